@@ -1,0 +1,149 @@
+"""Runs Apache Ivy, which PySpark ships, to fetch jars from a Maven repository."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from streaming.runtime.errors import JarError
+from streaming.runtime.java import find_java
+from streaming.runtime.pyspark_home import pyspark_folder
+
+SETTINGS_VARIABLE = "LOCKKEEPER_IVY_SETTINGS"
+"""Names a user's own Ivy settings (a mirror, a proxy, credentials); before `~/.ivy2/ivysettings.xml`."""
+
+LAYOUT = "[organisation]/[module]/[revision]/[module]-[revision].[ext]"
+"""Where Ivy puts a file below the folder it is given."""
+
+_FETCH_SETTINGS = Path(__file__).with_name("ivysettings.xml")
+_TIMEOUT_SECONDS = 900.0
+_SHOWN_LINES = 25
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Coordinate:
+    """A jar's name in a Maven repository."""
+
+    organisation: str
+    name: str
+    revision: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Coordinate":
+        """Read `organisation:name:revision`."""
+        parts = text.split(":")
+        if len(parts) != 3 or not all(parts):
+            raise JarError(f"not a coordinate of the form organisation:name:revision: {text!r}")
+        return cls(*parts)
+
+    def __str__(self) -> str:
+        return f"{self.organisation}:{self.name}:{self.revision}"
+
+    @property
+    def file(self) -> str:
+        """The jar's path in `LAYOUT`."""
+        return f"{self.organisation}/{self.name}/{self.revision}/{self.name}-{self.revision}.jar"
+
+
+def fetch(coordinates: Iterable[Coordinate], folder: Path) -> None:
+    """Fetch exactly these jars, and nothing they depend on, into `folder` in `LAYOUT`.
+
+    Raises:
+        JarError: Ivy failed; the message carries the end of its output.
+    """
+    module = _module()
+    for coordinate in coordinates:
+        dependency = _add_dependency(module, coordinate, transitive=False)
+        ElementTree.SubElement(dependency, "artifact", name=coordinate.name, type="jar", ext="jar")
+    _run(module, folder, _user_settings() or _FETCH_SETTINGS)
+
+
+def resolve(closure: Iterable[Coordinate], alone: Iterable[Coordinate], folder: Path) -> list[Coordinate]:
+    """Fetch `closure` with all that it depends on, and `alone`, into `folder`; return what that came to.
+
+    Raises:
+        JarError: Ivy failed; the message carries the end of its output.
+    """
+    module = _module()
+    for coordinate in closure:
+        _add_dependency(module, coordinate, transitive=True)
+    for coordinate in alone:
+        _add_dependency(module, coordinate, transitive=False)
+    _run(module, folder, _user_settings())
+    return sorted(Coordinate(*path.relative_to(folder).parts[:3]) for path in folder.rglob("*.jar"))
+
+
+def _module() -> ElementTree.Element:
+    module = ElementTree.Element("ivy-module", version="2.0")
+    ElementTree.SubElement(module, "info", organisation="lockkeeper", module="runtime")
+    ElementTree.SubElement(module, "dependencies")
+    return module
+
+
+def _add_dependency(
+    module: ElementTree.Element, coordinate: Coordinate, *, transitive: bool
+) -> ElementTree.Element:
+    return ElementTree.SubElement(
+        module[1],
+        "dependency",
+        org=coordinate.organisation,
+        name=coordinate.name,
+        rev=coordinate.revision,
+        conf="default->default",
+        transitive=str(transitive).lower(),
+    )
+
+
+def _run(module: ElementTree.Element, folder: Path, settings: Path | None) -> None:
+    """Run Ivy with a cache of its own, so that nothing damaged in another one can come along."""
+    with tempfile.TemporaryDirectory(prefix="lockkeeper-ivy-") as scratch:
+        description = Path(scratch) / "ivy.xml"
+        ElementTree.ElementTree(module).write(description)
+        command: list[str | Path] = [find_java(), "-jar", _ivy_jar(), "-ivy", description]
+        command += ["-cache", Path(scratch) / "cache", "-confs", "default", "-types", "jar", "bundle"]
+        command += ["-retrieve", str(folder / LAYOUT)]
+        command += ["-settings", settings] if settings else []
+        _run_command(command, settings)
+
+
+def _run_command(command: list[str | Path], settings: Path | None) -> None:
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+    )
+    if done.returncode != 0:
+        raise JarError(_explain_failure(done.stdout, settings))
+
+
+def _explain_failure(output: str, settings: Path | None) -> str:
+    end = "\n".join(output.splitlines()[-_SHOWN_LINES:])
+    return (
+        f"Ivy could not fetch the jars (settings: {settings or 'its own'}). Behind a mirror or a proxy, "
+        f"name your Ivy settings in {SETTINGS_VARIABLE} or put them in ~/.ivy2/ivysettings.xml. "
+        f"The end of its output:\n{end}"
+    )
+
+
+def _user_settings() -> Path | None:
+    named = os.environ.get(SETTINGS_VARIABLE)
+    if named:
+        if not Path(named).is_file():
+            raise JarError(f"{SETTINGS_VARIABLE} names {named}, which is no file; unset or correct it")
+        return Path(named)
+    usual = Path.home() / ".ivy2" / "ivysettings.xml"
+    return usual if usual.is_file() else None
+
+
+def _ivy_jar() -> Path:
+    folder = pyspark_folder() / "jars"
+    found = sorted(folder.glob("ivy-*.jar"))
+    if not found:
+        raise JarError(f"no ivy-*.jar in {folder}: this PySpark is incomplete; install it again")
+    return found[-1]

