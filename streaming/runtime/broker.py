@@ -1,0 +1,199 @@
+"""A Kafka broker of one's own: one KRaft process, ready in seconds, gone without a trace."""
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streaming.runtime.errors import BrokerError
+from streaming.runtime.kafka_tools import format_command, run_kafka_tool, server_command
+from streaming.runtime.supervised import Supervised
+from streaming.runtime.supervisor import Order
+
+HOST = "127.0.0.1"
+JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto")
+START_SECONDS = 60.0
+
+_CLUSTER_ID = "bG9ja2tlZXBlci1kZW1vLQ"
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 15.0
+_SHOWN_LINES = 30
+
+_ALONE_AND_QUICK = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    # One broker can hold one replica.
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # Creating 50 partitions for the first group and the first transaction takes seconds.
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    # A misspelt topic is an error, not a new topic.
+    "auto.create.topics.enable": "false",
+    # Sized for a small heap.
+    "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
+}
+
+
+class EmbeddedBroker:
+    """A broker that lives as long as this object is open, and no longer than this process.
+
+    Its settings, log and (without `data_dir`) data are in a temporary folder, which goes with it. If this
+    process is killed, a supervisor ends the broker and removes the folder.
+
+        with EmbeddedBroker() as broker:
+            Producer({"bootstrap.servers": broker.bootstrap_servers})
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int | None = None,
+        data_dir: Path | None = None,
+        config: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
+        """Describe a broker; `start` or `with` starts it.
+
+        Args:
+            port: the port to listen on at 127.0.0.1; a free one by default.
+            data_dir: where to keep the data, to be found again by a later broker; by default it is deleted.
+            config: broker settings (`server.properties`) that go before the built-in ones.
+            jvm_options: options of the broker's Java.
+        """
+        self._ports = _free_ports(port)
+        self._data_dir = data_dir
+        self._config = dict(config or {})
+        self._jvm_options = tuple(jvm_options)
+        self._folder: Path | None = None
+        self._process: Supervised | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"{HOST}:{self._ports[0]}"
+
+    @property
+    def folder(self) -> Path:
+        """The temporary folder, with `server.properties`, `broker.log` and `data`.
+
+        Raises:
+            BrokerError: the broker has not been started.
+        """
+        if self._folder is None:
+            raise BrokerError("the embedded broker is not running: call start() or use it in a `with`")
+        return self._folder
+
+    def start(self) -> None:
+        """Start the broker and return when it answers.
+
+        Raises:
+            BrokerError: it ended, or did not answer within `START_SECONDS`. The message
+                carries the end of its log.
+        """
+        if self._folder is not None:
+            raise BrokerError(f"this embedded broker already runs, at {self.bootstrap_servers}")
+        self._folder = Path(tempfile.mkdtemp(prefix="lockkeeper-broker-"))
+        try:
+            self._process = Supervised(self._order(self._folder))
+            self._poll_until_ready(self._process, time.monotonic() + START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the broker and remove its folder; without effect when it does not run."""
+        process, folder, self._process, self._folder = self._process, self._folder, None, None
+        if process is not None:
+            process.stop()
+        if folder is not None:
+            # The supervisor has removed it, unless it never came to run.
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def kafka_tool(self, class_name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools against this broker and return what it printed.
+
+        Raises:
+            BrokerError: the tool failed.
+        """
+        return run_kafka_tool(class_name, "--bootstrap-server", self.bootstrap_servers, *arguments)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _order(self, folder: Path) -> Order:
+        log, properties = folder / "broker.log", folder / "server.properties"
+        properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
+        format_storage = format_command(properties, _CLUSTER_ID)
+        serve = server_command(properties, self._jvm_options, log)
+        # What is deleted anyway need not be closed in order.
+        grace_seconds = _GRACE_SECONDS if self._data_dir else 0.0
+        return {
+            "commands": [format_storage, serve],
+            "log": str(log),
+            "folder": str(folder),
+            "grace_seconds": grace_seconds,
+        }
+
+    def _properties(self) -> dict[str, str]:
+        port, controller_port = self._ports
+        places = {
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
+            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
+            "log.dirs": str(self._data_dir or self.folder / "data"),
+        }
+        return {**_ALONE_AND_QUICK, **places, **self._config}
+
+    def _poll_until_ready(self, process: Supervised, deadline: float) -> None:
+        client = AdminClient({"bootstrap.servers": self.bootstrap_servers, **_QUIET_AND_EAGER})
+        while not _answers(client):
+            if process.ended:
+                raise BrokerError(f"the embedded broker ended while starting. {self._end_of_log()}")
+            if time.monotonic() > deadline:
+                raise BrokerError(f"no answer in {START_SECONDS} s from the broker. {self._end_of_log()}")
+
+    def _end_of_log(self) -> str:
+        log = self.folder / "broker.log"
+        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+        return "The end of its log:\n" + "\n".join(lines[-_SHOWN_LINES:])
+
+
+_QUIET_AND_EAGER = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+
+
+def _answers(client: AdminClient) -> bool:
+    with contextlib.suppress(KafkaException):
+        return bool(client.list_topics(timeout=_POLL_SECONDS).brokers)
+    return False
+
+
+def _free_ports(port: int | None) -> tuple[int, int]:
+    """Return a port for clients, the given one if any, and one for the controller."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind((HOST, 0))
+        second.bind((HOST, 0))
+        return port or first.getsockname()[1], second.getsockname()[1]

@@ -1,0 +1,77 @@
+"""Runs commands for a parent process, and never outlives it: a process of its own, started by `Supervised`.
+
+The parent writes one line of JSON (`Order`) to this process's standard input and keeps the pipe open. When
+the pipe ends, because the parent closed it or died of whatever cause, the running command is ended and the
+folder removed. When the commands end before that, standard output is closed, which tells the parent.
+
+Run as a file, it uses nothing but the standard library: it has to be there before anything else.
+"""
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import TypedDict
+
+
+class Order(TypedDict):
+    """What to run: commands one after the other, up to the first that fails."""
+
+    commands: list[list[str]]
+    log: str
+    folder: str
+    grace_seconds: float
+
+
+def main() -> None:
+    """Read the order and carry it out; return when the parent has gone."""
+    order: Order = json.loads(sys.stdin.buffer.readline())
+    try:
+        _run_in_turn(order)
+        os.close(sys.stdout.fileno())
+        _wait_for_parent()
+    finally:
+        shutil.rmtree(order["folder"], ignore_errors=True)
+
+
+def _run_in_turn(order: Order) -> None:
+    with open(order["log"], "ab") as log:
+        for command in order["commands"]:
+            if _run(command, log.fileno(), order["grace_seconds"]) != 0:
+                return
+
+
+def _run(command: Sequence[str], log: int, grace_seconds: float) -> int:
+    """Run a command until it ends or the parent goes; return its exit code."""
+    alive, held_by_command = os.pipe()
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[held_by_command]
+    )
+    os.close(held_by_command)
+    ended, _, _ = select.select([alive, sys.stdin], [], [])
+    os.close(alive)
+    if alive not in ended:
+        _end(child, grace_seconds)
+    return child.wait()
+
+
+def _end(child: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    if grace_seconds > 0:
+        child.terminate()
+        try:
+            child.wait(grace_seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    else:
+        child.kill()
+
+
+def _wait_for_parent() -> None:
+    select.select([sys.stdin], [], [])
+
+
+if __name__ == "__main__":
+    main()
