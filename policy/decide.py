@@ -1,0 +1,163 @@
+"""The decision: evaluate a requirement over a snapshot, and say why.
+
+A requirement is true, false or cannot be told; only true allows. ``True`` needs a matching allow grant
+and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy.decisions import Decision, Outcome
+from policy.evidence import Evidence, Trial
+from policy.explain import missing_of, reasons_of
+from policy.model import All, AnyOf, Given, Grant, Holds, HoldsSome, Reason, Requirement, Unanswerable
+from policy.patterns import matches, overlaps
+from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
+from policy.snapshot import Path, Realm, Snapshot, in_force
+from policy.systems import all_systems
+
+MAX_RELATED = 10_000  # atoms of one requirement
+
+STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
+
+
+def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> Decision:
+    """Decide a request (or a batch of evaluations). Never raises for a bad one: that is ``error``.
+
+    ``trust``: the claims (``groups, roles, token, facts, time``) that the request may make.
+    """
+    try:
+        return answer(snapshot, parse_request(request), trust)
+    except MalformedRequest as malformed:
+        return _error(Reason("malformed-request", str(malformed)))
+
+
+def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
+    """Decide a request that is parsed already."""
+    if isinstance(asked, Batch):
+        return _answer_batch(snapshot, asked, trust)
+    if asked.deadline is not None and asked.time is not None and asked.time > asked.deadline:
+        return _error(Reason("deadline-exceeded", "the request was judged after its deadline"))
+    try:
+        return _conclude(try_request(snapshot, asked, trust))
+    except Unanswerable as unanswerable:
+        return _error(unanswerable.reason)
+
+
+def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> Trial:
+    """Evaluate one request and keep the evidence; raises Unanswerable."""
+    realm = snapshot.realms.get(request.system)
+    if realm is None:
+        known = ", ".join(snapshot.realms)
+        raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
+    system = all_systems()[request.system]
+    question = system.ask(request, realm.facts, trust)
+    path = realm.reach(question.holders, request.time)
+    _refuse_broken(realm, path)
+    evidence = Evaluation(realm, path, request.time).of(question.requirement)
+    return Trial(system, evidence, path, question.claims, question.notes, question.contested)
+
+
+def _refuse_broken(realm: Realm, path: Path) -> None:
+    if not realm.broken:
+        return
+    for holder in sorted(path):
+        if (document := realm.broken.get(holder)) is not None:
+            message = f"{document} was refused, has no earlier good version, and binds the subject as {holder}"
+            raise Unanswerable("refused-document", message)
+
+
+class Evaluation:
+    """Works out requirements for one subject at one moment."""
+
+    def __init__(self, realm: Realm, path: Path, at: int | None) -> None:
+        self._realm = realm
+        self._path = path
+        self._at = at
+        self._atoms = 0
+
+    def of(self, requirement: Requirement) -> Evidence:
+        """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
+        self._atoms += 1
+        if self._atoms > MAX_RELATED:
+            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
+        if isinstance(requirement, Holds):
+            grants = self._realm.grants_on(self._path, requirement.permission, requirement.object, self._at)
+            return self._leaf(requirement, grants)
+        if isinstance(requirement, HoldsSome):
+            return self._leaf(requirement, self._some(requirement))
+        if isinstance(requirement, Given):
+            return Evidence(requirement, requirement.held)
+        items = tuple(self.of(item) for item in requirement.items)
+        return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
+
+    def _some(self, requirement: HoldsSome) -> list[Grant]:
+        held = (grant for holder in self._path for grant in self._realm.grants.get(holder, ()))
+        return [
+            grant
+            for grant in held
+            if matches(grant.permission, requirement.permission)
+            and overlaps(grant.object, requirement.objects)
+            and in_force(grant.window, self._at)
+        ]
+
+    def _leaf(self, requirement: Holds | HoldsSome, grants: list[Grant]) -> Evidence:
+        denies = [grant for grant in grants if grant.effect == "deny"]
+        return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
+
+
+def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
+    """Kleene's three values; an empty All does not hold."""
+    decisive = isinstance(requirement, AnyOf)
+    if decisive in held:
+        return decisive
+    if None in held:
+        return None
+    return not decisive and bool(held)
+
+
+def _conclude(trial: Trial) -> Decision:
+    evidence = trial.evidence
+    reasons = (*reasons_of(trial), *trial.notes)
+    if evidence.held:
+        return Decision("allow", reasons, (), trial.claims)
+    if evidence.held is None:
+        return Decision("error", reasons, missing_of(evidence), trial.claims)
+    if trial.contested and not evidence.denied:
+        needed = ", ".join(trial.contested)
+        message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
+        return _error(Reason("untrusted-claim", message))
+    return Decision("deny", reasons, missing_of(evidence), trial.claims)
+
+
+def _error(reason: Reason) -> Decision:
+    return Decision("error", (reason,))
+
+
+def _answer_batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> Decision:
+    answers: list[Decision] = []
+    for item in batch.items:
+        answers.append(_answer_item(snapshot, item, trust))
+        if STOPS.get(batch.semantic) is answers[-1].allowed:
+            break
+    return _sum_up(batch, answers)
+
+
+def _answer_item(snapshot: Snapshot, item: Request | IncompleteItem, trust: frozenset[str]) -> Decision:
+    if isinstance(item, IncompleteItem):
+        return _error(Reason("incomplete-evaluation", item.message))
+    return answer(snapshot, item, trust)
+
+
+def _sum_up(batch: Batch, answers: list[Decision]) -> Decision:
+    """The record's own answer: for permit_on_first_permit that of the last item, else whether all are allowed."""
+    counted = answers[-1:] if batch.semantic == "permit_on_first_permit" else answers
+    reason = Reason("evaluations", f"{sum(a.allowed for a in answers)} of {len(answers)} evaluations allowed")
+    claims = tuple(sorted({claim for item in answers for claim in item.claims}))
+    return Decision(_worst([item.outcome for item in counted]), (reason,), (), claims, tuple(answers))
+
+
+def _worst(outcomes: list[Outcome]) -> Outcome:
+    if "error" in outcomes:
+        return "error"
+    return "deny" if "deny" in outcomes else "allow"

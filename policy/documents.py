@@ -1,0 +1,90 @@
+"""Policy documents: the envelope that all systems share (contracts, "Policy document")."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policy.model import DocumentRefused
+from policy.times import ALWAYS, Window, to_ms
+
+SINCE_EVER = -1  # `effective_at` of a document that does not say
+FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})
+MAX_BYTES = 1 << 20
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """What identifies a document; written ``system/kind/name``."""
+
+    system: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.system}/{self.kind}/{self.name}"
+
+
+class Document(msgspec.Struct, frozen=True):
+    """One version of a document. ``spec`` None: deleted. ``at``: in force from then, ms.
+
+    ``history``: its older good versions, oldest first, where the kind looks back; else empty.
+    """
+
+    key: Key
+    spec: dict[str, Any] | None
+    at: int = SINCE_EVER
+    window: Window = ALWAYS
+    history: tuple["Document", ...] = ()
+
+
+def identify(value: object) -> Key:
+    """The key of a document; raises DocumentRefused when it does not tell one."""
+    if not isinstance(value, Mapping):
+        raise DocumentRefused([f"a document is a mapping, not {type(value).__name__}"])
+    wrong = [field for field in ("system", "kind", "name") if not _is_text(value.get(field))]
+    if wrong:
+        raise DocumentRefused([f"{field}: needed, as text that is not empty" for field in wrong])
+    return Key(value["system"], value["kind"], value["name"])
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
+    """Check the envelope; ``at`` is the log's time, where there is one. Raises DocumentRefused."""
+    key, errors = identify(value), list[str]()
+    unknown, known = sorted(str(name) for name in value.keys() - FIELDS), ", ".join(sorted(FIELDS))
+    errors += [f"{field}: unknown field (known: {known})" for field in unknown]
+    if not isinstance(value.get("spec"), Mapping):
+        errors.append("spec: needed, as a mapping")
+    if at is not None and "effective_at" in value:
+        errors.append("effective_at: not on Kafka, where the log dates the versions; leave it out")
+    moments = {field: _moment(value, field, errors) for field in ("effective_at", "valid_from", "valid_until")}
+    window = Window(moments["valid_from"], moments["valid_until"])
+    if window.start is not None and window.end is not None and window.start >= window.end:
+        errors.append("valid_until: must be later than valid_from")
+    if errors:
+        raise DocumentRefused(errors)
+    effective_at = moments["effective_at"] if at is None else at
+    return Document(key, dict(value["spec"]), SINCE_EVER if effective_at is None else effective_at, window)
+
+
+def _moment(value: Mapping[str, Any], field: str, errors: list[str]) -> int | None:
+    if value.get(field) is None:
+        return None
+    try:
+        return to_ms(value[field])
+    except ValueError as error:
+        errors.append(f"{field}: {error}")
+        return None
+
+
+def digest(value: object) -> str:
+    """SHA-256 of a document's content, the order of its keys and its ``effective_at`` left out."""
+    if isinstance(value, Mapping):
+        value = {str(name): part for name, part in value.items() if name != "effective_at"}
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

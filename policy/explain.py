@@ -1,0 +1,87 @@
+"""Why: reasons and missing atoms as data and as sentences for people."""
+
+from collections.abc import Iterator
+
+from policy.decisions import Missing
+from policy.evidence import Evidence, Trial
+from policy.model import AnyOf, Given, Grant, Holds, HoldsSome, Reason
+from policy.snapshot import Path
+
+
+def reasons_of(trial: Trial) -> tuple[Reason, ...]:
+    """What decided: for an allow the grants, for a deny the denies or what was not held."""
+    told: dict[Reason, None] = {}
+    for evidence in _deciding(trial.evidence, trial.evidence.held):
+        told.setdefault(_reason(evidence, trial))
+    return tuple(told)
+
+
+def missing_of(evidence: Evidence) -> tuple[Missing, ...]:
+    """The atoms that failed or could not be told."""
+    found = (_missing(leaf) for leaf in _leaves(evidence) if not leaf.held)
+    return tuple(dict.fromkeys(found))
+
+
+def _deciding(evidence: Evidence, held: bool | None) -> Iterator[Evidence]:
+    """The leaves that made the whole ``held``."""
+    if not evidence.items:
+        yield evidence
+        return
+    items = [item for item in evidence.items if item.held is held]
+    alike = items[:1] if held and isinstance(evidence.requirement, AnyOf) else items
+    for item in alike:
+        yield from _deciding(item, held)
+
+
+def _leaves(evidence: Evidence) -> Iterator[Evidence]:
+    if not evidence.items:
+        yield evidence
+    for item in evidence.items:
+        if not item.held:
+            yield from _leaves(item)
+
+
+def _reason(leaf: Evidence, trial: Trial) -> Reason:
+    requirement = leaf.requirement
+    if isinstance(requirement, Given):
+        code = requirement.code if requirement.held is not None else "fact-missing"
+        return Reason(code, requirement.message, requirement.rule)
+    if not isinstance(requirement, Holds | HoldsSome):
+        return Reason(
+            "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
+        )
+    if leaf.grants:
+        return _granted(requirement, min(leaf.grants, key=lambda grant: grant.origin), trial)
+    rule = trial.system.default_rule or requirement.rule
+    return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
+
+
+def _granted(requirement: Holds | HoldsSome, grant: Grant, trial: Trial) -> Reason:
+    verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
+    rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
+    message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.path, grant.holder)})"
+    return Reason(code, message, rule, grant.origin.document, grant.origin.statement)
+
+
+def sentence(requirement: Holds | HoldsSome) -> str:
+    """ "READ on connection:db, a connection of pipeline:orders"."""
+    because = f", {requirement.because}" if requirement.because else ""
+    return f"{requirement.permission_text} on {requirement.object_text}{because}"
+
+
+def route(path: Path, holder: str) -> str:
+    """How the subject came to be ``holder``: "user:dana → group:readers → role:topic-readers"."""
+    steps = [holder]
+    while (membership := path.get(steps[0])) is not None:
+        steps.insert(0, membership.member)
+    return " → ".join(steps)
+
+
+def _missing(leaf: Evidence) -> Missing:
+    requirement = leaf.requirement
+    if isinstance(requirement, Holds | HoldsSome):
+        verb = "is denied" if leaf.grants else "is not granted"
+        message = f"{sentence(requirement)} {verb}"
+        return Missing(requirement.permission_text, requirement.object_text, requirement.rule, message)
+    message = requirement.message if isinstance(requirement, Given) else requirement.text
+    return Missing("", "", requirement.rule, message)

@@ -1,0 +1,81 @@
+"""Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from policy.model import Fact, Unanswerable
+
+
+class FactTable:
+    """Facts of one layer by kind and name, and by their keys."""
+
+    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+        self._by_name: dict[tuple[str, str], Fact] = {}
+        self._by_key: dict[tuple[str, str, str], set[str]] = {}
+        for fact in facts:
+            self.put(fact)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def put(self, fact: Fact) -> None:
+        """Add ``fact`` in place of the one with its kind and name."""
+        self.remove(fact.kind, fact.name)
+        self._by_name[fact.kind, fact.name] = fact
+        for index, value in fact.keys:
+            self._by_key.setdefault((fact.kind, index, value), set()).add(fact.name)
+
+    def remove(self, kind: str, name: str) -> None:
+        """Forget a fact; one that is not known is no error."""
+        old = self._by_name.pop((kind, name), None)
+        for index, value in old.keys if old else ():
+            names = self._by_key[kind, index, value]
+            names.discard(name)
+            if not names:
+                del self._by_key[kind, index, value]
+
+    def get(self, kind: str, name: str) -> Fact | None:
+        """The fact, or None."""
+        return self._by_name.get((kind, name))
+
+    def find(self, kind: str, index: str, value: str) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value)."""
+        return frozenset(self._by_key.get((kind, index, value), ()))
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
+        return sorted(name for known, name in self._by_name if known == kind)
+
+
+class Facts:
+    """The layers as one, the first that knows a fact winning; refused documents are known as broken."""
+
+    def __init__(self, *layers: FactTable, broken: dict[tuple[str, str], str] | None = None) -> None:
+        self._layers = layers
+        self._broken = broken or {}
+
+    def get(self, kind: str, name: str) -> Any | None:
+        """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
+        for layer in self._layers:
+            if (fact := layer.get(kind, name)) is not None:
+                return fact.body
+        if (document := self._broken.get((kind, name))) is not None:
+            raise Unanswerable("refused-document", f"{document} was refused and has no earlier good version")
+        return None
+
+    def find(self, kind: str, index: str, value: str) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value), over all layers."""
+        found: set[str] = set()
+        for number, layer in enumerate(self._layers):
+            above = self._layers[:number]
+            names = layer.find(kind, index, value)
+            found.update(name for name in names if all(other.get(kind, name) is None for other in above))
+        return frozenset(found)
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
+        return sorted({name for layer in self._layers for name in layer.names(kind)})
+
+    def broken(self, kind: str) -> list[str]:
+        """Names of the refused documents of ``kind`` that have no good version, sorted."""
+        return sorted(name for known, name in self._broken if known == kind)

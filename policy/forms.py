@@ -1,0 +1,97 @@
+"""Reading a document's spec field by field, so that every error in it is named, not just the first."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policy.model import DocumentRefused
+
+
+class Form:
+    """A mapping under inspection. ``where`` is its place ("statements[2]"); errors add up in ``errors``."""
+
+    def __init__(self, value: object, where: str = "", errors: list[str] | None = None) -> None:
+        self.errors: list[str] = [] if errors is None else errors
+        self.where = where
+        self._known: set[str] = set()
+        self._value: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
+        if not isinstance(value, Mapping):
+            self.error(f"must be a mapping, not {type(value).__name__}")
+
+    def error(self, message: str, field: str = "") -> None:
+        """Add an error at ``field`` of this place."""
+        place = ".".join(part for part in (self.where, field) if part)
+        self.errors.append(f"{place}: {message}" if place else message)
+
+    def has(self, field: str) -> bool:
+        """Whether the field is given; marks it as known."""
+        self._known.add(field)
+        return self._value.get(field) is not None
+
+    def raw(self, field: str) -> Any:
+        """The field as it is, None when it is not given."""
+        self._known.add(field)
+        return self._value.get(field)
+
+    def text(self, field: str, required: bool = True) -> str:
+        """A text that is not empty; "" when it is wrong or not given."""
+        value = self.raw(field)
+        if value is None:
+            if required:
+                self.error("needed, as text", field)
+            return ""
+        if not isinstance(value, str) or not value:
+            self.error(f"must be text that is not empty, not {value!r}", field)
+            return ""
+        return value
+
+    def flag(self, field: str) -> bool | None:
+        """true or false; None when it is not given or wrong."""
+        value = self.raw(field)
+        if value is not None and not isinstance(value, bool):
+            self.error(f"must be true or false, not {value!r}", field)
+            return None
+        return value
+
+    def texts(self, field: str, required: bool = True, one: bool = False) -> tuple[str, ...]:
+        """A list of texts that are not empty; with ``one`` a single text stands for a list of one."""
+        value = self.raw(field)
+        if one and isinstance(value, str):
+            value = [value]
+        if value is None and not required:
+            return ()
+        if not isinstance(value, list | tuple):
+            self.error("needed, as a list of texts" if value is None else f"must be a list, not {value!r}", field)
+            return ()
+        wrong = [item for item in value if not isinstance(item, str) or not item]
+        for item in wrong:
+            self.error(f"must hold texts that are not empty, not {item!r}", field)
+        return tuple(item for item in value if item not in wrong)
+
+    def one_of(self, field: str, allowed: Iterable[str], required: bool = True) -> str:
+        """One of the ``allowed`` texts; "" when it is wrong or not given."""
+        value, known = self.text(field, required), list(allowed)
+        if value and value not in known:
+            self.error(f"{value!r} is not one of {', '.join(known)}", field)
+            return ""
+        return value
+
+    def forms(self, field: str, required: bool = True) -> list["Form"]:
+        """A list of mappings, each as a form of its own."""
+        value = self.raw(field)
+        if value is None and not required:
+            return []
+        if not isinstance(value, list | tuple):
+            self.error("needed, as a list" if value is None else f"must be a list, not {value!r}", field)
+            return []
+        prefix = f"{self.where}.{field}" if self.where else field
+        return [Form(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
+
+    def close(self, *ignored: str) -> None:
+        """Refuse every field that was not asked for and is not ``ignored``."""
+        for field in sorted(str(name) for name in self._value.keys() - self._known - set(ignored)):
+            self.error(f"unknown field (known: {', '.join(sorted({*self._known, *ignored}))})", field)
+
+    def finish(self) -> None:
+        """Raise DocumentRefused if anything was wrong."""
+        if self.errors:
+            raise DocumentRefused(self.errors)

@@ -1,0 +1,235 @@
+"""The library: every version of every document, and which of them are in force.
+
+Documents come in any order (files) or in the order of a log (the policy topics). A refused version
+leaves the one before it in force; without one, whoever it binds is answered ``error``.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.documents import SINCE_EVER, Document, Key, digest, identify, parse_document
+from policy.model import DocumentRefused, Reading
+from policy.system import Kind
+from policy.systems import all_systems
+from policy.times import to_ms
+
+
+class Rejected(msgspec.Struct, frozen=True, order=True):
+    """A refused document. ``key`` is ``system/kind/name``; ``errors`` names everything wrong with it."""
+
+    key: str
+    errors: tuple[str, ...]
+
+
+class Version(msgspec.Struct):
+    """One version in the log of a document: good (``document``), deleted (its spec None) or refused."""
+
+    at: int
+    order: int
+    digest: str
+    document: Document | None
+    reading: Reading
+    errors: tuple[str, ...] = ()
+    binds: frozenset[str] = frozenset()
+
+    @property
+    def good(self) -> bool:
+        """Not refused."""
+        return self.document is not None
+
+    def refuse(self, error: str) -> None:
+        """Take a version out of force after all."""
+        if self.document is not None:
+            self.binds = all_systems()[self.document.key.system].binds(self.document)
+        self.document, self.reading, self.errors = None, Reading(), (*self.errors, error)
+
+    @property
+    def deleted(self) -> bool:
+        """A deletion."""
+        return self.document is not None and self.document.spec is None
+
+
+class Shelf:
+    """The versions of one document, oldest first."""
+
+    def __init__(self, key: Key, kind: Kind) -> None:
+        self.key = key
+        self.kind = kind
+        self.versions: list[Version] = []
+        self._reading: Reading | None = None
+
+    def add(self, version: Version) -> None:
+        """Put ``version`` in its place; equal times with different content refuse both."""
+        twins = [v for v in self.versions if (v.at, v.order) == (version.at, version.order)]
+        if any(twin.digest == version.digest for twin in twins):
+            return
+        if twins:
+            for twin in (*twins, version):
+                twin.refuse("effective_at: two versions with different content at one moment")
+        self.versions.append(version)
+        self.versions.sort(key=lambda v: (v.at, v.order, v.digest))
+        self._reading = None
+
+    @property
+    def newest(self) -> Version:
+        """The version with the latest time."""
+        return self.versions[-1]
+
+    @property
+    def in_force(self) -> Version | None:
+        """The newest good version, a deletion included; None when every one was refused."""
+        return next((version for version in reversed(self.versions) if version.good), None)
+
+    @property
+    def broken(self) -> bool:
+        """The newest is refused and nothing good stands in its place."""
+        current = self.in_force
+        return not self.newest.good and (current is None or current.deleted)
+
+    @property
+    def binds(self) -> frozenset[str]:
+        """Whom a broken document binds: all that any refused version since the last good one names."""
+        refused = itertools.takewhile(lambda version: not version.good, reversed(self.versions))
+        return frozenset().union(*(version.binds for version in refused))
+
+    def reading(self) -> Reading:
+        """What the document says now, with its older versions where its kind looks back."""
+        if self._reading is None:
+            self._reading = self._read()
+        return self._reading
+
+    def _read(self) -> Reading:
+        current = self.in_force
+        if current is None or current.document is None or (current.deleted and not self.kind.looks_back):
+            return Reading()
+        if not self.kind.looks_back:
+            return current.reading
+        older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
+        document = msgspec.structs.replace(current.document, history=older)
+        return all_systems()[self.key.system].read(document)
+
+    def forget_before(self, horizon: int | None) -> list[Version]:
+        """Drop what no decision can need any more and return it; ``horizon``: see System.horizon."""
+        current = self.in_force
+        at = -1 if current is None else self.versions.index(current)
+        if self.kind.looks_back and horizon is not None:
+            older = [n for n, v in enumerate(self.versions[: at + 1]) if v.good and v.at <= horizon]
+            at = older[-1] if older else 0
+        dropped, self.versions = self.versions[: max(at, 0)], self.versions[max(at, 0) :]
+        if dropped:
+            self._reading = None
+        return dropped
+
+
+class Library:
+    """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone."""
+
+    def __init__(self, facts_only: bool = False) -> None:
+        self.shelves: dict[Key, Shelf] = {}
+        self.nameless: set[Rejected] = set()
+        self._facts_only = facts_only
+
+    def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
+        """Add a version; ``at`` (ms) and ``order`` (offset) are the log's. Returns why it was refused, or None."""
+        try:
+            key = identify(value)
+            kind = self._kind(key)
+        except DocumentRefused as refused:
+            rejected = Rejected(_name(value), tuple(refused.errors))
+            self.nameless.add(rejected)
+            return rejected
+        assert isinstance(value, Mapping)
+        version = _version(value, at, order)
+        self._shelf(key, kind).add(version)
+        return None if version.good else Rejected(str(key), version.errors)
+
+    def delete(self, key: Key, at: int, order: int) -> None:
+        """Add a deletion to the log of ``key``; unknown kinds have nothing to delete."""
+        try:
+            kind = self._kind(key)
+        except DocumentRefused:
+            return
+        gone = Document(key, None, at)
+        self._shelf(key, kind).add(Version(at, order, f"deleted@{order}", gone, Reading()))
+
+    def refuse(self, key: Key, errors: Iterable[str], at: int, order: int) -> Rejected:
+        """Add a version that could not even be read as a document (not JSON or YAML, wrong key, too big)."""
+        rejected = Rejected(str(key), tuple(errors))
+        try:
+            kind = self._kind(key)
+        except DocumentRefused:
+            self.nameless.add(rejected)
+            return rejected
+        binds = all_systems()[key.system].binds(Document(key, {}))
+        self._shelf(key, kind).add(Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
+        return rejected
+
+    def rejected(self) -> tuple[Rejected, ...]:
+        """Every refused version still on a shelf, and what could not be shelved, sorted."""
+        shelved = (Rejected(str(key), v.errors) for key, s in self.shelves.items() for v in s.versions if v.errors)
+        return tuple(sorted({*shelved, *self.nameless}))
+
+    def version(self) -> str:
+        """``sha256:…`` over the policy documents (not the facts), whatever their order."""
+        lines = sorted(line for key, shelf in self.shelves.items() for line in _lines(key, shelf))
+        lines += sorted(f"{rejected.key} {rejected.errors}" for rejected in self.nameless)
+        return "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _kind(self, key: Key) -> Kind:
+        system = all_systems().get(key.system)
+        if system is None:
+            raise DocumentRefused([f"system: {key.system!r} is not one of {', '.join(all_systems())}"])
+        kind = system.kinds.get(key.kind)
+        if kind is None:
+            raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(system.kinds)}"])
+        if self._facts_only and not kind.fact:
+            raise DocumentRefused([f"kind: {key.kind} is a policy and does not belong in the facts topic"])
+        return kind
+
+    def _shelf(self, key: Key, kind: Kind) -> Shelf:
+        return self.shelves.setdefault(key, Shelf(key, kind))
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, Mapping):
+        return "?"
+    return "/".join(str(value.get(field, "?")) for field in ("system", "kind", "name"))
+
+
+def _version(value: Mapping[str, Any], at: int | None, order: int) -> Version:
+    mark = digest(value)
+    system = all_systems()[value["system"]]
+    try:
+        document = parse_document(value, at)
+        return Version(document.at, order, mark, document, system.read(document))
+    except DocumentRefused as refused:
+        errors = tuple(refused.errors)
+    return Version(_moment(value, at), order, mark, None, Reading(), errors, system.binds(_unchecked(value)))
+
+
+def _moment(value: Mapping[str, Any], at: int | None) -> int:
+    """When a refused version would have been in force, as far as it tells."""
+    if at is not None:
+        return at
+    try:
+        return to_ms(value["effective_at"])
+    except (KeyError, ValueError):
+        return SINCE_EVER
+
+
+def _unchecked(value: Mapping[str, Any]) -> Document:
+    spec = value.get("spec")
+    return Document(identify(value), dict(spec) if isinstance(spec, Mapping) else {})
+
+
+def _lines(key: Key, shelf: Shelf) -> list[str]:
+    if shelf.kind.fact:
+        return []
+    current = shelf.in_force
+    counted = shelf.versions if shelf.kind.looks_back else [v for v in (current, shelf.newest) if v]
+    moments = {v.digest: v.at if shelf.kind.looks_back else "" for v in counted if not v.deleted}
+    return [f"{key} {mark} {at}" for mark, at in moments.items()]

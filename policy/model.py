@@ -1,0 +1,159 @@
+"""What all systems reduce to: grants, memberships, facts and requirements. Plain data, no behaviour.
+
+A *holder* is text that can hold grants: a principal (``user:dana``), a group, a role. Holders are made
+by a system's translator alone, each kind with a prefix of its own, so that no request can name one it
+is not. A principal holds what the holders that it is a member of hold, at any depth.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from policy.patterns import Name, Pattern
+from policy.times import ALWAYS, Window
+
+Effect = Literal["allow", "deny"]
+ALLOW: Effect = "allow"
+DENY: Effect = "deny"
+
+
+class Origin(msgspec.Struct, frozen=True, order=True):
+    """Where something was written: the document's ``system/kind/name`` and its statement, counted from 0."""
+
+    document: str
+    statement: int | None = None
+
+    def __str__(self) -> str:
+        return self.document if self.statement is None else f"{self.document} statement {self.statement}"
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """``holder`` is allowed or denied every permission matching ``permission`` on every ``object`` matching."""
+
+    holder: str
+    effect: Effect
+    permission: Pattern
+    object: Pattern
+    origin: Origin
+    window: Window = ALWAYS
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """``member`` holds everything that ``holder`` holds."""
+
+    member: str
+    holder: str
+    origin: Origin
+    window: Window = ALWAYS
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """What is known of one thing; ``keys`` are (index, value) pairs under which it is found again."""
+
+    kind: str
+    name: str
+    body: Any
+    keys: tuple[tuple[str, str], ...] = ()
+    origin: Origin | None = None
+
+
+class Holds(msgspec.Struct, frozen=True, tag="holds"):
+    """An allow grant for (permission, object) is held, and no deny. The texts are for people.
+
+    ``because`` says how the object came in: "connection of pipeline p of the job".
+    """
+
+    permission: Name
+    object: Name
+    rule: str
+    permission_text: str
+    object_text: str
+    because: str = ""
+
+
+class HoldsSome(msgspec.Struct, frozen=True, tag="some"):
+    """An allow grant is held whose permission matches and whose object pattern meets ``objects``."""
+
+    permission: Name
+    objects: Pattern
+    rule: str
+    permission_text: str
+    object_text: str
+    because: str = ""
+
+
+class Given(msgspec.Struct, frozen=True, tag="given"):
+    """A condition that is not a permission, already worked out; ``held`` None: it cannot be told."""
+
+    held: bool | None
+    message: str
+    rule: str
+    code: str = "fact"
+
+
+class All(msgspec.Struct, frozen=True, tag="all"):
+    """Every one of ``items``; with no items it never holds (nothing is allowed vacuously)."""
+
+    items: tuple["Requirement", ...]
+    rule: str
+    text: str = ""
+
+
+class AnyOf(msgspec.Struct, frozen=True, tag="any"):
+    """At least one of ``items``."""
+
+    items: tuple["Requirement", ...]
+    rule: str
+    text: str = ""
+
+
+Requirement: TypeAlias = Holds | HoldsSome | Given | All | AnyOf
+
+
+class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
+    """One sentence of an explanation and where it comes from."""
+
+    code: str
+    message: str
+    rule: str | None = None
+    document: str | None = None
+    statement: int | None = None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A request in terms of the core: who asks (holders to start from) and what must hold.
+
+    ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.
+    ``contested``: the untrusted claims whose absence makes any answer but allow an error.
+    """
+
+    holders: tuple[str, ...]
+    requirement: Requirement
+    claims: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
+    contested: tuple[str, ...] = ()
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What one document says."""
+
+    grants: tuple[Grant, ...] = ()
+    memberships: tuple[Membership, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Unanswerable(Exception):
+    """The request cannot be worked out: the outcome is ``error``, never an allow."""
+
+    def __init__(self, code: str, message: str, rule: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = Reason(code, message, rule)
+
+
+class DocumentRefused(Exception):
+    """A document breaks its system's rules; ``errors`` names every one."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("; ".join(errors))
+        self.errors = errors

@@ -1,0 +1,241 @@
+"""Names, patterns over names, and the index that finds every pattern matching a name.
+
+A name is a tuple of text parts: ``("kafka", "topic", "prod", "main", "orders")``. A pattern has one
+part pattern for each part of the name; an *open* pattern ignores whatever the name has beyond them.
+All of it is plain data: it is hashed, pickled and compared, never called.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+Name = tuple[str, ...]
+Value = TypeVar("Value")
+
+
+class Exact(msgspec.Struct, frozen=True, tag="exact"):
+    """Matches one text, compared code point by code point."""
+
+    text: str
+
+
+class Prefix(msgspec.Struct, frozen=True, tag="prefix"):
+    """Matches every text that starts with ``text``; the empty prefix matches everything."""
+
+    text: str
+
+
+class Glob(msgspec.Struct, frozen=True, tag="glob"):
+    """``*`` is any run of characters, also none; ``?`` is exactly one where ``single`` is set."""
+
+    text: str
+    single: bool = False
+
+
+Part = Exact | Prefix | Glob
+ANY = Prefix("")
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """One part pattern for each part of a name; ``open``: what the name has beyond them is ignored."""
+
+    parts: tuple[Part, ...]
+    open: bool = False
+
+
+EVERYTHING = Pattern((), open=True)
+
+
+def exactly(name: Sequence[str]) -> Pattern:
+    """The pattern that matches ``name`` and nothing else."""
+    return Pattern(tuple(Exact(text) for text in name))
+
+
+def wildcard(text: str, single: bool = False) -> Part:
+    """The narrowest part pattern for ``text`` in which ``*`` (and ``?`` with ``single``) is special."""
+    special = "*?" if single else "*"
+    if not any(mark in text for mark in special):
+        return Exact(text)
+    head = text[:-1]
+    if text.endswith("*") and not any(mark in head for mark in special):
+        return Prefix(head)
+    return Glob(text, single)
+
+
+def match_text(pattern: str, text: str) -> bool:
+    """The string match of Lenses 6: a closing ``*`` makes the rest irrelevant (L6-MATCH-STRING)."""
+    if pattern.endswith("*"):
+        return text.startswith(pattern[:-1])
+    return text == pattern
+
+
+@functools.lru_cache(maxsize=65536)
+def _regex(glob: Glob) -> re.Pattern[str]:
+    singles = {"*": ".*", "?": "."} if glob.single else {"*": ".*"}
+    return re.compile("".join(singles.get(mark) or re.escape(mark) for mark in glob.text), re.DOTALL)
+
+
+def match_part(part: Part, text: str) -> bool:
+    """Whether one part pattern matches one part of a name."""
+    if isinstance(part, Exact):
+        return part.text == text
+    if isinstance(part, Prefix):
+        return text.startswith(part.text)
+    return _regex(part).fullmatch(text) is not None
+
+
+def matches(pattern: Pattern, name: Name) -> bool:
+    """Whether ``pattern`` matches ``name``, part by part."""
+    if len(name) < len(pattern.parts) or (len(name) > len(pattern.parts) and not pattern.open):
+        return False
+    return all(match_part(part, text) for part, text in zip(pattern.parts, name, strict=False))
+
+
+class _Node(Generic[Value]):
+    """One level of the index; children by exact text, by prefix and by glob."""
+
+    __slots__ = ("closed", "exact", "globs", "lengths", "open", "prefixes")
+
+    def __init__(self) -> None:
+        self.exact: dict[str, _Node[Value]] = {}
+        self.prefixes: dict[str, _Node[Value]] = {}
+        self.globs: dict[str, list[tuple[Glob, _Node[Value]]]] = {}
+        self.lengths: list[int] = []
+        self.open: list[Value] = []
+        self.closed: list[Value] = []
+
+    def child(self, part: Part) -> "_Node[Value]":
+        if isinstance(part, Exact):
+            return self.exact.setdefault(part.text, _Node())
+        head = part.text if isinstance(part, Prefix) else _literal_head(part)
+        if len(head) not in self.lengths:
+            self.lengths.append(len(head))
+        if isinstance(part, Prefix):
+            return self.prefixes.setdefault(head, _Node())
+        return self._glob_child(head, part)
+
+    def _glob_child(self, head: str, part: Glob) -> "_Node[Value]":
+        siblings = self.globs.setdefault(head, [])
+        for known, node in siblings:
+            if known == part:
+                return node
+        siblings.append((part, _Node()))
+        return siblings[-1][1]
+
+    def below(self, text: str) -> Iterator["_Node[Value]"]:
+        """Every child whose part pattern matches ``text``."""
+        if (node := self.exact.get(text)) is not None:
+            yield node
+        for length in self.lengths:
+            head = text[:length]
+            if len(head) < length:
+                continue
+            if (node := self.prefixes.get(head)) is not None:
+                yield node
+            if self.globs:
+                yield from (node for glob, node in self.globs.get(head, ()) if match_part(glob, text))
+
+
+def _literal_head(glob: Glob) -> str:
+    return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
+
+
+class PatternIndex(Generic[Value]):
+    """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Value] = _Node()
+
+    def add(self, pattern: Pattern, value: Value) -> None:
+        """File ``value`` under ``pattern``."""
+        node = self._root
+        for part in pattern.parts:
+            node = node.child(part)
+        (node.open if pattern.open else node.closed).append(value)
+
+    def find(self, name: Name) -> list[Value]:
+        """All values filed under patterns that match ``name``, in no particular order."""
+        found: list[Value] = []
+        level = [self._root]
+        for text in name:
+            following: list[_Node[Value]] = []
+            for node in level:
+                found += node.open
+                following += node.below(text)
+            if not following:
+                return found
+            level = following
+        for node in level:
+            found += node.open
+            found += node.closed
+        return found
+
+
+def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
+    """The part pattern as symbols: ("text", c), ("one", "") or ("run", "")."""
+    if isinstance(part, Exact):
+        return tuple(("text", mark) for mark in part.text)
+    if isinstance(part, Prefix):
+        return (*(("text", mark) for mark in part.text), ("run", ""))
+    special: dict[str, Any] = {"*": ("run", ""), **({"?": ("one", "")} if part.single else {})}
+    return tuple(special.get(mark, ("text", mark)) for mark in part.text)
+
+
+def _part_overlaps(left: Part, right: Part) -> bool:
+    """Whether some text matches both."""
+    a, b = _tokens(left), _tokens(right)
+    reach = {(0, 0)}
+    todo = [(0, 0)]
+    while todo:
+        i, j = todo.pop()
+        steps = []
+        if i < len(a) and a[i][0] == "run":
+            steps += [(i + 1, j), *([(i, j + 1)] if j < len(b) else [])]
+        if j < len(b) and b[j][0] == "run":
+            steps += [(i, j + 1), *([(i + 1, j)] if i < len(a) else [])]
+        if i < len(a) and j < len(b) and _may_be_equal(a[i], b[j]):
+            steps.append((i + 1, j + 1))
+        new = [step for step in steps if step not in reach]
+        reach.update(new)
+        todo += new
+    return (len(a), len(b)) in reach
+
+
+def _may_be_equal(a: tuple[str, str], b: tuple[str, str]) -> bool:
+    return "run" not in (a[0], b[0]) and ("one" in (a[0], b[0]) or a == b)
+
+
+def _part_covers(wide: Part, narrow: Part) -> bool:
+    """Whether every text that matches ``narrow`` matches ``wide`` (never true wrongly)."""
+    a, b = _tokens(wide), _tokens(narrow)
+    row = [True] + [False] * len(b)
+    for symbol in a:
+        new = [row[0] and symbol[0] == "run"]
+        for j, other in enumerate(b):
+            if symbol[0] == "run":
+                new.append(new[j] or row[j + 1])
+            else:
+                single = symbol == other or (symbol[0] == "one" and other[0] == "text")
+                new.append(row[j] and single)
+        row = new
+    return row[-1]
+
+
+def overlaps(left: Pattern, right: Pattern) -> bool:
+    """Whether some name matches both patterns."""
+    shorter, longer = sorted((left, right), key=lambda pattern: len(pattern.parts))
+    if len(shorter.parts) < len(longer.parts) and not shorter.open:
+        return False
+    return all(_part_overlaps(a, b) for a, b in zip(left.parts, right.parts, strict=False))
+
+
+def covers(wide: Pattern, narrow: Pattern) -> bool:
+    """Whether every name that matches ``narrow`` matches ``wide``; false when it cannot be told."""
+    if len(wide.parts) > len(narrow.parts) or (len(wide.parts) < len(narrow.parts) and not wide.open):
+        return False
+    if narrow.open and not wide.open:
+        return False
+    return all(_part_covers(a, b) for a, b in zip(wide.parts, narrow.parts, strict=False))

@@ -1,0 +1,119 @@
+"""The slow, obvious evaluator: nested loops straight from the rules. No index, no cache, no cleverness.
+
+Property tests hold `policy.decide` to it, and the demo checks the stream against it.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policy.model import All, AnyOf, Given, Grant, Holds, HoldsSome, Membership, Requirement, Unanswerable
+from policy.patterns import Exact, Part, Pattern, Prefix, overlaps
+from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
+from policy.snapshot import Realm, Snapshot
+from policy.system import EVERYONE
+from policy.systems import all_systems
+from policy.times import Window
+
+
+def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> str | list[str]:
+    """``allow``, ``deny`` or ``error``; for a batch the list of them."""
+    try:
+        asked = parse_request(request)
+    except MalformedRequest:
+        return "error"
+    return _batch(snapshot, asked, trust) if isinstance(asked, Batch) else _one(snapshot, asked, trust)
+
+
+def _batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> list[str]:
+    outcomes: list[str] = []
+    for item in batch.items:
+        outcomes.append("error" if isinstance(item, IncompleteItem) else _one(snapshot, item, trust))
+        if batch.semantic == "deny_on_first_deny" and outcomes[-1] != "allow":
+            break
+        if batch.semantic == "permit_on_first_permit" and outcomes[-1] == "allow":
+            break
+    return outcomes
+
+
+def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
+    if request.time is not None and request.deadline is not None and request.time > request.deadline:
+        return "error"
+    try:
+        realm = snapshot.realms[request.system]
+        question = all_systems()[request.system].ask(request, realm.facts, trust)
+        holders = _holders(realm, question.holders, request.time)
+        if any(holder in realm.broken for holder in holders):
+            return "error"
+        grants = [grant for holder in holders for grant in realm.grants.get(holder, [])]
+        denies = [False]
+        held = _holds(question.requirement, grants, request.time, denies)
+    except (KeyError, Unanswerable):
+        return "error"
+    if held is None or (not held and question.contested and not any(denies)):
+        return "error"
+    return "allow" if held else "deny"
+
+
+def _holders(realm: Realm, start: Iterable[str], at: int | None) -> set[str]:
+    holders = {*start, EVERYONE}
+    grown = True
+    while grown:
+        grown = False
+        for memberships in realm.memberships.values():
+            for membership in memberships:
+                if membership.member in holders and membership.holder not in holders and _now(membership, at):
+                    holders.add(membership.holder)
+                    grown = True
+    return holders
+
+
+def _now(dated: Grant | Membership, at: int | None) -> bool:
+    if dated.window == Window():
+        return True
+    if at is None:
+        raise Unanswerable("time-needed", "time-bound, and no time")
+    return (dated.window.start or 0) <= at and (dated.window.end is None or at < dated.window.end)
+
+
+def _holds(needed: Requirement, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
+    if isinstance(needed, Given):
+        return needed.held
+    if isinstance(needed, Holds | HoldsSome):
+        effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
+        denies.append("deny" in effects)
+        return effects == {"allow"}
+    parts = [_holds(item, grants, at, denies) for item in needed.items]
+    if isinstance(needed, AnyOf):
+        return True if True in parts else None if None in parts else False
+    assert isinstance(needed, All)
+    return False if False in parts or not parts else None if None in parts else True
+
+
+def _applies(grant: Grant, atom: Holds | HoldsSome) -> bool:
+    if not _matches(grant.permission, atom.permission):
+        return False
+    if isinstance(atom, HoldsSome):
+        return overlaps(grant.object, atom.objects)
+    return _matches(grant.object, atom.object)
+
+
+def _matches(pattern: Pattern, name: tuple[str, ...]) -> bool:
+    fits = len(name) == len(pattern.parts) or (pattern.open and len(name) > len(pattern.parts))
+    return fits and all(_part(part, text) for part, text in zip(pattern.parts, name, strict=False))
+
+
+def _part(part: Part, text: str) -> bool:
+    if isinstance(part, Exact):
+        return part.text == text
+    if isinstance(part, Prefix):
+        return text[: len(part.text)] == part.text
+    return _glob(part.text, text, part.single)
+
+
+def _glob(glob: str, text: str, single: bool) -> bool:
+    """One character after the other, trying every length for a ``*``."""
+    if not glob:
+        return not text
+    if glob[0] == "*":
+        return any(_glob(glob[1:], text[taken:], single) for taken in range(len(text) + 1))
+    return bool(text) and (glob[0] == text[0] or (single and glob[0] == "?")) and _glob(glob[1:], text[1:], single)

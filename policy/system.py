@@ -1,0 +1,41 @@
+"""What a system's module provides; the core knows systems by this alone."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.model import Question, Reading
+from policy.requests import Request
+
+EVERYONE = "*"  # the holder that every principal is
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count."""
+
+    fact: bool = False
+    looks_back: bool = False
+
+
+class System(Protocol):
+    """Translates documents to grants and facts, and requests to requirements."""
+
+    name: str
+    kinds: Mapping[str, Kind]
+    deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
+    default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
+
+    def read(self, document: Document) -> Reading:
+        """What ``document`` says; raises DocumentRefused naming every error."""
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """Holders that a refused document would have bound, as far as they can be read; EVERYONE if any."""
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""
+
+    def horizon(self, facts: Facts) -> int | None:
+        """The oldest moment (ms) at which decisions may still look back; None: they never do."""

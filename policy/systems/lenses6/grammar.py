@@ -1,0 +1,110 @@
+"""Actions and resource names (LRNs) of Lenses 6: what is valid, and its one inner form."""
+
+import re
+from collections.abc import Sequence
+
+from policy.model import Unanswerable
+from policy.patterns import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
+from policy.systems.lenses6.catalogue import segment_counts, service_of_resource
+
+SEPARATOR = re.compile("[:/]")  # between resource type and path: both spellings are one (L6-Q1)
+
+
+def action_name(action: str) -> Name:
+    """(service, operation) of a requested action; raises Unanswerable (L6-ACTION-FORMAT)."""
+    service, colon, operation = action.partition(":")
+    if not (service and colon and operation):
+        message = f"action {action!r} is not service:operation, such as kafka:ReadTopicData"
+        raise Unanswerable("malformed-action", message, "L6-ACTION-FORMAT")
+    return (service, operation)
+
+
+def resource_name(lrn: str) -> Name:
+    """(service, type, segment, …) of a requested resource; raises Unanswerable (L6-LRN-FORMAT).
+
+    A ``*`` in it is an ordinary character (L6-Q11); its number of segments is not checked (L6-Q5).
+    """
+    service, _, rest = lrn.partition(":")
+    type_, path = _split_type(rest)
+    segments = path.split("/") if path is not None else [""]
+    if not (service and type_ and all(segments)):
+        message = f"resource {lrn!r} is not service:type:segment/segment/…, with no part empty"
+        raise Unanswerable("malformed-resource", message, "L6-LRN-FORMAT")
+    return (service_of_resource(service), type_, *segments)
+
+
+def _split_type(rest: str) -> tuple[str, str | None]:
+    parts = SEPARATOR.split(rest, maxsplit=1)
+    return parts[0], parts[1] if len(parts) > 1 else None
+
+
+def action_pattern(text: str) -> Pattern:
+    """The inner form of an action pattern; raises ValueError (L6-ACTION-WILDCARD, L6-Q8)."""
+    if text == "*":
+        return EVERYTHING
+    service, colon, operation = text.partition(":")
+    if not (service and colon and operation):
+        raise ValueError("is not service:operation or a lone * (L6-ACTION-FORMAT)")
+    if "*" in service:
+        raise ValueError("has a wildcard in its service; only the lone * spans services (L6-Q8)")
+    return Pattern((Exact(service), closing_wildcard(operation, "L6-ACTION-WILDCARD")))
+
+
+def closing_wildcard(text: str, rule: str) -> Part:
+    """Text, or text with one closing ``*``; raises ValueError naming ``rule`` for any other ``*``."""
+    if not text:
+        raise ValueError(f"has an empty part ({rule})")
+    if "*" in text[:-1]:
+        raise ValueError(f"has a * before the end of {text!r}; a wildcard may only close it ({rule})")
+    return Prefix(text[:-1]) if text.endswith("*") else Exact(text)
+
+
+def resource_pattern(text: str) -> Pattern:
+    """The inner form of a resource pattern; raises ValueError naming the rule it breaks."""
+    if text == "*":
+        return EVERYTHING
+    service, colon, rest = text.partition(":")
+    if not service or not colon or "*" in service:
+        raise ValueError(
+            "must start with a service written in full; only the lone * spans services (L6-LRN-SERVICE-REQUIRED)"
+        )
+    service = service_of_resource(service)
+    type_, path = _split_type(rest)
+    if "*" in type_:
+        return _whole_service(service, type_, path)
+    if not type_ or path is None:
+        raise ValueError("is not service:type:segment/segment/… (L6-LRN-FORMAT)")
+    segments = path.split("/")
+    parts = [closing_wildcard(segment, "L6-LRN-SEGMENT-WILDCARD") for segment in segments]
+    _check_count(segments, segment_counts(service, type_))
+    return _close(service, type_, parts)
+
+
+def _whole_service(service: str, type_: str, path: str | None) -> Pattern:
+    """``SERVICE:*``, also written ``SERVICE:*:*`` and ``SERVICE:*/*`` (L6-Q9)."""
+    if type_ != "*":
+        raise ValueError(f"mixes characters and a wildcard in the type {type_!r} (L6-LRN-TYPE-WILDCARD)")
+    if path not in (None, "*"):
+        raise ValueError("names a resource id after a wildcard type (L6-LRN-TYPE-WILDCARD-NO-ID)")
+    return Pattern((Exact(service),), open=True)
+
+
+def _check_count(segments: Sequence[str], counts: list[int] | None) -> None:
+    if counts is None:
+        return
+    many = ", ".join(str(count) for count in counts)
+    if len(segments) > max(counts):
+        raise ValueError(f"has {len(segments)} segments where the type has {many} (L6-Q6)")
+    if segments[-1] != "*" and len(segments) not in counts:
+        raise ValueError(
+            f"has {len(segments)} segments where the type has {many}: give the missing ones, or end in a segment "
+            "that is a lone * (L6-LRN-MISSING-SEGMENT)"
+        )
+
+
+def _close(service: str, type_: str, parts: list[Part]) -> Pattern:
+    """Closing wildcard segments stand for themselves and all that follows (L6-LRN-EXPAND, L6-MATCH-SEGMENTS)."""
+    is_open = parts[-1] == ANY
+    while parts and parts[-1] == ANY:
+        parts.pop()
+    return Pattern((Exact(service), Exact(type_), *parts), is_open)

@@ -1,0 +1,147 @@
+"""Lenses 6 IAM translated: roles to grants, groups to memberships, a request to one atom.
+
+Holders: the subject's id (``user:NAME``, ``service-account:NAME``), ``claim:NAME`` for a group that the
+request claims, ``group:NAME`` and ``role:NAME`` for documents.
+"""
+
+from collections.abc import Callable, Iterator
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import ALLOW, DENY, Grant, Holds, Membership, Origin, Question, Reading, Unanswerable
+from policy.patterns import Pattern
+from policy.requests import Request
+from policy.system import Kind
+from policy.systems.lenses6 import catalogue
+from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
+
+MAX_STATEMENTS = 10_000
+PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
+
+
+class Lenses6:
+    """The translator; see policy.system.System."""
+
+    name = "lenses6"
+    kinds = {"Role": Kind(), "Group": Kind()}
+    deny_rule = "L6-DECIDE-DENY-WINS"
+    default_rule = "L6-DECIDE-DEFAULT-DENY"
+
+    def read(self, document: Document) -> Reading:
+        """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
+        return _read_role(document) if document.key.kind == "Role" else _read_group(document)
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """Whoever has the role; of a group also the members that can still be read (L6-Q10)."""
+        if document.key.kind == "Role":
+            return frozenset({f"role:{document.key.name}"})
+        spec = document.spec or {}
+        members, sso_name = spec.get("members"), spec.get("sso_name")
+        readable = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
+        alias = [f"claim:{sso_name}"] if isinstance(sso_name, str) else []
+        return frozenset({f"group:{document.key.name}", f"claim:{document.key.name}", *readable, *alias})
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""
+        subject = request.subject.id
+        if not subject.startswith(PRINCIPALS) or subject in PRINCIPALS:
+            message = f"subject {subject!r} is not user:NAME or service-account:NAME"
+            raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
+        action, resource = action_name(request.action.name), resource_name(request.resource.id)
+        needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
+        groups = _groups(request)
+        if not groups:
+            return Question((subject,), needed)
+        if "groups" not in trust:
+            return Question((subject,), needed, contested=("groups",))
+        return Question((subject, *(f"claim:{group}" for group in groups)), needed, claims=("groups",))
+
+    def horizon(self, facts: Facts) -> int | None:
+        """Lenses 6 never looks back."""
+        return None
+
+
+def _groups(request: Request) -> tuple[str, ...]:
+    groups = request.subject.properties.get("groups")
+    if groups is None:
+        return ()
+    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        raise Unanswerable("malformed-claim", "subject.properties.groups must be a list of texts", "L6-GROUP")
+    return tuple(sorted(set(groups)))
+
+
+def _read_group(document: Document) -> Reading:
+    form, group = Form(document.spec), f"group:{document.key.name}"
+    roles, members = form.texts("roles"), form.texts("members", required=False)
+    sso_name = form.text("sso_name", required=False)
+    for member in members:
+        if not member.startswith(PRINCIPALS) or member in PRINCIPALS:
+            form.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
+    form.close("display_name", "description", "metadata")
+    form.finish()
+    origin, window = Origin(str(document.key)), document.window
+    claims = {f"claim:{name}" for name in (document.key.name, sso_name) if name}
+    into = [Membership(member, group, origin, window) for member in (*members, *sorted(claims))]
+    onward = [Membership(group, f"role:{role}", origin, window) for role in roles]
+    return Reading(memberships=(*into, *onward))
+
+
+def _read_role(document: Document) -> Reading:
+    form = Form(document.spec)
+    statements = form.forms("statements")
+    if len(statements) > MAX_STATEMENTS:
+        form.error(f"{len(statements)} statements; at most {MAX_STATEMENTS}", "statements")
+    warnings: list[str] = []
+    if form.has("data_policies"):
+        warnings.append("data_policies are not enforced: whoever is allowed to read sees unmasked data")
+    grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
+    form.close("display_name", "description", "metadata")
+    form.finish()
+    return Reading(tuple(grants), warnings=tuple(warnings))
+
+
+def _read_statement(document: Document, form: Form, number: int, warnings: list[str]) -> Iterator[Grant]:
+    """One grant for each pair of an action pattern and a resource pattern (L6-STATEMENT)."""
+    effect = form.one_of("effect", (ALLOW, DENY))
+    actions = _patterns(form, "action", action_pattern)
+    resources = _patterns(form, "resource", resource_pattern)
+    form.close("sid")
+    if not effect or form.errors:
+        return
+    warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]
+    origin = Origin(str(document.key), number)
+    holder, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
+    for action in actions.values():
+        for resource in resources.values():
+            yield Grant(holder, verdict, action, resource, origin, document.window)
+
+
+def _patterns(form: Form, field: str, parse: Callable[[str], Pattern]) -> dict[str, Pattern]:
+    """The field's patterns by what was written; one text stands for a list of one (L6-Q18)."""
+    found: dict[str, Pattern] = {}
+    errors = len(form.errors)
+    for text in form.texts(field, one=True):
+        try:
+            found[text] = parse(text)
+        except ValueError as error:
+            form.error(f"{text!r} {error}", field)
+    if not found and len(form.errors) == errors:
+        form.error("at least one is needed (L6-STATEMENT)", field)
+    return found
+
+
+def _warnings(actions: dict[str, Pattern], resources: dict[str, Pattern]) -> Iterator[str]:
+    """Valid, and perhaps not what was meant (L6-Q2, L6-Q4, L6-Q16)."""
+    for action in actions:
+        yield from catalogue.action_warnings(action)
+    kinds = {text: _kind_of(pattern) for text, pattern in resources.items()}
+    for text, (service, type_) in kinds.items():
+        yield from catalogue.resource_warnings(text, service, type_)
+    yield from catalogue.mismatch_warnings(actions, set(kinds.values()))
+
+
+def _kind_of(pattern: Pattern) -> tuple[str, str]:
+    """(service, type) of a resource pattern; "" for what it leaves open."""
+    texts = [part.text for part in pattern.parts[:2]]
+    return (texts[0] if texts else "", texts[1] if len(texts) > 1 else "")
