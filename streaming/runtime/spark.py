@@ -1,0 +1,106 @@
+"""Starts Spark with the Kafka connector, on whichever Java there is."""
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from streaming.runtime.gateway import VECTOR_MODULE, Gateway, start_gateway
+from streaming.runtime.jars import classpath
+from streaming.runtime.java import find_java, has_module, java_home
+
+_LOG_CONFIG = Path(__file__).with_name("log4j2-console.properties")
+_GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
+_GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
+
+_gateways: list[Gateway] = []
+"""Holds a JVM's standard input open: it exits when that closes. PySpark has one JVM a process."""
+
+
+def start_session(app_name: str, settings: Mapping[str, str], master: str = "local[2]") -> SparkSession:
+    """Start Spark, or return the session there is with these settings applied.
+
+    The JVM ends with this process, even by `kill -9`. Python workers get a random hash seed for this run,
+    as what they hash comes from strangers; PySpark would give them the seed 0.
+
+    Args:
+        app_name: the application's name.
+        settings: Spark settings; they go before the defaults here. `spark.jars` and
+            `spark.driver.extraJavaOptions` are added to what is needed here.
+        master: Spark's master; of a local one the workers run this very Python.
+
+    Raises:
+        JavaNotFoundError: there is no Java to run it.
+        JarError: the connector's jars could not be fetched.
+        SparkStartError: the JVM did not start.
+    """
+    everything = _with_defaults({"spark.master": master, "spark.app.name": app_name, **settings})
+    with _environment(_variables(master)), _gateway_if_needed(everything):
+        builder = SparkSession.builder
+        for key, value in everything.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
+    jars = ",".join(str(path) for path in classpath("spark"))
+    java_options = f"-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()}"
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **settings,
+        "spark.jars": _joined(",", jars, settings.get("spark.jars")),
+        "spark.driver.extraJavaOptions": _joined(
+            " ", java_options, settings.get("spark.driver.extraJavaOptions")
+        ),
+    }
+
+
+def _joined(separator: str, first: str, second: str | None) -> str:
+    return f"{first}{separator}{second}" if second else first
+
+
+def _variables(master: str) -> dict[str, str]:
+    """Return the environment in which to start: variables that Spark reads, and has no settings for."""
+    common = {
+        "JAVA_HOME": str(java_home(find_java())),
+        "PYTHONHASHSEED": str(1 + secrets.randbelow(2**32 - 1)),
+    }
+    if not master.startswith("local"):
+        return common
+    return {**common, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _gateway_if_needed(settings: Mapping[str, str]) -> Iterator[None]:
+    """Start the JVM here when PySpark cannot: see `streaming.runtime.gateway`.
+
+    Under `spark-submit` the JVM is there already, and PySpark's own way works with any other Java.
+    """
+    if _GATEWAY_PORT in os.environ or has_module(find_java(), VECTOR_MODULE):
+        yield
+        return
+    if not _gateways:
+        _gateways.append(start_gateway(settings))
+    gateway = _gateways[0]
+    with _environment({_GATEWAY_PORT: str(gateway.port), _GATEWAY_SECRET: gateway.secret}):
+        yield

@@ -1,0 +1,67 @@
+"""The Kafka broker that tests run against: the best there is."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streaming.runtime.broker import EmbeddedBroker
+from streaming.runtime.kafka_tools import run_kafka_tool
+
+GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
+_IMAGE = "confluentinc/cp-kafka:7.9.1"
+_ALONE = {
+    "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "false",
+    "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+    "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TestBroker:
+    """A broker, whoever runs it."""
+
+    __test__ = False
+
+    bootstrap_servers: str
+    origin: str
+
+    def kafka_tool(self, class_name: str, *arguments: str) -> str:
+        """Run one of Kafka's command-line tools against this broker and return what it printed."""
+        return run_kafka_tool(class_name, "--bootstrap-server", self.bootstrap_servers, *arguments)
+
+
+@contextlib.contextmanager
+def any_broker() -> Iterator[TestBroker]:
+    """Yield the broker that KAFKA_BOOTSTRAP_SERVERS names, else one in a container, else an embedded one."""
+    given = os.environ.get(GIVEN)
+    if given:
+        yield TestBroker(given, f"given by {GIVEN}")
+    elif _docker_answers():
+        with _in_container() as address:
+            yield TestBroker(address, f"in a container of {_IMAGE}")
+    else:
+        with EmbeddedBroker() as embedded:
+            yield TestBroker(embedded.bootstrap_servers, "embedded")
+
+
+def _docker_answers() -> bool:
+    import docker
+
+    try:
+        client = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    with contextlib.closing(client):
+        return bool(client.ping())
+
+
+@contextlib.contextmanager
+def _in_container() -> Iterator[str]:
+    from testcontainers.kafka import KafkaContainer
+
+    container = KafkaContainer(_IMAGE).with_kraft()
+    for name, value in _ALONE.items():
+        container.with_env(name, value)
+    with container:
+        yield container.get_bootstrap_server()

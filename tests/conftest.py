@@ -1,0 +1,21 @@
+"""Fixtures for all tests."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.brokers import TestBroker, any_broker
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[TestBroker]:
+    """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
+    with any_broker() as found:
+        yield found
+
+
+@pytest.fixture
+def fresh_name() -> Callable[[str], str]:
+    """Return a function that makes a name nobody has used: for topics, groups and transactional ids."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:12]}"

