@@ -1,0 +1,204 @@
+"""Case files: policies, requests and the answers expected of them, stage by stage, written as YAML.
+
+A team tests its policies with the same format that specifies the systems themselves:
+
+    system: lenses6
+    cases:
+    - case: readers may list topics
+      rules: [L6-DECIDE-ALLOW]
+      stages:
+      - apply: [{kind: Group, name: readers, spec: {…}}, {kind: Role, name: topics, spec: {…}}]
+        expect:
+        - ask: {subject: user:dana, groups: [readers], action: kafka:ListTopic, resource: "kafka:topic:a/b/c"}
+          answer: allow
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from policy.decisions import Outcome
+from policy.requests import CLAIMS
+from policy.times import to_ms
+
+BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
+PARTS = ("subject", "action", "resource", "context", "properties", *BESIDE_SUBJECT)
+ENVELOPE = ("id", "system", "time", "deadline", "options", "evaluations")
+
+
+class CaseFileError(Exception):
+    """A case file that cannot be run; the message says where and what is wrong."""
+
+
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A request in its short form and what must be answered; of a batch, the answers in order.
+
+    ``says``: part of a reason or missing message. ``document``, ``statement``: named by one reason.
+    ``claims``: what the decision rests on. ``rules``: instead of the case's.
+    """
+
+    ask: dict[str, Any]
+    answer: Outcome | list[Outcome]
+    rules: list[str] | None = None
+    says: str | None = None
+    document: str | None = None
+    statement: int | None = None
+    claims: list[str] | None = None
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Changes, then expectations. ``at``: the moment of the changes; absent: that of the stage before.
+
+    ``refused`` and ``warns``: document → part of the error, or of a warning, that is expected of it.
+    """
+
+    at: int | str | None = None
+    apply: list[dict[str, Any]] = []
+    facts: list[dict[str, Any]] = []
+    delete: list[str] = []
+    refused: dict[str, str] = {}
+    warns: dict[str, str] = {}
+    trust: list[str] | None = None
+    expect: list[Expectation] = []
+
+    @property
+    def moment(self) -> int | None:
+        """``at`` in ms."""
+        return None if self.at is None else to_ms(self.at)
+
+    @property
+    def claims(self) -> frozenset[str]:
+        """What requests may claim."""
+        return CLAIMS if self.trust is None else frozenset(self.trust)
+
+    @property
+    def about_documents(self) -> bool:
+        """Whether it is an expectation of its own that the documents are accepted."""
+        return bool(self.refused or self.warns or (not self.expect and (self.apply or self.facts)))
+
+
+class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One sentence saying what is shown, the rules it shows, and the stages that show it."""
+
+    case: str
+    stages: list[Stage]
+    rules: list[str] = []
+
+
+class CaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``system``: default of documents and requests that name none."""
+
+    cases: list[Case]
+    system: str = ""
+
+
+def load_cases(path: Path) -> CaseFile:
+    """The case file at ``path``; raises CaseFileError."""
+    try:
+        return parse_cases(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CaseFileError(f"{path}: cannot be read: {error}") from error
+    except CaseFileError as error:
+        raise CaseFileError(f"{path}: {error}") from error
+
+
+def parse_cases(value: object) -> CaseFile:
+    """A case file from its data; raises CaseFileError naming the place, such as ``cases[2].stages[0]``."""
+    try:
+        file = msgspec.convert(value, CaseFile)
+    except msgspec.ValidationError as error:
+        raise CaseFileError(f"not a case file: {error}") from error
+    if errors := list(_errors(file)):
+        raise CaseFileError("; ".join(errors))
+    return file
+
+
+def _errors(file: CaseFile) -> Iterator[str]:
+    if not file.cases:
+        yield "cases: at least one is needed"
+    for number, case in enumerate(file.cases):
+        place = f"cases[{number}] ({case.case})"
+        if not any(stage.expect or stage.about_documents for stage in case.stages):
+            yield f"{place}: expects nothing, so it cannot fail; add `expect`, `refused` or `warns`"
+        for at, stage in enumerate(case.stages):
+            yield from (f"{place}.stages[{at}]: {error}" for error in _stage_errors(file.system, stage))
+
+
+def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
+    try:
+        _ = stage.moment
+    except ValueError as error:
+        yield f"at: {error}"
+    if unknown := sorted(stage.claims - CLAIMS):
+        yield f"trust: {', '.join(unknown)} not one of {', '.join(sorted(CLAIMS))}"
+    put = {document_key(system, document) for document in (*stage.apply, *stage.facts)}
+    for name in (*stage.refused, *stage.warns):
+        if full_key(system, name) not in put:
+            yield f"refused, warns: {name} is not a document of this stage"
+    for number, expectation in enumerate(stage.expect):
+        try:
+            full_request(expectation.ask, system)
+        except CaseFileError as error:
+            yield f"expect[{number}].ask: {error}"
+
+
+def document_key(system: str, document: Mapping[str, Any]) -> str:
+    """``system/kind/name`` of a document, ``?`` for what it does not say."""
+    return "/".join(str({"system": system or "?", **document}.get(part, "?")) for part in ("system", "kind", "name"))
+
+
+def full_key(system: str, name: str) -> str:
+    """``kind/name`` with the default system in front; without a default, ``name`` as it is."""
+    return name if not system or name.startswith(f"{system}/") else f"{system}/{name}"
+
+
+def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> dict[str, Any]:
+    """A request in the form of the contracts from its short form; raises CaseFileError for unknown fields."""
+    if unknown := sorted(ask.keys() - {*PARTS, *ENVELOPE}):
+        known = ", ".join(sorted((*PARTS, *ENVELOPE)))
+        raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {known})")
+    request = {"id": "case", "system": system, **_question(ask)}
+    if at is not None:
+        request["time"] = at
+    request |= {name: ask[name] for name in ENVELOPE if name in ask}
+    if isinstance(ask.get("evaluations"), list):
+        request["evaluations"] = [_question(item) if isinstance(item, Mapping) else item for item in ask["evaluations"]]
+    return request
+
+
+def _question(ask: Mapping[str, Any]) -> dict[str, Any]:
+    """Subject, action, resource and context, each written out where it is given."""
+    claims = {name: ask[name] for name in BESIDE_SUBJECT if name in ask}
+    found = {
+        "subject": _with_properties(_written_out(ask.get("subject"), _subject), claims),
+        "action": _written_out(ask.get("action"), _action),
+        "resource": _with_properties(_written_out(ask.get("resource"), _resource), ask.get("properties") or {}),
+        "context": ask.get("context"),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _written_out(value: Any, of_text: Any) -> Any:
+    return of_text(value) if isinstance(value, str) else value
+
+
+def _subject(text: str) -> dict[str, Any]:
+    return {"type": "user", "id": text}
+
+
+def _action(text: str) -> dict[str, Any]:
+    return {"name": text}
+
+
+def _resource(text: str) -> dict[str, Any]:
+    kind, colon, _ = text.partition(":")
+    return {"type": kind if colon and kind else "resource", "id": text}
+
+
+def _with_properties(value: Any, properties: Mapping[str, Any]) -> Any:
+    if not properties or not isinstance(value, Mapping):
+        return value
+    return {**value, "properties": {**value.get("properties", {}), **properties}}

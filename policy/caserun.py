@@ -1,0 +1,238 @@
+"""Running case files: what was expected, what came, and which statements decided something."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.casefile import Case, CaseFile, Expectation, Stage, document_key, full_key, full_request
+from policy.decide import decide, try_request
+from policy.decisions import Decision
+from policy.documents import SINCE_EVER, Key
+from policy.evidence import Evidence
+from policy.library import Library, Rejected
+from policy.model import Origin, Unanswerable
+from policy.requests import Batch, MalformedRequest, Request, parse_request
+from policy.snapshot import Snapshot
+
+POSITIVE = frozenset({"allow", "accepted"})
+
+Arrange = Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One expectation. ``stage``: counted from 0. ``why``: what went wrong; empty: nothing did."""
+
+    case: str
+    stage: int
+    subject: str
+    rules: tuple[str, ...]
+    expected: tuple[str, ...]
+    got: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it came as expected."""
+        return not self.why
+
+    @property
+    def signs(self) -> frozenset[bool]:
+        """True for an expected allow or acceptance, False for an expected deny, error or refusal."""
+        return frozenset(item in POSITIVE for item in self.expected)
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """A stage as it is played: the snapshot after its changes, and what became of its documents."""
+
+    system: str
+    case: Case
+    number: int
+    stage: Stage
+    at: int | None
+    snapshot: Snapshot
+    documents: tuple[Result, ...]
+
+    def request(self, expectation: Expectation) -> dict[str, Any]:
+        """The expectation's request, written out."""
+        return full_request(expectation.ask, self.system, self.at)
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """The statements of all documents, and those that decided some request."""
+
+    statements: frozenset[Origin]
+    decided: frozenset[Origin]
+
+    @property
+    def idle(self) -> list[Origin]:
+        """Statements that decided nothing, sorted."""
+        return sorted(self.statements - self.decided, key=lambda origin: (origin.document, origin.statement or 0))
+
+
+def run_cases(file: CaseFile, arrange: Arrange = list) -> list[Result]:
+    """Every expectation of ``file`` with what came. ``arrange``: the order a stage's documents are put in."""
+    return [result for scene in scenes(file, arrange) for result in check_scene(scene)]
+
+
+def scenes(file: CaseFile, arrange: Arrange = list) -> Iterator[Scene]:
+    """Every stage of every case, played in order."""
+    for case in file.cases:
+        yield from _play(file.system, case, arrange)
+
+
+def _play(system: str, case: Case, arrange: Arrange) -> Iterator[Scene]:
+    shelves = _Shelves(system)
+    at: int | None = None
+    for number, stage in enumerate(case.stages):
+        at = at if stage.moment is None else stage.moment
+        outcomes = shelves.change(stage, at, arrange)
+        snapshot = Snapshot(shelves.policies, shelves.facts)
+        documents = _judge_documents(system, case, number, outcomes, snapshot)
+        yield Scene(system, case, number, stage, at, snapshot, tuple(documents))
+
+
+class _Shelves:
+    """The documents of a case, over its stages."""
+
+    def __init__(self, system: str) -> None:
+        self.policies = Library()
+        self.facts = Library(facts_only=True)
+        self._system = system
+        self._order = itertools.count()
+
+    def change(self, stage: Stage, at: int | None, arrange: Arrange) -> dict[str, Rejected | None]:
+        """Make the stage's changes; what became of each document by its key, None: accepted."""
+        for name in stage.delete:
+            self._delete(full_key(self._system, name), at)
+        became: dict[str, Rejected | None] = {}
+        for library, documents in ((self.policies, stage.apply), (self.facts, stage.facts)):
+            for document in arrange(documents):
+                put = {"system": self._system, **document}
+                became[document_key(self._system, put)] = library.put(put, at, next(self._order))
+        return became
+
+    def _delete(self, name: str, at: int | None) -> None:
+        """From both layers, wherever it is."""
+        key = Key(*name.split("/", 2))
+        for library in (self.policies, self.facts):
+            if key in library.shelves:
+                library.delete(key, SINCE_EVER if at is None else at, next(self._order))
+
+
+def _judge_documents(
+    system: str, case: Case, number: int, became: dict[str, Rejected | None], snapshot: Snapshot
+) -> Iterator[Result]:
+    stage = case.stages[number]
+    refused = {full_key(system, name): text for name, text in stage.refused.items()}
+    warned = {full_key(system, name): text for name, text in stage.warns.items()}
+    rules = tuple(case.rules) if stage.about_documents else ()
+    for key, rejected in became.items():
+        expected = "refused" if key in refused else "accepted"
+        got = "accepted" if rejected is None else "refused"
+        errors = "; ".join(rejected.errors) if rejected else ""
+        why = _document_fault(expected, got, errors, refused.get(key, ""))
+        yield Result(case.case, number, key, rules, (expected,), (got,), why or _silence(snapshot, key, warned))
+
+
+def _document_fault(expected: str, got: str, errors: str, part: str) -> str:
+    if expected != got:
+        return f"must be {expected}, was {got}" + (f": {errors}" if errors else "")
+    return "" if part in errors else f"refused, but no error says {part!r}: {errors}"
+
+
+def _silence(snapshot: Snapshot, key: str, warned: dict[str, str]) -> str:
+    if key not in warned:
+        return ""
+    texts = [text for document, text in snapshot.warnings if document == key]
+    if any(warned[key] in text for text in texts):
+        return ""
+    return f"no warning says {warned[key]!r}: {'; '.join(texts) or 'there is none'}"
+
+
+def check_scene(scene: Scene) -> Iterator[Result]:
+    """The results of one stage: its documents, then its requests."""
+    yield from scene.documents
+    for expectation in scene.stage.expect:
+        yield _check(scene, expectation)
+
+
+def _check(scene: Scene, expectation: Expectation) -> Result:
+    request = scene.request(expectation)
+    decision = decide(scene.snapshot, request, trust=scene.stage.claims)
+    expected = _listed(expectation.answer)
+    got = tuple(item.outcome for item in decision.evaluations) or (decision.outcome,)
+    why = "; ".join(_faults(scene.system, expectation, expected, got, decision))
+    rules = scene.case.rules if expectation.rules is None else expectation.rules
+    return Result(scene.case.case, scene.number, describe(request), tuple(rules), expected, got, why)
+
+
+def _listed(answer: str | Sequence[str]) -> tuple[str, ...]:
+    return (answer,) if isinstance(answer, str) else tuple(answer)
+
+
+def _faults(
+    system: str, wanted: Expectation, expected: tuple[str, ...], got: tuple[str, ...], decision: Decision
+) -> Iterator[str]:
+    parts = decision.evaluations or (decision,)
+    reasons = [reason for part in parts for reason in part.reasons]
+    messages = [reason.message for reason in reasons]
+    told = "; ".join(messages)
+    if expected != got:
+        yield f"must be {' '.join(expected)}, was {' '.join(got)}: {told}"
+    messages += [missing.message for part in parts for missing in part.missing]
+    if wanted.says is not None and not any(wanted.says in message for message in messages):
+        yield f"nothing says {wanted.says!r}: {'; '.join(messages)}"
+    document = None if wanted.document is None else full_key(system, wanted.document)
+    named = [reason for reason in reasons if document in (None, reason.document)]
+    if (wanted.document or wanted.statement is not None) and not any(
+        wanted.statement in (None, reason.statement) for reason in named
+    ):
+        yield f"no reason names {document} statement {wanted.statement}: {told}"
+    if wanted.claims is not None and sorted(wanted.claims) != sorted(decision.claims):
+        yield f"must rest on the claims {sorted(wanted.claims)}, rests on {sorted(decision.claims)}"
+
+
+def describe(request: dict[str, Any]) -> str:
+    """A request in a few words: who, what, on what."""
+    if request.get("evaluations"):
+        return f"batch of {len(request['evaluations'])}"
+    words = ((request.get("subject"), "id"), (request.get("action"), "name"), (request.get("resource"), "id"))
+    return " ".join(str(part.get(field, "?")) if isinstance(part, dict) else "?" for part, field in words)
+
+
+def cover(file: CaseFile) -> Coverage:
+    """Which statements of the file's documents decided some request of it."""
+    statements: set[Origin] = set()
+    decided: set[Origin] = set()
+    for scene in scenes(file):
+        grants = (grant for realm in scene.snapshot.realms.values() for held in realm.grants.values() for grant in held)
+        statements.update(grant.origin for grant in grants)
+        for expectation in scene.stage.expect:
+            decided.update(_decided_by(scene, scene.request(expectation)))
+    return Coverage(frozenset(statements), frozenset(decided))
+
+
+def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[Origin]:
+    for single in _singles(request):
+        try:
+            trial = try_request(scene.snapshot, single, scene.stage.claims)
+        except Unanswerable:
+            continue
+        yield from _origins(trial.evidence)
+
+
+def _singles(request: dict[str, Any]) -> list[Request]:
+    try:
+        asked = parse_request(request)
+    except MalformedRequest:
+        return []
+    items = asked.items if isinstance(asked, Batch) else (asked,)
+    return [item for item in items if isinstance(item, Request)]
+
+
+def _origins(evidence: Evidence) -> Iterator[Origin]:
+    yield from (grant.origin for grant in evidence.grants)
+    for item in evidence.items:
+        yield from _origins(item)

@@ -1,0 +1,90 @@
+"""The case files of tests/cases are the specification: they hold, completely, and by both evaluators."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policy import reference
+from policy.casefile import CaseFile, load_cases
+from policy.caserun import Result, check_scene, run_cases, scenes
+from policy.decide import decide
+from policy.systems import all_systems
+
+FOLDER = Path(__file__).parent.parent / "cases"
+FILES = sorted(FOLDER.glob("*.yaml"))
+SYSTEMS = Path(__file__).parent.parent.parent / "policy" / "systems"
+
+
+def by_name(path: Path) -> str:
+    """The test's id."""
+    return path.stem
+
+
+def failures(results: Sequence[Result]) -> list[str]:
+    """The results that failed, readable."""
+    return [f"{r.case} [stage {r.stage}] {r.subject}: {r.why}" for r in results if not r.passed]
+
+
+@pytest.fixture(scope="module", params=FILES, ids=by_name)
+def case_file(request: pytest.FixtureRequest) -> CaseFile:
+    """Each case file in turn."""
+    return load_cases(request.param)
+
+
+def test_every_expectation_holds(case_file: CaseFile) -> None:
+    """Documents are accepted or refused, and requests answered, as each case says."""
+    assert not failures(run_cases(case_file))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_order_of_documents_changes_nothing(case_file: CaseFile, seed: int) -> None:
+    """With a stage's documents shuffled every expectation still holds."""
+    chance = random.Random(seed)
+
+    def shuffled(documents: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        return chance.sample(documents, len(documents))
+
+    assert not failures(run_cases(case_file, shuffled))
+
+
+def test_the_slow_evaluator_answers_alike(case_file: CaseFile) -> None:
+    """`policy.reference` gives the very outcome of `decide`, batch by batch and item by item."""
+    asked = 0
+    for scene in scenes(case_file):
+        for expectation in scene.stage.expect:
+            request, trust = scene.request(expectation), scene.stage.claims
+            fast = decide(scene.snapshot, request, trust=trust)
+            slow = reference.decide(scene.snapshot, request, trust=trust)
+            batch = [item.outcome for item in fast.evaluations]
+            assert slow == (batch or fast.outcome), f"{scene.case.case}: {request}"
+            asked += 1
+    assert asked, "a case file that asks nothing shows nothing"
+
+
+def test_an_answer_explains_itself(case_file: CaseFile) -> None:
+    """Every decision has a reason, and a deny names what is missing."""
+    for scene in scenes(case_file):
+        for expectation in scene.stage.expect:
+            decision = decide(scene.snapshot, scene.request(expectation), trust=scene.stage.claims)
+            for part in decision.evaluations or (decision,):
+                assert part.reasons, scene.case.case
+                assert all(reason.message for reason in part.reasons), scene.case.case
+                assert part.missing or part.outcome != "deny", scene.case.case
+
+
+@pytest.mark.parametrize("system", all_systems())
+def test_every_rule_has_a_case_for_it_and_a_case_against(system: str) -> None:
+    """Each rule id of the system's specification is shown by an allow or acceptance, and by the contrary."""
+    rules = {rule["id"]: rule["text"] for rule in yaml.safe_load((SYSTEMS / system / "rules.yaml").read_text())}
+    shown: set[tuple[str, bool]] = set()
+    for path in FILES:
+        for scene in scenes(load_cases(path)):
+            shown |= {(rule, sign) for result in check_scene(scene) for rule in result.rules for sign in result.signs}
+    assert rules
+    assert all(rules.values())
+    assert not {rule for rule in rules if (rule, True) not in shown}, "rules without a positive case"
+    assert not {rule for rule in rules if (rule, False) not in shown}, "rules without a negative case"
