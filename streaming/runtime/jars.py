@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -46,20 +46,28 @@ class LockedJar:
 def classpath(jar_set: JarSet) -> list[Path]:
     """Return the files of a set in the order of the lock file, fetching those that the cache lacks.
 
-    Every file is verified each time; one that was damaged in the cache is fetched again. With a complete
-    cache nothing touches the network.
-
     Raises:
         JarError: a jar could not be fetched, or what came is not what was locked.
         JavaNotFoundError: jars are missing and there is no Java to run Ivy.
     """
-    cache = cache_folder()
-    locked = read_lock(jar_set)
-    missing = [jar for jar in locked if not jar.is_intact_in(cache)]
+    return ensure(read_lock(jar_set), cache_folder())
+
+
+def ensure(jars: Sequence[LockedJar], cache: Path) -> list[Path]:
+    """Return the jars' files below `cache`, fetching those that are not there.
+
+    Every file is verified each time; one that was damaged in the cache is fetched again. With a complete
+    cache nothing touches the network.
+
+    Raises:
+        JarError: a jar could not be fetched, or what came is not what was locked; the cache is as before.
+        JavaNotFoundError: jars are missing and there is no Java to run Ivy.
+    """
+    missing = [jar for jar in jars if not jar.is_intact_in(cache)]
     if missing:
-        _log.info("fetching %d jars of the set %s into %s", len(missing), jar_set, cache)
+        _log.info("fetching %d of %d jars into %s", len(missing), len(jars), cache)
         _fetch(missing, cache)
-    return [cache / jar.coordinate.file for jar in locked]
+    return [cache / jar.coordinate.file for jar in jars]
 
 
 def cache_folder() -> Path:
@@ -79,8 +87,7 @@ def read_lock(jar_set: JarSet, lock: Path = _LOCK) -> list[LockedJar]:
         return [LockedJar(Coordinate.parse(entry["coordinate"]), entry["sha256"]) for entry in entries]
     except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
         raise JarError(
-            f"lock file {lock}: {error!r}. "
-            "Restore it, or write it anew: python -m streaming.runtime.jars --lock"
+            f"lock file {lock}: {error!r}. Restore it, or write it anew: python -m streaming.runtime.jars --lock"
         ) from error
 
 
@@ -90,7 +97,7 @@ def write_lock(lock: Path = _LOCK) -> None:
     lock.write_text(_LOCK_HEAD + "".join(sections))
 
 
-def _fetch(jars: Iterable[LockedJar], cache: Path) -> None:
+def _fetch(jars: Sequence[LockedJar], cache: Path) -> None:
     """Fetch beside the cache and move in file by file, so that others see a whole file or none."""
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as name:

@@ -25,6 +25,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
     spark = start_session("read-topic", {"spark.sql.session.timeZone": "UTC"}, "local[1]")
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
     rows = source.option("subscribe", topic).load().mapInArrow(_describe, "row string").collect()
+    assert spark.sparkContext._jvm is not None
     values, interpreters, seeds = zip(*(json.loads(row.row) for row in rows), strict=True)
     seen = {
         "values": values,

@@ -32,10 +32,9 @@ _ROOT = Path(__file__).parents[2]
 def topic(broker: TestBroker, fresh_name: Callable[[str], str]) -> str:
     """A topic that holds the records `a` and `b`."""
     name = fresh_name("read-topic")
-    settings = {"bootstrap.servers": broker.bootstrap_servers}
-    admin = AdminClient(settings)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
-    producer = Producer(settings)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for value in ("a", "b"):
         producer.produce(name, value)
     assert producer.flush(10) == 0
