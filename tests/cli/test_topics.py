@@ -1,0 +1,159 @@
+"""Topics: made with the right settings, and refused when a setting would break a promise."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from policy.systems import all_systems
+from streaming.topics import (
+    KEEPS_NEWEST,
+    KEEPS_VERSIONS,
+    Problem,
+    TopicNames,
+    check_topics,
+    create_topics,
+    mend_topics,
+    topic_specs,
+)
+from tests.brokers import TestBroker
+
+FreshName = Callable[[str], str]
+
+GOOD_POLICY_TOPIC = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+    "min.compaction.lag.ms": "604800000",
+}
+
+
+@pytest.fixture
+def names(fresh_name: FreshName) -> TopicNames:
+    """Names that no other test uses."""
+    prefix = fresh_name("topics")
+    policies = {system: f"{prefix}.policies.{system}" for system in all_systems()}
+    single = {field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")}
+    return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies, **single)
+
+
+@pytest.fixture
+def admin(broker: TestBroker) -> AdminClient:
+    """A client that may create and alter topics."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+
+def test_the_default_names_are_those_of_the_contract() -> None:
+    names = {spec.name for spec in topic_specs(TopicNames())}
+    policies = {f"authz.policies.{system}.v1" for system in all_systems()}
+    events = {f"authz.{name}.v1" for name in ("requests", "audit", "decisions", "verdicts", "alerts")}
+    dead_letters = {"authz.requests.v1.dlq", "authz.audit.v1.dlq"}
+    assert names == {*policies, *events, *dead_letters, "authz.facts.v1", "authz.history.v1"}
+
+
+def test_a_configured_policy_topic_takes_the_place_of_the_default_and_the_others_stay() -> None:
+    topics = TopicNames(policies={"lenses6": "iam"}).policy_topics()
+    assert topics["lenses6"] == "iam"
+    assert all(topics[system] == f"authz.policies.{system}.v1" for system in all_systems() if system != "lenses6")
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        (KEEPS_NEWEST, ["compact"], ["delete", "compact,delete", "", None]),
+        (KEEPS_VERSIONS, ["604800000", "604800001"], ["604799999", "0", "-1", "", None]),
+    ],
+)
+def test_a_rule_holds_for_the_right_settings_alone(rule: object, good: list[str], bad: list[str | None]) -> None:
+    """An unknown setting is a wrong one."""
+    assert isinstance(rule, type(KEEPS_NEWEST))
+    assert [rule.holds(value) for value in good] == [True] * len(good)
+    assert [rule.holds(value) for value in bad] == [False] * len(bad)
+
+
+@pytest.mark.stream
+def test_created_topics_pass_the_check_and_a_second_creation_makes_nothing(
+    admin: AdminClient, names: TopicNames
+) -> None:
+    made = create_topics(admin, names, partitions=3)
+    assert sorted(made) == sorted(spec.name for spec in topic_specs(names))
+    assert check_topics(admin, names) == []
+    assert create_topics(admin, names) == []
+    partitions = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=10).topics.items()}
+    assert partitions[names.requests[0]] == partitions[names.decisions] == 3
+    assert {partitions[topic] for topic in (*names.policy_topics().values(), names.facts, names.history)} == {1}
+
+
+@pytest.mark.stream
+def test_topics_that_do_not_exist_are_problems_that_say_how_to_make_them(admin: AdminClient, names: TopicNames) -> None:
+    problems = check_topics(admin, names)
+    assert sorted(problem.topic for problem in problems) == sorted(spec.name for spec in topic_specs(names))
+    assert {(problem.wrong, problem.fix) for problem in problems} == {("it does not exist", "lockkeeper topics create")}
+
+
+@pytest.mark.stream
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"cleanup.policy": "delete"}, "cleanup.policy is delete instead of compact"),
+        ({"cleanup.policy": "compact,delete"}, "cleanup.policy is compact,delete instead of compact"),
+        (
+            {"message.timestamp.type": "CreateTime"},
+            "message.timestamp.type is CreateTime instead of LogAppendTime",
+        ),
+        ({"min.compaction.lag.ms": "1000"}, "min.compaction.lag.ms is 1000 instead of 604800000 or more"),
+    ],
+)
+def test_a_policy_topic_with_a_wrong_setting_is_found_and_mended(
+    admin: AdminClient, names: TopicNames, wrong: Mapping[str, str], expected: str
+) -> None:
+    topic = names.policy_topics()["lenses6"]
+    _create(admin, topic, 1, {**GOOD_POLICY_TOPIC, **wrong})
+    create_topics(admin, names)
+    problems = check_topics(admin, names)
+    assert [(problem.topic, problem.wrong) for problem in problems] == [(topic, expected)]
+    (setting,) = wrong
+    assert f"--entity-name {topic} --add-config {setting}={GOOD_POLICY_TOPIC[setting]}" in problems[0].fix
+    mend_topics(admin, problems)
+    assert check_topics(admin, names) == []
+
+
+@pytest.mark.stream
+def test_a_policy_topic_of_two_partitions_is_found_and_no_setting_mends_it(
+    admin: AdminClient, names: TopicNames
+) -> None:
+    topic = names.policy_topics()["lenses6"]
+    _create(admin, topic, 2, GOOD_POLICY_TOPIC)
+    create_topics(admin, names)
+    problem = _only(check_topics(admin, names))
+    assert (problem.topic, problem.wrong) == (topic, "it has 2 partitions instead of 1")
+    mend_topics(admin, [problem])
+    assert _only(check_topics(admin, names)) == problem
+
+
+@pytest.mark.stream
+def test_event_topics_that_compact_or_that_clients_date_are_found(admin: AdminClient, names: TopicNames) -> None:
+    """A compacted request topic loses requests; one dated by clients lets them choose the moment."""
+    _create(admin, names.requests[0], 2, {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"})
+    create_topics(admin, names)
+    assert [(problem.topic, problem.setting) for problem in check_topics(admin, names)] == [
+        (names.requests[0], "cleanup.policy"),
+        (names.requests[0], "message.timestamp.type"),
+    ]
+
+
+@pytest.mark.stream
+def test_a_decision_topic_too_small_for_the_largest_answer_is_found(admin: AdminClient, names: TopicNames) -> None:
+    """A transaction with a record that the topic refuses would fail for ever."""
+    _create(admin, names.decisions, 1, {"max.message.bytes": "1048588"})
+    create_topics(admin, names)
+    problem = _only(check_topics(admin, names))
+    assert (problem.topic, problem.setting) == (names.decisions, "max.message.bytes")
+
+
+def _create(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str]) -> None:
+    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])[topic].result(10)
+
+
+def _only(problems: list[Problem]) -> Problem:
+    (problem,) = problems
+    return problem
