@@ -87,7 +87,7 @@ def read_lock(jar_set: JarSet, lock: Path = _LOCK) -> list[LockedJar]:
         return [LockedJar(Coordinate.parse(entry["coordinate"]), entry["sha256"]) for entry in entries]
     except (OSError, tomllib.TOMLDecodeError, KeyError) as error:
         raise JarError(
-            f"lock file {lock}: {error!r}. Restore it, or write it anew: python -m streaming.runtime.jars --lock"
+            f"lock file {lock}: {error!r}; restore it, or run python -m streaming.runtime.jars --lock"
         ) from error
 
 

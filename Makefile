@@ -1,0 +1,73 @@
+# All that lockkeeper needs beside this: Python 3.11 or newer, and make. `make help` lists the targets.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.lockkeeper-ready
+
+# The first of these that is new enough; choose another with `make setup PYTHON=/path/to/python`.
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for p in $(PYTHONS); do if $$p $(NEW_ENOUGH) 2>/dev/null; then echo $$p; break; fi; done)
+
+# Passed on: `make demo ARGS="--seconds 30"`, `make test ARGS="-k broker"`.
+ARGS ?=
+
+# uv installs into the virtual environment made here, whatever the caller's environment says, and into no
+# other; where it fetches from stays the caller's choice.
+export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
+unexport VIRTUAL_ENV
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench lock clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+setup: $(READY) ## Make the virtual environment and fetch all that runs need (once)
+
+$(READY): pyproject.toml uv.lock streaming/runtime/jars.lock
+	@$(or $(PYTHON),false) $(NEW_ENOUGH) 2>/dev/null || { \
+	  echo "error: lockkeeper needs Python 3.11 or newer; '$(or $(PYTHON),$(PYTHONS))' is not."; \
+	  echo "Install one, or name it: make setup PYTHON=/path/to/python3.11"; exit 1; } >&2
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "error: $(PYTHON) cannot make a virtual environment; it says why above. Where its module"; \
+	  echo "ensurepip is missing, install it: on Debian and Ubuntu the package python3-venv."; exit 1; } >&2
+	$(BIN)/python -m pip install --quiet --upgrade pip uv
+	$(BIN)/uv sync --frozen --inexact --python $(BIN)/python || $(MAKE) --no-print-directory .sync-by-pip
+	$(BIN)/python -m streaming.runtime.jars
+	@touch $@
+
+# The lock file names where each file was found; where that cannot be reached, pip asks the index of its own
+# configuration for the same files, by their hashes.
+.PHONY: .sync-by-pip
+.sync-by-pip:
+	@echo "uv could not install (it says why above); trying pip, with its own configuration." >&2
+	$(BIN)/uv export --quiet --frozen --no-emit-project --output-file $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+
+demo: $(READY) ## See it work: a broker, policies, requests, and the decisions as they come
+	$(BIN)/lockkeeper demo $(ARGS)
+
+test: $(READY) ## Run all tests (ARGS="-m 'not stream'" leaves out those with a broker and Spark)
+	$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## Check style and types, as CI does
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict policy streaming
+
+format: $(READY) ## Put the code into the form that check wants
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## Measure throughput and latency
+	$(BIN)/python -m streaming.bench $(ARGS)
+
+lock: $(READY) ## Write both lock files anew: after a change of dependencies
+	$(BIN)/uv lock
+	$(BIN)/python -m streaming.runtime.jars --lock
+
+clean: ## Remove the virtual environment and what tools left; not the cache of jars
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
