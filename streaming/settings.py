@@ -1,0 +1,148 @@
+"""The settings of the job: a YAML file, then environment variables `LOCKKEEPER_…`, then checks that name the fix."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import yaml
+
+from policy.requests import CLAIMS
+from streaming.topics import TopicNames
+
+PREFIX = "LOCKKEEPER_"
+DEFAULT_TRUST = CLAIMS - {"time"}
+MIB = 1 << 20
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class SettingsError(Exception):
+    """A setting is unknown or wrong; the message names it, its value and what would fix it."""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Beyond these a record becomes `error` or a dead letter. Sizes in bytes."""
+
+    record_in: Positive = MIB
+    record_out: Positive = 4 * MIB
+    document: Positive = MIB
+    cached_decisions: Positive = 50_000
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
+
+    `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
+    `trust`: by request topic, the claims its producers may make; a topic not named gets all but `time`.
+    `max_records`: of a micro-batch. `policy_stale_seconds`: after so long without the policies, an alert.
+    `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
+    often offsets are committed then (Kafka forgets them after days; a fenced job notices).
+    """
+
+    job_name: Text = "lockkeeper"
+    bootstrap_servers: Text = "localhost:9092"
+    topics: TopicNames = TopicNames()
+    trust: dict[str, frozenset[str]] = {}
+    kafka: dict[str, str] = {}
+    source: dict[str, str] = {}
+    spark: dict[str, str] = {}
+    master: Text = "local[2]"
+    checkpoint: Text = "checkpoint"
+    max_records: Positive = 200_000
+    limits: Limits = Limits()
+    policy_stale_seconds: Seconds = 30.0
+    idle_seconds: Seconds = 0.5
+    idle_commit_seconds: Seconds = 300.0
+    transaction_timeout_seconds: Seconds = 30.0
+
+    def trust_of(self, topic: str) -> frozenset[str]:
+        """The claims that the producers of a request topic may make."""
+        return self.trust.get(topic, DEFAULT_TRUST)
+
+
+def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the YAML file, if any, and let `LOCKKEEPER_…` variables go before it. Raises SettingsError."""
+    told = _read(path) if path else {}
+    for field, text in _from_environment(os.environ if environment is None else environment):
+        _set(told, field, text)
+    return check_settings(told, str(path or "the environment"))
+
+
+def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings:
+    """The settings from plain data; `where` is named in errors. Raises SettingsError."""
+    try:
+        settings = msgspec.convert(told, Settings)
+    except msgspec.ValidationError as error:
+        known = ", ".join(".".join(field) for field, _ in _fields(Settings))
+        raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
+    _check_trust(settings, where)
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; name a file that can be read") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: not YAML: {error}") from error
+    if told is not None and not isinstance(told, dict):
+        raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not {told!r}")
+    return told or {}
+
+
+def _fields(struct: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every setting with its path and type, those of inner structs one by one."""
+    for field in msgspec.structs.fields(struct):
+        path = (*above, field.name)
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _fields(field.type, path)
+        else:
+            yield path, field.type
+
+
+def variable(path: tuple[str, ...]) -> str:
+    """The environment variable of a setting: `topics.decisions` is `LOCKKEEPER_TOPICS_DECISIONS`."""
+    return PREFIX + "_".join(path).upper()
+
+
+def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    known = {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+    for name, text in environment.items():
+        if name in known:
+            path, type_ = known[name]
+            yield path, text if type_ in (str, Text) else _parse(name, text)
+
+
+def _parse(name: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError(f"{name}={text}: not YAML: {error}") from error
+
+
+def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        told = told.setdefault(name, {})
+    told[path[-1]] = value
+
+
+def _value_at(told: Any, message: str) -> str:
+    """What stands where an error message points: "… - at `$.limits.record_in`"."""
+    for name in message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else ():
+        if not isinstance(told, Mapping) or name not in told:
+            return ""
+        told = told[name]
+    return f" (it is {told!r})" if "`$." in message else ""
+
+
+def _check_trust(settings: Settings, where: str) -> None:
+    for topic, claims in settings.trust.items():
+        if topic not in settings.topics.requests:
+            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests: {settings.topics.requests}")
+        if unknown := claims - CLAIMS:
+            raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
