@@ -10,10 +10,10 @@ from typing import Any
 from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
-from policy.model import All, AnyOf, Given, Grant, Holds, HoldsSome, Reason, Requirement, Unanswerable
+from policy.model import DENY, All, AnyOf, Given, Grant, Holds, HoldsSome, Reason, Requirement, Unanswerable
 from policy.patterns import matches, overlaps
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
-from policy.snapshot import Path, Realm, Snapshot, in_force
+from policy.snapshot import Realm, Snapshot, Standing, in_force
 from policy.systems import all_systems
 
 MAX_RELATED = 10_000  # atoms of one requirement
@@ -33,7 +33,7 @@ def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[s
 
 
 def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
-    """Decide a request that is parsed already."""
+    """Decide a request that is parsed already. Whatever goes wrong, the answer is ``error``, never an allow."""
     if isinstance(asked, Batch):
         return _answer_batch(snapshot, asked, trust)
     if asked.deadline is not None and asked.time is not None and asked.time > asked.deadline:
@@ -42,6 +42,8 @@ def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = C
         return _conclude(try_request(snapshot, asked, trust))
     except Unanswerable as unanswerable:
         return _error(unanswerable.reason)
+    except Exception as bug:
+        return _error(Reason("internal-error", f"{type(bug).__name__}: {bug}; please report it"))
 
 
 def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> Trial:
@@ -52,58 +54,55 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     question = system.ask(request, realm.facts, trust)
-    path = realm.reach(question.holders, request.time)
-    _refuse_broken(realm, path)
-    evidence = Evaluation(realm, path, request.time).of(question.requirement)
-    return Trial(system, evidence, path, question.claims, question.notes, question.contested)
+    standing = realm.standing(question.holders, request.time)
+    if realm.broken:
+        _refuse_broken(realm, standing)
+    evidence = Evaluation(standing, request.time).of(question.requirement)
+    return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
-def _refuse_broken(realm: Realm, path: Path) -> None:
-    if not realm.broken:
-        return
-    for holder in sorted(path):
-        if (document := realm.broken.get(holder)) is not None:
-            message = f"{document} was refused, has no earlier good version, and binds the subject as {holder}"
-            raise Unanswerable("refused-document", message)
+def _refuse_broken(realm: Realm, standing: Standing) -> None:
+    """Whoever a refused document binds is answered ``error``: it may have held a deny."""
+    for holder in sorted(standing.via.keys() & realm.broken.keys()):
+        message = f"{realm.broken[holder]} was refused, has no earlier good version, and binds the subject as {holder}"
+        raise Unanswerable("refused-document", message)
 
 
 class Evaluation:
-    """Works out requirements for one subject at one moment."""
+    """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
 
-    def __init__(self, realm: Realm, path: Path, at: int | None) -> None:
-        self._realm = realm
-        self._path = path
+    def __init__(self, standing: Standing, at: int | None) -> None:
+        self._standing = standing
         self._at = at
-        self._atoms = 0
+        self._parts = 0
 
     def of(self, requirement: Requirement) -> Evidence:
         """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
-        self._atoms += 1
-        if self._atoms > MAX_RELATED:
-            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
         if isinstance(requirement, Holds):
-            grants = self._realm.grants_on(self._path, requirement.permission, requirement.object, self._at)
-            return self._leaf(requirement, grants)
+            return _leaf(requirement, self._standing.grants_on(requirement.permission, requirement.object, self._at))
         if isinstance(requirement, HoldsSome):
-            return self._leaf(requirement, self._some(requirement))
+            return _leaf(requirement, self._some(requirement))
         if isinstance(requirement, Given):
             return Evidence(requirement, requirement.held)
+        self._parts += len(requirement.items)
+        if self._parts > MAX_RELATED:
+            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
         items = tuple(self.of(item) for item in requirement.items)
         return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
 
     def _some(self, requirement: HoldsSome) -> list[Grant]:
-        held = (grant for holder in self._path for grant in self._realm.grants.get(holder, ()))
         return [
             grant
-            for grant in held
+            for grant in self._standing.grants()
             if matches(grant.permission, requirement.permission)
             and overlaps(grant.object, requirement.objects)
             and in_force(grant.window, self._at)
         ]
 
-    def _leaf(self, requirement: Holds | HoldsSome, grants: list[Grant]) -> Evidence:
-        denies = [grant for grant in grants if grant.effect == "deny"]
-        return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
+
+def _leaf(requirement: Holds | HoldsSome, grants: list[Grant]) -> Evidence:
+    denies = [grant for grant in grants if grant.effect == DENY] if grants else grants
+    return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
 
 
 def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from policy.model import Grant, Reason, Requirement
-from policy.snapshot import Path
+from policy.snapshot import Standing
 from policy.system import System
 
 
@@ -26,7 +26,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     system: System
     evidence: Evidence
-    path: Path
+    standing: Standing
     claims: tuple[str, ...]
     notes: tuple[Reason, ...]
     contested: tuple[str, ...]

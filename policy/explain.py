@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
 from policy.model import AnyOf, Given, Grant, Holds, HoldsSome, Reason
-from policy.snapshot import Path
+from policy.snapshot import Via
 
 
 def reasons_of(trial: Trial) -> tuple[Reason, ...]:
@@ -59,7 +59,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
 def _granted(requirement: Holds | HoldsSome, grant: Grant, trial: Trial) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
-    message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.path, grant.holder)})"
+    message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
     return Reason(code, message, rule, grant.origin.document, grant.origin.statement)
 
 
@@ -69,10 +69,10 @@ def sentence(requirement: Holds | HoldsSome) -> str:
     return f"{requirement.permission_text} on {requirement.object_text}{because}"
 
 
-def route(path: Path, holder: str) -> str:
+def route(via: Via, holder: str) -> str:
     """How the subject came to be ``holder``: "user:dana → group:readers → role:topic-readers"."""
     steps = [holder]
-    while (membership := path.get(steps[0])) is not None:
+    while (membership := via.get(steps[0])) is not None:
         steps.insert(0, membership.member)
     return " → ".join(steps)
 

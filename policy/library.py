@@ -208,6 +208,8 @@ def _version(value: Mapping[str, Any], at: int | None, order: int) -> Version:
         return Version(document.at, order, mark, document, system.read(document))
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
+    except Exception as bug:  # one poisonous document must not take the others down
+        errors = (f"could not be read ({type(bug).__name__}: {bug})",)
     return Version(_moment(value, at), order, mark, None, Reading(), errors, system.binds(_unchecked(value)))
 
 

@@ -7,7 +7,7 @@ All of it is plain data: it is hashed, pickled and compared, never called.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -95,48 +95,63 @@ def matches(pattern: Pattern, name: Name) -> bool:
 
 
 class _Node(Generic[Value]):
-    """One level of the index; children by exact text, by prefix and by glob."""
+    """One level of the index: children by exact text and by wildcard, values of patterns that end here."""
 
-    __slots__ = ("closed", "exact", "globs", "lengths", "open", "prefixes")
+    __slots__ = ("closed", "exact", "open", "wild")
 
     def __init__(self) -> None:
         self.exact: dict[str, _Node[Value]] = {}
-        self.prefixes: dict[str, _Node[Value]] = {}
-        self.globs: dict[str, list[tuple[Glob, _Node[Value]]]] = {}
-        self.lengths: list[int] = []
-        self.open: list[Value] = []
-        self.closed: list[Value] = []
+        self.wild: _Wild[Value] | None = None
+        self.open: list[Value] | None = None
+        self.closed: list[Value] | None = None
+
+    def file(self, value: Value, is_open: bool) -> None:
+        values = self.open if is_open else self.closed
+        if values is not None:
+            values.append(value)
+        elif is_open:
+            self.open = [value]
+        else:
+            self.closed = [value]
 
     def child(self, part: Part) -> "_Node[Value]":
         if isinstance(part, Exact):
-            return self.exact.setdefault(part.text, _Node())
+            if (node := self.exact.get(part.text)) is None:
+                node = self.exact[part.text] = _Node()
+            return node
+        if self.wild is None:
+            self.wild = _Wild()
+        return self.wild.child(part)
+
+
+class _Wild(Generic[Value]):
+    """The children of a node by prefix and by glob, both filed under their literal head."""
+
+    __slots__ = ("globs", "lengths", "prefixes")
+
+    def __init__(self) -> None:
+        self.prefixes: dict[str, _Node[Value]] = {}
+        self.globs: dict[str, dict[Glob, _Node[Value]]] = {}
+        self.lengths: list[int] = []
+
+    def child(self, part: Prefix | Glob) -> _Node[Value]:
         head = part.text if isinstance(part, Prefix) else _literal_head(part)
         if len(head) not in self.lengths:
             self.lengths.append(len(head))
         if isinstance(part, Prefix):
             return self.prefixes.setdefault(head, _Node())
-        return self._glob_child(head, part)
+        return self.globs.setdefault(head, {}).setdefault(part, _Node())
 
-    def _glob_child(self, head: str, part: Glob) -> "_Node[Value]":
-        siblings = self.globs.setdefault(head, [])
-        for known, node in siblings:
-            if known == part:
-                return node
-        siblings.append((part, _Node()))
-        return siblings[-1][1]
-
-    def below(self, text: str) -> Iterator["_Node[Value]"]:
-        """Every child whose part pattern matches ``text``."""
-        if (node := self.exact.get(text)) is not None:
-            yield node
+    def descend(self, text: str, found: list[_Node[Value]]) -> None:
+        """Add every child whose part pattern matches ``text`` to ``found``."""
         for length in self.lengths:
-            head = text[:length]
-            if len(head) < length:
+            if length > len(text):
                 continue
+            head = text[:length]
             if (node := self.prefixes.get(head)) is not None:
-                yield node
+                found.append(node)
             if self.globs:
-                yield from (node for glob, node in self.globs.get(head, ()) if match_part(glob, text))
+                found += (node for glob, node in self.globs.get(head, {}).items() if match_part(glob, text))
 
 
 def _literal_head(glob: Glob) -> str:
@@ -154,23 +169,27 @@ class PatternIndex(Generic[Value]):
         node = self._root
         for part in pattern.parts:
             node = node.child(part)
-        (node.open if pattern.open else node.closed).append(value)
+        node.file(value, pattern.open)
 
     def find(self, name: Name) -> list[Value]:
         """All values filed under patterns that match ``name``, in no particular order."""
         found: list[Value] = []
         level = [self._root]
         for text in name:
-            following: list[_Node[Value]] = []
+            below: list[_Node[Value]] = []
             for node in level:
-                found += node.open
-                following += node.below(text)
-            if not following:
+                if node.open is not None:
+                    found += node.open
+                if (child := node.exact.get(text)) is not None:
+                    below.append(child)
+                if node.wild is not None:
+                    node.wild.descend(text, below)
+            if not below:
                 return found
-            level = following
+            level = below
         for node in level:
-            found += node.open
-            found += node.closed
+            found += node.open or ()
+            found += node.closed or ()
         return found
 
 

@@ -4,7 +4,7 @@ A request is checked once, here; translators receive it typed. ``time`` and ``de
 the epoch. Unknown fields are ignored and play no part in the decision.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -67,6 +67,9 @@ class Batch(msgspec.Struct, frozen=True):
     deadline: int | None = None
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 class _Options(msgspec.Struct, frozen=True):
     evaluations_semantic: Semantic = "execute_all"
 
@@ -91,68 +94,86 @@ class _Item(msgspec.Struct):
     context: dict[str, Any] | None = None
 
 
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+
+
 def parse_request(value: Mapping[str, Any]) -> Request | Batch:
     """Check ``value`` and return it typed; raises MalformedRequest naming the field that is wrong."""
     try:
-        envelope = msgspec.convert(value, _Envelope)
-        if not envelope.id or not envelope.system:
-            raise ValueError("id and system must not be empty")
         check_nesting(value)
-        if envelope.evaluations:
-            return _batch(envelope)
-        return _request(envelope, _Item(envelope.subject, envelope.action, envelope.resource))
-    except (msgspec.ValidationError, ValueError, RecursionError) as error:
+        return _typed(msgspec.convert(value, _Envelope))
+    except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
-def _request(envelope: _Envelope, item: _Item) -> Request:
-    subject, action, resource = item.subject, item.action, item.resource
+def decode_request(data: bytes) -> Request | Batch:
+    """The request in ``data`` (JSON, UTF-8), as `parse_request` would return it; raises MalformedRequest."""
+    try:
+        if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
+            check_nesting(msgspec.json.decode(data))
+        return _typed(_ENVELOPE.decode(data))
+    except (ValueError, RecursionError) as error:
+        raise MalformedRequest(f"not a request: {error}") from error
+
+
+def _typed(envelope: "_Envelope") -> Request | Batch:
+    if not envelope.id or not envelope.system:
+        raise ValueError("id and system must not be empty")
+    if envelope.evaluations:
+        return _batch(envelope)
+    return _request(envelope, envelope.subject, envelope.action, envelope.resource, envelope.context)
+
+
+def _request(
+    envelope: "_Envelope",
+    subject: Subject | None,
+    action: Action | None,
+    resource: Resource | None,
+    context: dict[str, Any],
+) -> Request:
     if subject is None or action is None or resource is None:
-        lacking = [name for name in ("subject", "action", "resource") if getattr(item, name) is None]
-        raise ValueError(f"Object missing required field `{lacking[0]}`")
+        parts = {"subject": subject, "action": action, "resource": resource}
+        lacking = ", ".join(name for name, part in parts.items() if part is None)
+        raise ValueError(f"Object missing required field `{lacking}`")
     if not (subject.type and subject.id and action.name and resource.type and resource.id):
         raise ValueError("type, id and name of subject, action and resource must not be empty")
-    time = None if envelope.time is None else to_ms(envelope.time)
-    deadline = None if envelope.deadline is None else to_ms(envelope.deadline)
-    context = envelope.context if item.context is None else item.context
+    time, deadline = _moments(envelope)
     return Request(envelope.id, envelope.system, subject, action, resource, context, time, deadline)
 
 
-def _batch(envelope: _Envelope) -> Batch:
-    if len(envelope.evaluations) > MAX_EVALUATIONS:
-        item: Request | IncompleteItem = IncompleteItem(f"more than {MAX_EVALUATIONS} evaluations")
-        items: tuple[Request | IncompleteItem, ...] = (item,)
-    else:
-        items = tuple(_evaluation(envelope, value) for value in envelope.evaluations)
+def _moments(envelope: "_Envelope") -> tuple[int | None, int | None]:
     time = None if envelope.time is None else to_ms(envelope.time)
-    deadline = None if envelope.deadline is None else to_ms(envelope.deadline)
-    semantic = envelope.options.evaluations_semantic
-    return Batch(envelope.id, envelope.system, items, semantic, time, deadline)
+    return time, None if envelope.deadline is None else to_ms(envelope.deadline)
 
 
-def _evaluation(envelope: _Envelope, value: Any) -> Request | IncompleteItem:
+def _batch(envelope: "_Envelope") -> Batch:
+    items: tuple[Request | IncompleteItem, ...] = (IncompleteItem(f"more than {MAX_EVALUATIONS} evaluations"),)
+    if len(envelope.evaluations) <= MAX_EVALUATIONS:
+        items = tuple(_evaluation(envelope, value) for value in envelope.evaluations)
+    time, deadline = _moments(envelope)
+    return Batch(envelope.id, envelope.system, items, envelope.options.evaluations_semantic, time, deadline)
+
+
+def _evaluation(envelope: "_Envelope", value: Any) -> Request | IncompleteItem:
+    """An item of a batch; what it does not say, the envelope says, whole objects at a time."""
     try:
         item = msgspec.convert(value, _Item)
-        item.subject = item.subject or envelope.subject
-        item.action = item.action or envelope.action
-        item.resource = item.resource or envelope.resource
-        return _request(envelope, item)
-    except (msgspec.ValidationError, ValueError) as error:
+        context = envelope.context if item.context is None else item.context
+        subject, action = item.subject or envelope.subject, item.action or envelope.action
+        return _request(envelope, subject, action, item.resource or envelope.resource, context)
+    except ValueError as error:
         return IncompleteItem(f"not an evaluation: {error}")
 
 
 def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
-    """Raise ValueError when ``value`` is nested deeper than ``limit``."""
-    level: list[object] = [value]
-    for _ in range(limit + 1):
-        level = [inner for outer in level for inner in _inside(outer)]
+    """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
+    level = [value] if isinstance(value, _CONTAINERS) else []
+    for _ in range(limit):
+        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, _CONTAINERS)]
         if not level:
             return
     raise ValueError(f"nested deeper than {limit}")
 
 
-def _inside(value: object) -> Iterator[object]:
-    if isinstance(value, Mapping):
-        yield from value.values()
-    elif isinstance(value, list | tuple):
-        yield from value
+def _inside(container: Any) -> Iterable[object]:
+    return container.values() if isinstance(container, dict) else container

@@ -1,21 +1,64 @@
 """A snapshot: everything that decisions are made from, at one moment. Immutable, and plain data when pickled."""
 
 import bisect
+import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.facts import Facts, FactTable
 from policy.library import Library, Rejected
 from policy.model import Grant, Membership, Reading, Unanswerable
-from policy.patterns import Name, PatternIndex, matches
+from policy.patterns import Name, Pattern, PatternIndex
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS, Window
 
-CACHED = 50_000  # entries a cache may hold before it is emptied
+CACHED = 20_000  # entries a cache may hold before it is emptied
 MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
-Path = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
+Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
+
+
+class Standing:
+    """Who a subject is within an epoch: every holder it is, and the grants these hold, indexed as asked for."""
+
+    def __init__(self, realm: "Realm", via: Via) -> None:
+        self.via = via
+        self._holders = [holder for holder in via if holder in realm.grants]
+        self._realm = realm
+        self._indexes: dict[Name, tuple[PatternIndex[Grant], ...]] = {}
+
+    def grants(self) -> Iterable[Grant]:
+        """Every grant held, in force or not."""
+        return itertools.chain.from_iterable(self._realm.grants[holder] for holder in self._holders)
+
+    def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
+        """The grants in force at ``at`` that match permission and object."""
+        indexes = self._indexes.get(permission)
+        if indexes is None:
+            indexes = self._index(permission)
+        found = indexes[0].find(object_)
+        for index in indexes[1:]:
+            found += index.find(object_)
+        return [grant for grant in found if grant.window is ALWAYS or in_force(grant.window, at)]
+
+    def _index(self, permission: Name) -> tuple[PatternIndex[Grant], ...]:
+        """One index of the holders with few grants, and for each with many the one that all subjects share."""
+        realm = self._realm
+        many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
+        few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
+        merged = _index_of(grant for holder in few for grant in realm.grants_of(holder, permission))
+        indexes = (merged, *(realm.shared_index(holder, permission) for holder in many))
+        _make_room(self._indexes)
+        self._indexes[permission] = indexes
+        return indexes
+
+
+def _index_of(grants: Iterable[Grant]) -> PatternIndex[Grant]:
+    index: PatternIndex[Grant] = PatternIndex()
+    for grant in grants:
+        index.add(grant.object, grant)
+    return index
 
 
 class Realm:
@@ -35,8 +78,12 @@ class Realm:
 
     def _start(self) -> None:
         self.edges = sorted(set(self._edges()))
-        self._paths: dict[tuple[tuple[str, ...], int], Path] = {}
-        self._indexes: dict[tuple[tuple[str, ...], Name], PatternIndex[Grant]] = {}
+        self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
+        self._indexes: dict[tuple[str, Name], PatternIndex[Grant]] = {}
+        self._permissions: PatternIndex[Pattern] = PatternIndex()
+        for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
+            self._permissions.add(permission, permission)
+        self._grouped: dict[str, dict[Pattern, list[Grant]]] = {}
 
     def _edges(self) -> Iterable[int]:
         windows = {grant.window for grants in self.grants.values() for grant in grants}
@@ -52,51 +99,49 @@ class Realm:
         self._start()
 
     def epoch(self, at: int | None) -> int:
-        """The number of validity edges passed at ``at``: answers do not change within an epoch; -1: unknown."""
+        """How many validity edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
         return -1 if at is None else bisect.bisect_right(self.edges, at)
 
-    def reach(self, start: tuple[str, ...], at: int | None) -> Path:
+    def standing(self, start: tuple[str, ...], at: int | None) -> Standing:
         """Every holder that ``start`` is, directly or through memberships in force at ``at``."""
         key = (start, self.epoch(at))
-        if (path := self._paths.get(key)) is None:
-            _make_room(self._paths)
-            path = self._paths[key] = self._walk(start, at)
-        return path
+        standing = self._standings.get(key)
+        if standing is None:
+            _make_room(self._standings)
+            standing = self._standings[key] = Standing(self, self._walk(start, at))
+        return standing
 
-    def _walk(self, start: tuple[str, ...], at: int | None) -> Path:
-        path: dict[str, Membership | None] = dict.fromkeys((*start, EVERYONE))
-        todo = list(path)
+    def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
+        via: dict[str, Membership | None] = dict.fromkeys((*start, EVERYONE))
+        todo = list(via)
         while todo:
             for membership in self.memberships.get(todo.pop(), ()):
-                if membership.holder not in path and in_force(membership.window, at):
-                    path[membership.holder] = membership
+                if membership.holder not in via and in_force(membership.window, at):
+                    via[membership.holder] = membership
                     todo.append(membership.holder)
-        return path
+        return via
 
-    def grants_on(self, path: Path, permission: Name, object_: Name, at: int | None) -> list[Grant]:
-        """The grants in force of the holders of ``path`` that match permission and object."""
-        holders = [holder for holder in path if holder in self.grants]
-        small = tuple(holder for holder in holders if len(self.grants[holder]) <= MERGED_UP_TO)
-        found = self._index(small, permission).find(object_) if small else []
-        for holder in holders:
-            if len(self.grants[holder]) > MERGED_UP_TO:
-                found += self._index((holder,), permission).find(object_)
-        return [grant for grant in found if grant.window is ALWAYS or in_force(grant.window, at)]
+    def grants_of(self, holder: str, permission: Name) -> Iterable[Grant]:
+        """The grants of one holder whose permission pattern matches."""
+        if (grouped := self._grouped.get(holder)) is None:
+            grouped = self._grouped[holder] = {}
+            for grant in self.grants[holder]:
+                grouped.setdefault(grant.permission, []).append(grant)
+        for pattern in self._permissions.find(permission):
+            yield from grouped.get(pattern, ())
 
-    def _index(self, holders: tuple[str, ...], permission: Name) -> PatternIndex[Grant]:
-        index = self._indexes.get((holders, permission))
+    def shared_index(self, holder: str, permission: Name) -> PatternIndex[Grant]:
+        """The index of one holder's grants, made once for all subjects that are it."""
+        index = self._indexes.get((holder, permission))
         if index is None:
             _make_room(self._indexes)
-            index = self._indexes[holders, permission] = PatternIndex()
-            for grant in (grant for holder in holders for grant in self.grants[holder]):
-                if matches(grant.permission, permission):
-                    index.add(grant.object, grant)
+            index = self._indexes[holder, permission] = _index_of(self.grants_of(holder, permission))
         return index
 
 
 def in_force(window: Window, at: int | None) -> bool:
     """Whether ``window`` holds at ``at``; raises Unanswerable when it matters and the time is not known."""
-    if window == ALWAYS:
+    if window is ALWAYS or window == ALWAYS:
         return True
     if at is None:
         raise Unanswerable("time-needed", "a time-bound document applies, and the request does not say its time")

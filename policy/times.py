@@ -1,6 +1,7 @@
 """Moments: RFC 3339 text or whole milliseconds since the epoch, and windows between two of them."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -14,12 +15,20 @@ class Window(msgspec.Struct, frozen=True):
     start: int | None = None
     end: int | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled, the unbounded window stays the one object that is compared by identity."""
+        return (_window, (self.start, self.end))
+
     def holds(self, moment: int) -> bool:
         """Whether ``moment`` (ms since the epoch) lies inside."""
         return (self.start is None or self.start <= moment) and (self.end is None or moment < self.end)
 
 
 ALWAYS = Window()
+
+
+def _window(start: int | None, end: int | None) -> Window:
+    return ALWAYS if start is None and end is None else Window(start, end)
 
 
 def to_ms(value: object) -> int:

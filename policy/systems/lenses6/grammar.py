@@ -1,5 +1,6 @@
 """Actions and resource names (LRNs) of Lenses 6: what is valid, and its one inner form."""
 
+import functools
 import re
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from policy.systems.lenses6.catalogue import segment_counts, service_of_resource
 SEPARATOR = re.compile("[:/]")  # between resource type and path: both spellings are one (L6-Q1)
 
 
+@functools.lru_cache(maxsize=4096)
 def action_name(action: str) -> Name:
     """(service, operation) of a requested action; raises Unanswerable (L6-ACTION-FORMAT)."""
     service, colon, operation = action.partition(":")
@@ -19,6 +21,7 @@ def action_name(action: str) -> Name:
     return (service, operation)
 
 
+@functools.lru_cache(maxsize=65536)
 def resource_name(lrn: str) -> Name:
     """(service, type, segment, …) of a requested resource; raises Unanswerable (L6-LRN-FORMAT).
 

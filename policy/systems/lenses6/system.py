@@ -4,6 +4,7 @@ Holders: the subject's id (``user:NAME``, ``service-account:NAME``), ``claim:NAM
 request claims, ``group:NAME`` and ``role:NAME`` for documents.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 
 from policy.documents import Document
@@ -55,7 +56,7 @@ class Lenses6:
             return Question((subject,), needed)
         if "groups" not in trust:
             return Question((subject,), needed, contested=("groups",))
-        return Question((subject, *(f"claim:{group}" for group in groups)), needed, claims=("groups",))
+        return Question(_holders(subject, groups), needed, claims=("groups",))
 
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
@@ -68,7 +69,12 @@ def _groups(request: Request) -> tuple[str, ...]:
         return ()
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
         raise Unanswerable("malformed-claim", "subject.properties.groups must be a list of texts", "L6-GROUP")
-    return tuple(sorted(set(groups)))
+    return tuple(groups)
+
+
+@functools.lru_cache(maxsize=65536)
+def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    return (subject, *sorted({f"claim:{group}" for group in groups}))
 
 
 def _read_group(document: Document) -> Reading:
