@@ -54,24 +54,25 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     question = system.ask(request, realm.facts, trust)
-    standing = realm.standing(question.holders, request.time)
-    if realm.broken:
-        _refuse_broken(realm, standing)
-    evidence = Evaluation(standing, request.time).of(question.requirement)
+    standing = _sound_standing(realm, question.holders, request.time)
+    evidence = Evaluation(realm, standing, request.time).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
-def _refuse_broken(realm: Realm, standing: Standing) -> None:
+def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    for holder in sorted(standing.via.keys() & realm.broken.keys()):
-        message = f"{realm.broken[holder]} was refused, has no earlier good version, and binds the subject as {holder}"
+    standing = realm.standing(holders, at)
+    for holder in sorted(standing.via.keys() & realm.broken.keys()) if realm.broken else ():
+        message = f"{realm.broken[holder]} was refused, has no earlier good version, and binds {holder}"
         raise Unanswerable("refused-document", message)
+    return standing
 
 
 class Evaluation:
     """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
 
-    def __init__(self, standing: Standing, at: int | None) -> None:
+    def __init__(self, realm: Realm, standing: Standing, at: int | None) -> None:
+        self._realm = realm
         self._standing = standing
         self._at = at
         self._parts = 0
@@ -79,7 +80,10 @@ class Evaluation:
     def of(self, requirement: Requirement) -> Evidence:
         """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
         if isinstance(requirement, Holds):
-            return _leaf(requirement, self._standing.grants_on(requirement.permission, requirement.object, self._at))
+            standing = self._standing
+            if requirement.holders:
+                standing = _sound_standing(self._realm, requirement.holders, self._at)
+            return _leaf(requirement, standing.grants_on(requirement.permission, requirement.object, self._at))
         if isinstance(requirement, HoldsSome):
             return _leaf(requirement, self._some(requirement))
         if isinstance(requirement, Given):

@@ -60,7 +60,8 @@ class Fact(msgspec.Struct, frozen=True):
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """An allow grant for (permission, object) is held, and no deny. The texts are for people.
 
-    ``because`` says how the object came in: "connection of pipeline p of the job".
+    ``because`` says how the object came in: "connection of pipeline p of the job". ``holders``: who must
+    hold it where that is not the subject, such as a user whom an application is to impersonate.
     """
 
     permission: Name
@@ -69,6 +70,7 @@ class Holds(msgspec.Struct, frozen=True, tag="holds"):
     permission_text: str
     object_text: str
     because: str = ""
+    holders: tuple[str, ...] = ()
 
 
 class HoldsSome(msgspec.Struct, frozen=True, tag="some"):

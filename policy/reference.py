@@ -41,17 +41,21 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
     try:
         realm = snapshot.realms[request.system]
         question = all_systems()[request.system].ask(request, realm.facts, trust)
-        holders = _holders(realm, question.holders, request.time)
-        if any(holder in realm.broken for holder in holders):
-            return "error"
-        grants = [grant for holder in holders for grant in realm.grants.get(holder, [])]
         denies = [False]
-        held = _holds(question.requirement, grants, request.time, denies)
+        grants = _grants(realm, question.holders, request.time)
+        held = _holds(question.requirement, realm, grants, request.time, denies)
     except (KeyError, Unanswerable):
         return "error"
     if held is None or (not held and question.contested and not any(denies)):
         return "error"
     return "allow" if held else "deny"
+
+
+def _grants(realm: Realm, start: Iterable[str], at: int | None) -> list[Grant]:
+    holders = _holders(realm, start, at)
+    if any(holder in realm.broken for holder in holders):
+        raise Unanswerable("refused-document", "a refused document binds a holder")
+    return [grant for holder in holders for grant in realm.grants.get(holder, [])]
 
 
 def _holders(realm: Realm, start: Iterable[str], at: int | None) -> set[str]:
@@ -75,14 +79,16 @@ def _now(dated: Grant | Membership, at: int | None) -> bool:
     return (dated.window.start or 0) <= at and (dated.window.end is None or at < dated.window.end)
 
 
-def _holds(needed: Requirement, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
+def _holds(needed: Requirement, realm: Realm, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
     if isinstance(needed, Given):
         return needed.held
     if isinstance(needed, Holds | HoldsSome):
+        if isinstance(needed, Holds) and needed.holders:
+            grants = _grants(realm, needed.holders, at)
         effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
         denies.append("deny" in effects)
         return effects == {"allow"}
-    parts = [_holds(item, grants, at, denies) for item in needed.items]
+    parts = [_holds(item, realm, grants, at, denies) for item in needed.items]
     if isinstance(needed, AnyOf):
         return True if True in parts else None if None in parts else False
     assert isinstance(needed, All)
