@@ -84,9 +84,7 @@ def _module() -> ElementTree.Element:
     return module
 
 
-def _add_dependency(
-    module: ElementTree.Element, coordinate: Coordinate, *, transitive: bool
-) -> ElementTree.Element:
+def _add_dependency(module: ElementTree.Element, coordinate: Coordinate, *, transitive: bool) -> ElementTree.Element:
     return ElementTree.SubElement(
         module[1],
         "dependency",

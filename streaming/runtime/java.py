@@ -94,9 +94,7 @@ def _bundled_java() -> Path | None:
 def _output_of(java: Path, *options: str) -> str | None:
     """Return what `java OPTIONS` printed, None when it fails: a `java` may be a mere stub."""
     try:
-        done = subprocess.run(
-            [java, *options], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True
-        )
+        done = subprocess.run([java, *options], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout + done.stderr

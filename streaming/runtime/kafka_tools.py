@@ -55,9 +55,7 @@ def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], l
 def format_command(properties: Path, cluster_id: str) -> list[str]:
     """Return the command line that prepares a new broker's storage, and leaves an existing one as it is."""
     arguments = ["format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
-    return java_command(
-        "kafka.tools.StorageTool", *arguments, jvm_options=_QUICK_START, log_config=_CONSOLE_LOG
-    )
+    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=_QUICK_START, log_config=_CONSOLE_LOG)
 
 
 def server_command(properties: Path, jvm_options: Sequence[str], log: Path) -> list[str]:

@@ -54,9 +54,7 @@ def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         **settings,
         "spark.jars": _joined(",", jars, settings.get("spark.jars")),
-        "spark.driver.extraJavaOptions": _joined(
-            " ", java_options, settings.get("spark.driver.extraJavaOptions")
-        ),
+        "spark.driver.extraJavaOptions": _joined(" ", java_options, settings.get("spark.driver.extraJavaOptions")),
     }
 
 

