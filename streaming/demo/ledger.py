@@ -1,0 +1,142 @@
+"""The demo's books: what was sent, what came back, and whether the two agree."""
+
+import collections
+import statistics
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from policy import Snapshot, reference
+
+NEWEST = 5
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The policy change: where it was written, when that was acknowledged, and the policies after it."""
+
+    topic: str
+    offset: int
+    acknowledged_at: float
+    snapshot: Snapshot
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One decision as it was read; ``read_at`` by the monotonic clock."""
+
+    request_id: str
+    record: dict[str, Any]
+    read_at: float
+
+    @property
+    def outcome(self) -> str:
+        """allow, deny or error."""
+        return str(self.record["context"]["outcome"])
+
+
+class Ledger:
+    """Written by the sender's and the reader's threads, read by the view."""
+
+    def __init__(self, before: Snapshot) -> None:
+        self._lock = threading.Lock()
+        self._before = before
+        self._change: Change | None = None
+        self._sent: dict[str, tuple[dict[str, Any], float]] = {}
+        self._answers: dict[str, list[Answer]] = {}
+        self._order: list[Answer] = []
+
+    def send(self, request: dict[str, Any]) -> None:
+        """Book a request just before it is produced."""
+        with self._lock:
+            self._sent[request["id"]] = (request, time.monotonic())
+
+    def read(self, record: dict[str, Any]) -> None:
+        """Book a decision just after it was read."""
+        answer = Answer(record["request_id"], record, time.monotonic())
+        with self._lock:
+            self._answers.setdefault(answer.request_id, []).append(answer)
+            self._order.append(answer)
+
+    def change(self, change: Change) -> None:
+        """Book the policy change, once it is acknowledged."""
+        with self._lock:
+            self._change = change
+
+    @property
+    def complete(self) -> bool:
+        """Whether every request sent so far has an answer."""
+        with self._lock:
+            return self._sent.keys() <= self._answers.keys()
+
+    def answers(self) -> list[Answer]:
+        """All decisions in the order they were read."""
+        with self._lock:
+            return list(self._order)
+
+    def latencies_ms(self, answers: Sequence[Answer]) -> list[float]:
+        """From produce to read, of the answers to requests that were booked."""
+        with self._lock:
+            known = [(answer, self._sent.get(answer.request_id)) for answer in answers]
+        return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent]
+
+    def change_in_force_ms(self) -> float | None:
+        """From the acknowledgement of the change to the first decision under it."""
+        change = self._change
+        if change is None:
+            return None
+        under = (answer.read_at for answer in self.answers() if _offset(answer.record, change.topic) >= change.offset)
+        first = next(under, None)
+        return None if first is None else (first - change.acknowledged_at) * 1000
+
+    def summary(self) -> dict[str, Any]:
+        """Counts and checks; ``ok`` when every check holds."""
+        answers, counts = self.answers(), collections.Counter(answer.outcome for answer in self.answers())
+        checks = {
+            "lost": len(self._sent.keys() - self._answers.keys()),
+            "doubled": sum(len(found) - 1 for found in self._answers.values()),
+            "unasked": len(self._answers.keys() - self._sent.keys()),
+            "unlike_reference": sum(not self._is_right(answer) for answer in answers),
+            "judged_by_older_policy": sum(self._is_stale(answer) for answer in answers),
+        }
+        in_force = self.change_in_force_ms()
+        return {
+            "ok": bool(answers) and not any(checks.values()) and (self._change is None or in_force is not None),
+            "sent": len(self._sent),
+            "decided": len(answers),
+            **checks,
+            "outcomes": {outcome: counts[outcome] for outcome in ("allow", "deny", "error")},
+            "latency_ms": percentiles(self.latencies_ms(answers)),
+            "policy_change_in_force_ms": None if in_force is None else round(in_force),
+        }
+
+    def _is_right(self, answer: Answer) -> bool:
+        """Whether the slow reference evaluator says the same under the policies that the decision names."""
+        sent = self._sent.get(answer.request_id)
+        if sent is None:
+            return False
+        change = self._change
+        after = change is not None and _offset(answer.record, change.topic) >= change.offset
+        snapshot = change.snapshot if change is not None and after else self._before
+        named = answer.record["context"]["policy_version"]
+        return named == snapshot.version and reference.decide(snapshot, sent[0]) == answer.outcome
+
+    def _is_stale(self, answer: Answer) -> bool:
+        """Whether a request sent after the change was acknowledged was judged by the policies before it."""
+        change, sent = self._change, self._sent.get(answer.request_id)
+        if change is None or sent is None or sent[1] < change.acknowledged_at:
+            return False
+        return _offset(answer.record, change.topic) < change.offset
+
+
+def _offset(record: Mapping[str, Any], topic: str) -> int:
+    return int(record["context"]["policy_offsets"].get(topic, {}).get("0", -1))
+
+
+def percentiles(latencies: Sequence[float]) -> dict[str, float | None]:
+    """p50 and p99, None without a sample."""
+    if len(latencies) < 2:
+        return {"p50": None, "p99": None}
+    cuts = statistics.quantiles(latencies, n=100, method="inclusive")
+    return {"p50": round(cuts[49], 1), "p99": round(cuts[98], 1)}

@@ -1,0 +1,165 @@
+"""`lockkeeper demo`: everything on this machine, from the first document to the final check."""
+
+import contextlib
+import itertools
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import yaml
+from confluent_kafka.admin import AdminClient
+from policy.files import read_documents
+from rich.console import Console
+
+from policy import Snapshot, compile_documents
+from streaming.demo import scenario
+from streaming.demo.ledger import Change, Ledger
+from streaming.demo.traffic import Reader, Sender, Worker
+from streaming.demo.view import View, show_summary
+from streaming.publish import publish
+from streaming.runtime.broker import EmbeddedBroker
+from streaming.settings import Settings
+from streaming.topics import create_topics
+
+START_SECONDS = 120.0
+SETTLE_SECONDS = 60.0
+PARTITIONS = 2
+REFRESH_SECONDS = 0.25
+
+
+class DemoFailed(Exception):
+    """The demo could not be played; the message says what did not happen, and the end of the job's log."""
+
+
+def play(seconds: float, rate: float, machine: bool) -> bool:
+    """Play the demo and print its summary, as JSON for a ``machine``; whether every check held.
+
+    ``seconds``: how long requests are sent, ``rate``: how many a second. Raises DemoFailed.
+    """
+    console = Console(stderr=machine)
+    before = _snapshot(scenario.POLICIES)
+    ledger = Ledger(before)
+    with View(ledger, console, quiet=machine) as view, _folder() as folder:
+        view.say("starting a Kafka broker …")
+        with EmbeddedBroker() as broker:
+            _Play(Settings(bootstrap_servers=broker.bootstrap_servers), folder, ledger, view).run(seconds, rate)
+    summary = ledger.summary()
+    if machine:
+        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+    else:
+        show_summary(console, summary)
+    return bool(summary["ok"])
+
+
+def _snapshot(*folders: Path) -> Snapshot:
+    """The policies of the folders, a later folder's documents in place of an earlier one's."""
+    documents = {(d["kind"], d["name"]): d for folder in folders for _, d in read_documents(folder)}
+    return compile_documents(documents.values())
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockkeeper-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Play:
+    """One play, on a broker that runs."""
+
+    def __init__(self, settings: Settings, folder: Path, ledger: Ledger, view: View) -> None:
+        self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
+        self._kafka = {"bootstrap.servers": settings.bootstrap_servers}
+        self._log = folder / "job.log"
+        self._config = folder / "lockkeeper.yaml"
+        self._ledger = ledger
+        self._view = view
+
+    def run(self, seconds: float, rate: float) -> None:
+        """Prepare, start the job, send, change the policies half-way, settle, stop."""
+        self._prepare()
+        topics, requests = self._settings.topics, scenario.requests()
+        sender = Sender(self._kafka, topics.requests[0], requests, rate, self._ledger)
+        reader = Reader(self._kafka, topics.decisions, self._ledger)
+        with contextlib.closing(reader), self._job() as job:
+            with Worker(reader.step):
+                self._view.say("starting the job: Spark Structured Streaming …")
+                sender.send(next(requests))
+                self._until(job, lambda: self._ledger.complete, START_SECONDS, "no first decision")
+                self._send(job, sender, seconds)
+                sender.flush()
+                self._until(job, lambda: self._ledger.complete, SETTLE_SECONDS, "decisions are missing")
+            self._stop(job)
+            reader.read_to_end()
+
+    def _prepare(self) -> None:
+        self._view.say("creating topics and publishing policies …")
+        create_topics(AdminClient(self._kafka), self._settings.topics, partitions=PARTITIONS, replication=1)
+        publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
+        told = {"bootstrap_servers": self._settings.bootstrap_servers, "checkpoint": self._settings.checkpoint}
+        self._config.write_text(yaml.safe_dump(told), encoding="utf-8")
+
+    def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, seconds: float) -> None:
+        with Worker(sender.step):
+            self._view.say("requests in, decisions out")
+            self._watch(job, seconds / 2)
+            self._change()
+            self._watch(job, seconds / 2)
+
+    def _change(self) -> None:
+        topic = self._settings.topics.policy_topics()["lenses6"]
+        offsets = publish(self._settings, [document for _, document in read_documents(scenario.CHANGE)])
+        after = _snapshot(scenario.POLICIES, scenario.CHANGE)
+        self._ledger.change(Change(topic, offsets[topic]["0"], time.monotonic(), after))
+        self._view.say("policies changed: nobody but the platform team reads production now")
+
+    def _watch(self, job: "subprocess.Popen[bytes]", seconds: float) -> None:
+        end = time.monotonic() + seconds
+        self._until(job, lambda: time.monotonic() >= end, seconds + 1, "unreachable")
+
+    def _until(
+        self, job: "subprocess.Popen[bytes]", condition: Callable[[], bool], seconds: float, failure: str
+    ) -> None:
+        """Refresh the view until ``condition`` holds; raises DemoFailed when the job ends or time runs out."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if job.poll() is not None:
+                raise DemoFailed(f"the job ended with exit code {job.returncode}:\n{self._end_of_log()}")
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{failure} within {seconds:.0f} seconds:\n{self._end_of_log()}")
+            self._view.refresh()
+            time.sleep(REFRESH_SECONDS)
+
+    @contextlib.contextmanager
+    def _job(self) -> Iterator["subprocess.Popen[bytes]"]:
+        command = [sys.executable, "-m", "streaming.cli", "run", "--config", str(self._config)]
+        with self._log.open("wb") as log:
+            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            yield job
+        finally:
+            if job.poll() is None:
+                job.kill()
+                job.wait()
+
+    def _stop(self, job: "subprocess.Popen[bytes]") -> None:
+        self._view.say("stopping the job …")
+        job.send_signal(signal.SIGTERM)
+        try:
+            code = job.wait(SETTLE_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise DemoFailed(f"the job did not stop when asked to:\n{self._end_of_log()}") from None
+        if code != 0:
+            raise DemoFailed(f"the job ended with exit code {code}:\n{self._end_of_log()}")
+
+    def _end_of_log(self, lines: int = 30) -> str:
+        text = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return "\n".join(itertools.islice(text, max(len(text) - lines, 0), None))

@@ -1,0 +1,104 @@
+"""The demo's live view: a screen in a terminal, a line a second elsewhere, nothing where machines read."""
+
+import collections
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from streaming.demo.ledger import NEWEST, Answer, Ledger, percentiles
+
+WINDOW_SECONDS = 2.0
+COLOURS = {"allow": "green", "deny": "red", "error": "yellow"}
+
+
+class View:
+    """Shows a ledger; ``say`` tells what the demo is doing. Use in a ``with``."""
+
+    def __init__(self, ledger: Ledger, console: Console, quiet: bool = False) -> None:
+        self._ledger = ledger
+        self._console = console
+        self._quiet = quiet
+        self._doing = ""
+        self._last_line = 0.0
+        self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
+
+    def __enter__(self) -> "View":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, doing: str) -> None:
+        """Tell what happens now."""
+        self._doing = doing
+        if not self._quiet and self._live is None:
+            self._console.print(doing)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the ledger as it is now; cheap to call often."""
+        if self._live:
+            self._live.update(self._screen())
+        elif not self._quiet and time.monotonic() - self._last_line >= 1:
+            self._last_line = time.monotonic()
+            if answers := self._ledger.answers():
+                self._console.print(_line(self._ledger, answers))
+
+    def _screen(self) -> Panel:
+        answers = self._ledger.answers()
+        parts = [Text(self._doing, style="bold")]
+        if answers:
+            parts += [Text(_line(self._ledger, answers)), Text(f"policies {_version(answers[-1])}"), Text("")]
+        return Panel(Group(*parts, _denials(answers)), title="lockkeeper")
+
+
+def _line(ledger: Ledger, answers: Sequence[Answer]) -> str:
+    recent = [answer for answer in answers if answer.read_at > time.monotonic() - WINDOW_SECONDS]
+    counts = collections.Counter(answer.outcome for answer in answers)
+    latency = percentiles(ledger.latencies_ms(recent))
+    outcomes = "  ".join(f"{outcome} {counts[outcome]}" for outcome in COLOURS)
+    told = "" if latency["p50"] is None else f"  p50 {latency['p50']:.0f} ms  p99 {latency['p99']:.0f} ms"
+    return f"{len(recent) / WINDOW_SECONDS:6.0f} decisions/s  {outcomes}{told}"
+
+
+def _version(answer: Answer) -> str:
+    context: dict[str, Any] = answer.record["context"]
+    offsets = ", ".join(f"{topic} {at}" for topic, parts in context["policy_offsets"].items() for at in parts.values())
+    return f"{context['policy_version'][:19]}… ({offsets})"
+
+
+def _denials(answers: Sequence[Answer]) -> Table:
+    """The newest denials, each with its reason."""
+    table = Table("request", "outcome", "because", expand=True, box=None)
+    refused = [answer for answer in answers[-200:] if answer.outcome != "allow"][-NEWEST:]
+    for answer in reversed(refused):
+        reason = answer.record["context"]["reasons"][0]["message"]
+        table.add_row(answer.request_id, Text(answer.outcome, COLOURS[answer.outcome]), reason)
+    return table
+
+
+def show_summary(console: Console, summary: dict[str, Any]) -> None:
+    """The end of the demo, for people."""
+    table = Table("check", "found", "", title="Summary")
+    for name in ("lost", "doubled", "unasked", "unlike_reference", "judged_by_older_policy"):
+        table.add_row(name.replace("_", " "), str(summary[name]), _mark(summary[name] == 0))
+    console.print(table)
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary["outcomes"].items())
+    latency = summary["latency_ms"]
+    console.print(f"{summary['sent']} requests sent, {summary['decided']} decisions read: {outcomes}")
+    console.print(f"latency from produce to decision read: p50 {latency['p50']} ms, p99 {latency['p99']} ms")
+    console.print(f"the policy change was in force {summary['policy_change_in_force_ms']} ms after it was acknowledged")
+    console.print(Text("all checks hold", "bold green") if summary["ok"] else Text("A CHECK FAILED", "bold red"))
+
+
+def _mark(good: bool) -> Text:
+    return Text("✓", "green") if good else Text("✗", "bold red")
