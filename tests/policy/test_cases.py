@@ -24,9 +24,11 @@ def by_name(path: Path) -> str:
     return path.stem
 
 
-def failures(results: Sequence[Result]) -> list[str]:
-    """The results that failed, readable."""
-    return [f"{r.case} [stage {r.stage}] {r.subject}: {r.why}" for r in results if not r.passed]
+def check(results: Sequence[Result]) -> None:
+    """Fail with one line for each result that is not as expected."""
+    wrong = [f"{r.case} [stage {r.stage}] {r.subject}: {r.why}" for r in results if not r.passed]
+    if wrong:
+        pytest.fail("\n".join(wrong), pytrace=False)
 
 
 @pytest.fixture(scope="module", params=FILES, ids=by_name)
@@ -37,7 +39,7 @@ def case_file(request: pytest.FixtureRequest) -> CaseFile:
 
 def test_every_expectation_holds(case_file: CaseFile) -> None:
     """Documents are accepted or refused, and requests answered, as each case says."""
-    assert not failures(run_cases(case_file))
+    check(run_cases(case_file))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -48,7 +50,7 @@ def test_the_order_of_documents_changes_nothing(case_file: CaseFile, seed: int) 
     def shuffled(documents: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
         return chance.sample(documents, len(documents))
 
-    assert not failures(run_cases(case_file, shuffled))
+    check(run_cases(case_file, shuffled))
 
 
 def test_the_slow_evaluator_answers_alike(case_file: CaseFile) -> None:

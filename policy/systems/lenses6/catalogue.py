@@ -24,11 +24,6 @@ def service_of_resource(written: str) -> str:
     return aliases.get(written, written)
 
 
-def knows_type(service: str, type_: str) -> bool:
-    """Whether the catalogue has the resource type."""
-    return type_ in catalogue()["resources"].get(service, {})
-
-
 def segment_counts(service: str, type_: str) -> list[int] | None:
     """How many segments a path of the type may have; None: any number (L6-Q4)."""
     counts: list[int] | None = catalogue()["resources"].get(service, {}).get(type_)
@@ -37,32 +32,59 @@ def segment_counts(service: str, type_: str) -> list[int] | None:
 
 def action_warnings(pattern: str) -> Iterator[str]:
     """What is odd about an action pattern that is valid (L6-Q2)."""
-    service, _, operation = pattern.partition(":")
-    known: dict[str, str] | None = catalogue()["operations"].get(service)
     if pattern == "*":
         return
+    service, _, operation = pattern.partition(":")
+    known: dict[str, str] | None = catalogue()["operations"].get(service)
     if known is None:
-        yield f"action {pattern}: the catalogue has no service {service}{_nearest(service, catalogue()['operations'])}"
-    elif not any(match_text(operation, name) for name in known):
-        yield f"action {pattern}: the catalogue has no such operation{_nearest(operation, known)}"
+        near = _nearest(service_of_resource(service), catalogue()["operations"])
+        yield f"action {pattern}: the catalogue has no service {service}{near}"
+    elif not _types_of(known, operation):
+        yield f"action {pattern}: the catalogue has no such operation{_elsewhere(operation) or _nearest(operation, known)}"
+
+
+def _types_of(operations: dict[str, str], pattern: str) -> set[str]:
+    """The resource types of the operations that ``pattern`` matches."""
+    return {type_ for name, type_ in operations.items() if match_text(pattern, name)}
+
+
+def _elsewhere(operation: str) -> str:
+    """Where another service has the operation (L6-Q3: registry and schemas)."""
+    services = [service for service, known in catalogue()["operations"].items() if operation in known]
+    return f"; the catalogue writes {services[0]}:{operation}" if len(services) == 1 else ""
 
 
 def resource_warnings(pattern: str, service: str, type_: str) -> Iterator[str]:
-    """What is odd about a resource pattern that is valid."""
-    if type_ and not knows_type(service, type_):
-        yield f"resource {pattern}: the catalogue has no type {service}:{type_}, so its segments are not checked"
+    """What is odd about a resource pattern that is valid; ``service``, ``type_``: "" where it is a wildcard."""
+    known: dict[str, dict[str, Any]] = catalogue()["resources"]
+    if service and service not in known:
+        near = _written(catalogue()["operations"].get(service, {})) or _nearest(service, known)
+        typed = f"; there is no type {service}:{type_}, so its segments are not checked" if type_ else ""
+        yield f"resource {pattern}: the catalogue has no resources of service {service}{near}{typed}"
+    elif type_ and type_ not in known[service]:
+        near = _nearest(type_, known[service])
+        yield f"resource {pattern}: the catalogue has no type {service}:{type_}, so its segments are not checked{near}"
+
+
+def _written(operations: dict[str, str]) -> str:
+    """How the catalogue writes the resources of a service whose own name they do not carry (L6-Q3)."""
+    return f"; the catalogue writes {', '.join(sorted(set(operations.values())))}" if operations else ""
 
 
 def mismatch_warnings(actions: Iterable[str], kinds: set[tuple[str, str]]) -> Iterator[str]:
-    """Operations that are on no resource type of their statement (L6-Q16); ``kinds``: (service, type) or ("", "")."""
-    if any(not service or not type_ for service, type_ in kinds):
-        return
-    written = {f"{service}:{type_}" for service, type_ in kinds}
+    """Actions none of whose resource types is in their statement (L6-Q16).
+
+    ``kinds``: (service, type) of the statement's resources, "" where a pattern has a wildcard.
+    """
     for action in actions:
         service, _, operation = action.partition(":")
-        wanted = catalogue()["operations"].get(service, {}).get(operation)
-        if wanted is not None and wanted not in written:
-            yield f"action {action}: is on {wanted}, and no resource of the statement is one"
+        wanted = _types_of(catalogue()["operations"].get(service, {}), operation)
+        if wanted and not any(_includes(kinds, *type_.split(":")) for type_ in wanted):
+            yield f"action {action}: is on {', '.join(sorted(wanted))}, and no resource of the statement is one"
+
+
+def _includes(kinds: set[tuple[str, str]], service: str, type_: str) -> bool:
+    return not kinds.isdisjoint({("", ""), (service, ""), (service, type_)})
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

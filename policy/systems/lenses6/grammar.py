@@ -30,7 +30,7 @@ def resource_name(lrn: str) -> Name:
     service, _, rest = lrn.partition(":")
     type_, path = _split_type(rest)
     segments = path.split("/") if path is not None else [""]
-    if not (service and type_ and all(segments)):
+    if not (service and type_ and all(segments)) or "/" in service:
         message = f"resource {lrn!r} is not service:type:segment/segment/…, with no part empty"
         raise Unanswerable("malformed-resource", message, "L6-LRN-FORMAT")
     return (service_of_resource(service), type_, *segments)
@@ -67,7 +67,7 @@ def resource_pattern(text: str) -> Pattern:
     if text == "*":
         return EVERYTHING
     service, colon, rest = text.partition(":")
-    if not service or not colon or "*" in service:
+    if not service or not colon or "*" in service or "/" in service:
         raise ValueError(
             "must start with a service written in full; only the lone * spans services (L6-LRN-SERVICE-REQUIRED)"
         )

@@ -18,6 +18,7 @@ from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
 
 MAX_STATEMENTS = 10_000
+MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
 
 
@@ -95,9 +96,7 @@ def _read_group(document: Document) -> Reading:
 
 def _read_role(document: Document) -> Reading:
     form = Form(document.spec)
-    statements = form.forms("statements")
-    if len(statements) > MAX_STATEMENTS:
-        form.error(f"{len(statements)} statements; at most {MAX_STATEMENTS}", "statements")
+    statements = _small_enough(form, form.forms("statements"))
     warnings: list[str] = []
     if form.has("data_policies"):
         warnings.append("data_policies are not enforced: whoever is allowed to read sees unmasked data")
@@ -105,6 +104,22 @@ def _read_role(document: Document) -> Reading:
     form.close("display_name", "description", "metadata")
     form.finish()
     return Reading(tuple(grants), warnings=tuple(warnings))
+
+
+def _small_enough(form: Form, statements: list[Form]) -> list[Form]:
+    """The statements; none of them, and an error, when there are too many to read."""
+    errors = len(form.errors)
+    if len(statements) > MAX_STATEMENTS:
+        form.error(f"{len(statements)} statements; at most {MAX_STATEMENTS}", "statements")
+    if (pairs := sum(map(_pairs, statements))) > MAX_PAIRS:
+        form.error(f"{pairs} pairs of an action and a resource; at most {MAX_PAIRS}: split the role", "statements")
+    return statements if len(form.errors) == errors else []
+
+
+def _pairs(statement: Form) -> int:
+    written = (statement.raw("action"), statement.raw("resource"))
+    actions, resources = (len(value) if isinstance(value, list | tuple) else 1 for value in written)
+    return actions * resources
 
 
 def _read_statement(document: Document, form: Form, number: int, warnings: list[str]) -> Iterator[Grant]:
