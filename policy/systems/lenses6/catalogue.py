@@ -40,7 +40,8 @@ def action_warnings(pattern: str) -> Iterator[str]:
         near = _nearest(service_of_resource(service), catalogue()["operations"])
         yield f"action {pattern}: the catalogue has no service {service}{near}"
     elif not _types_of(known, operation):
-        yield f"action {pattern}: the catalogue has no such operation{_elsewhere(operation) or _nearest(operation, known)}"
+        near = _elsewhere(operation) or _nearest(operation, known)
+        yield f"action {pattern}: the catalogue has no such operation{near}"
 
 
 def _types_of(operations: dict[str, str], pattern: str) -> set[str]:
