@@ -1,0 +1,122 @@
+"""Policy documents in files: one file or a folder of them, each document with its place."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from policy.texts import Part, Unreadable, decode_text, read_json, read_yaml
+
+YAML = frozenset({".yaml", ".yml"})
+JSON = frozenset({".json"})
+JSON_LINES = frozenset({".jsonl", ".ndjson"})
+SUFFIXES = YAML | JSON | JSON_LINES
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Where a document stands: its file, the line it begins on, and its number in the file; both from 1.
+
+    `line` and `number` are None where they are not known.
+    """
+
+    file: str
+    line: int | None = None
+    number: int | None = None
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        number = "" if self.number is None else f" (document {self.number})"
+        return f"{self.file}{line}{number}"
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A document as it was read, unchecked, and its place."""
+
+    place: Place
+    value: Any
+
+
+class FilesRefused(Exception):
+    """Files that cannot be read; `errors` names every one, each text beginning with the place."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = tuple(errors)
+
+
+def read_documents(path: Path) -> list[Located]:
+    """Every document of a file, or of all files below a folder, by file name and place in the file.
+
+    Files are YAML (`.yaml`, `.yml`), JSON (`.json`) or JSON lines (`.jsonl`, `.ndjson`), and hold one document
+    or many. Hidden files and folders are left out. Raises FilesRefused when a file cannot be read, or when
+    there is no document at all.
+    """
+    documents: list[Located] = []
+    errors: list[str] = []
+    for file in document_files(path):
+        try:
+            documents += _read(file)
+        except Unreadable as error:
+            errors.append(f"{Place(str(file), error.line)}: {error.message}")
+        except OSError as error:
+            errors.append(f"{file}: {error.strerror}")
+    if not documents and not errors:
+        errors.append(f"{path}: no documents; they are read from files ending in {_suffixes()}")
+    if errors:
+        raise FilesRefused(errors)
+    return documents
+
+
+def document_files(path: Path) -> list[Path]:
+    """The files that `read_documents` reads. Raises FilesRefused for a path that is none."""
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if _counts(file, path))
+    if not path.exists():
+        raise FilesRefused([f"{path}: there is no such file or folder"])
+    if path.suffix.lower() not in SUFFIXES:
+        raise FilesRefused([f"{path}: the name must end in {_suffixes()}, to tell what the file holds"])
+    return [path]
+
+
+def _counts(file: Path, folder: Path) -> bool:
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return not hidden and file.suffix.lower() in SUFFIXES and not file.is_dir()
+
+
+def _suffixes() -> str:
+    return ", ".join(sorted(SUFFIXES))
+
+
+def _read(file: Path) -> Iterator[Located]:
+    text = decode_text(file.read_bytes())
+    for number, (line, value) in enumerate(_values(file.suffix.lower(), text), 1):
+        yield Located(Place(str(file), line, number), value)
+
+
+def _values(suffix: str, text: str) -> Iterator[tuple[int | None, Any]]:
+    """(line, value) of each document of a file's text."""
+    if suffix in YAML:
+        for part in read_yaml(text):
+            yield from _items(part)
+    elif suffix in JSON:
+        value = read_json(text)
+        yield from ((None, item) for item in value) if isinstance(value, list) else [(1, value)]
+    else:
+        yield from _json_lines(text)
+
+
+def _items(part: Part) -> Iterator[tuple[int | None, Any]]:
+    if isinstance(part.value, list):
+        yield from zip(part.lines, part.value, strict=True)
+    else:
+        yield part.line, part.value
+
+
+def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
+    for line, content in enumerate(text.split("\n"), 1):
+        if content.strip():
+            try:
+                yield line, read_json(content)
+            except Unreadable as error:
+                raise Unreadable(error.message, line) from None
