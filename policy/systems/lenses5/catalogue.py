@@ -1,0 +1,72 @@
+"""Permissions, things and actions of Lenses 5, read from catalogue.yaml beside this file."""
+
+import difflib
+import functools
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import yaml
+
+from policy.model import Unanswerable
+
+Clause: TypeAlias = Mapping[str, Any]  # a requirement as catalogue.yaml writes it
+FieldType: TypeAlias = Literal["text", "texts", "flag"] | list[str]  # a list: one of these texts
+
+
+class Thing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What actions can be about; the fields are explained in catalogue.yaml."""
+
+    type: str | None = None
+    property: str | None = None
+    document: str | None = None
+    unknown: str | None = None
+    fields: dict[str, FieldType] = {}
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An action: the rule that says what it needs and the thing it is about."""
+
+    rule: str
+    about: str
+    proposes: bool = False
+    implies: dict[str, str] = {}
+    operations: list[str] = []
+
+
+class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of catalogue.yaml. ``code_names``: family → name used by Lenses's clients → permission."""
+
+    namespace: dict[str, list[str]]
+    application: list[str]
+    administration: list[str]
+    code_names: dict[str, dict[str, str]]
+    legacy: list[str]
+    words: dict[str, str]
+    things: dict[str, Thing]
+    nodes: dict[str, str]
+    rules: dict[str, Clause]
+    conditions: dict[str, Clause]
+    actions: dict[str, Action]
+
+
+@functools.cache
+def catalogue() -> Catalogue:
+    """The catalogue, read once."""
+    loaded = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8"))
+    return msgspec.convert(loaded, Catalogue)
+
+
+def find_action(name: str) -> Action:
+    """The action; raises Unanswerable naming the nearest ones."""
+    known = catalogue().actions
+    if (action := known.get(name)) is None:
+        raise Unanswerable("unknown-action", f"Lenses 5 has no action {name!r}{nearest(name, known)}")
+    return action
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean …?", or nothing when nothing is near."""
+    close = difflib.get_close_matches(name, list(known), n=3)
+    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -1,0 +1,96 @@
+"""What is known of the thing that a request is about: from documents first, then from what the request claims."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import Reason
+from policy.requests import Request
+from policy.systems.lenses5.catalogue import Action, Thing
+from policy.systems.lenses5.inventory import Known, read_field
+from policy.systems.lenses5.target import Target, complete, find_target
+
+
+@dataclass
+class Description:
+    """A thing with what is known of it. ``state``: " as asked for", where that is not how it stands.
+
+    ``claimed``: fields that only the request tells; ``withheld``: fields that only the request tells and that
+    it is not trusted to; ``used``: fields that were asked for.
+    """
+
+    target: Target
+    values: Mapping[str, Any]
+    claimed: frozenset[str] = frozenset()
+    withheld: frozenset[str] = frozenset()
+    state: str = ""
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def text(self) -> str:
+        """For people: "consumer group billing"."""
+        return " ".join(part for part in (self.target.noun, self.target.name) if part) + self.state
+
+    @property
+    def rests_on_claims(self) -> bool:
+        """Whether a field that was asked for came from the request alone."""
+        return bool(self.used & self.claimed)
+
+    def get(self, field: str) -> Any | None:
+        """What is known of the field, None when nothing is; ``thing``: what kind of thing it is."""
+        self.used.add(field)
+        return self.target.noun if field == "thing" else self.values.get(field)
+
+
+def describe(
+    request: Request, action: Action, facts: Facts, trusted: bool
+) -> tuple[list[Description], tuple[Reason, ...]]:
+    """The descriptions that must all satisfy the rule, and what the request contradicts; raises Unanswerable.
+
+    There is one; where the action proposes what is to be, a second one has it as the request asks for it, so
+    that neither an outdated document nor an untrue claim can stand in for the other.
+    """
+    target = find_target(request, action)
+    told, known = _told(request, target.thing), _known(target, facts)
+    only_told, nothing = frozenset(told.keys() - known.keys()), frozenset[str]()
+    stands = {**action.implies, **target.asked, **(told if trusted else {}), **known}
+    claimed, withheld = (only_told, nothing) if trusted else (nothing, only_told)
+    descriptions = [Description(target, stands, claimed, withheld)]
+    if not action.proposes:
+        return descriptions, tuple(_contradictions(descriptions[0], told, known))
+    if (proposed := {**stands, **told}) != stands:
+        descriptions.append(Description(target, proposed, state=" as asked for"))
+    return descriptions, ()
+
+
+def _told(request: Request, thing: Thing) -> dict[str, Any]:
+    """What the request's context says of the thing."""
+    form = Form(request.context, "context")
+    read = {name: read_field(form, name, type_) for name, type_ in thing.fields.items()}
+    complete(form, "malformed-claim")
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _known(target: Target, facts: Facts) -> Mapping[str, Any]:
+    """What documents say of it; raises Unanswerable when its document was refused."""
+    kind = target.thing.document
+    known = None if kind is None else facts.get(kind, target.name)
+    return known.values if isinstance(known, Known) else {}
+
+
+def _contradictions(description: Description, told: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Reason]:
+    document = f"lenses5/{description.target.thing.document}/{description.target.name}"
+    for name in sorted(told.keys() & known.keys()):
+        if _unordered(told[name]) != _unordered(known[name]):
+            says = f"the request says {_shown(told[name])}, the document {_shown(known[name])}, which counts"
+            yield Reason("fact-contradiction", f"{name} of {description.text}: {says}", None, document)
+
+
+def _unordered(value: Any) -> Any:
+    return frozenset(value) if isinstance(value, tuple) else value
+
+
+def _shown(value: Any) -> str:
+    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)

@@ -1,0 +1,133 @@
+"""Group documents: namespaces, application and administration permissions, Connect clusters, members.
+
+Objects that permissions are held on: ``("dataset", connection, name)``, ``("connect-cluster", alias)`` and
+``("lenses",)`` for what has no object. Permissions: ``(connection type, name)`` in a namespace, else ``(name,)``.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from policy.documents import Document
+from policy.forms import Form
+from policy.model import ALLOW, Grant, Membership, Origin, Reading
+from policy.patterns import Exact, Name, Pattern, exactly, wildcard
+from policy.systems.lenses5.catalogue import catalogue, nearest
+
+MAX_STATEMENTS = 10_000
+LENSES: Name = ("lenses",)
+CLUSTER_ACCESS = "Connect Clusters Access"
+FAMILIES = ("application", "administration")
+
+
+def dataset(connection: str, name: str) -> Name:
+    """A dataset; the same name on another connection is another one (L5-Q15)."""
+    return ("dataset", connection, name)
+
+
+def cluster(alias: str) -> Name:
+    """A Connect cluster by its configured alias."""
+    return ("connect-cluster", alias)
+
+
+def read_group(document: Document) -> Reading:
+    """A Group as grants to ``group:NAME``, and as memberships of its members and of whoever claims it."""
+    reader = _GroupReader(document)
+    grants = [*reader.namespaces(), *reader.features(), *reader.clusters()]
+    memberships = tuple(reader.members())
+    reader.form.close()
+    reader.form.finish()
+    return Reading(tuple(grants), memberships, warnings=tuple(reader.warnings))
+
+
+class _GroupReader:
+    """Reads one Group; errors add up in ``form``, oddities in ``warnings``."""
+
+    def __init__(self, document: Document) -> None:
+        self.form = Form(document.spec)
+        self.warnings: list[str] = []
+        self._document = document
+        self._group = f"group:{document.key.name}"
+
+    def members(self) -> Iterator[Membership]:
+        """The members, and ``claim:NAME``: whoever a request says is in the group."""
+        members = {f"user:{member}" for member in self.form.texts("members", required=False)}
+        for member in (f"claim:{self._document.key.name}", *sorted(members)):
+            yield Membership(member, self._group, Origin(str(self._document.key)), self._document.window)
+
+    def features(self) -> Iterator[Grant]:
+        """Application and administration permissions, held without an object (L5-APP-SCOPE, L5-ADM-GLOBAL)."""
+        for family in FAMILIES:
+            known = getattr(catalogue(), family)
+            held = self._permissions(self.form, family, known, family, f"of the {family} permissions")
+            self._warn_of_gates(held, known)
+            for permission in held:
+                yield self._grant((permission,), exactly(LENSES))
+
+    def clusters(self) -> Iterator[Grant]:
+        """Access to Connect clusters by alias, taken literally (L5-CC-ACCESS)."""
+        for alias in self.form.texts("connect_clusters", required=False):
+            if "*" in alias:
+                self.warnings.append(f"connect_clusters: the * in {alias!r} is no wildcard")
+            yield self._grant((CLUSTER_ACCESS,), exactly(cluster(alias)))
+
+    def namespaces(self) -> Iterator[Grant]:
+        """The grants of all namespaces; their number is bounded."""
+        forms = self.form.forms("namespaces", required=False)
+        statements, types = 0, dict[str, str]()
+        for number, form in enumerate(forms):
+            datasets = form.texts("datasets")
+            statements += max(1, len(datasets))
+            yield from self._namespace(form, number, datasets, types)
+        if statements > MAX_STATEMENTS:
+            self.form.error(f"{statements} datasets in all; at most {MAX_STATEMENTS}", "namespaces")
+
+    def _namespace(self, form: Form, number: int, datasets: tuple[str, ...], types: dict[str, str]) -> Iterator[Grant]:
+        """One grant for each permission and dataset pattern, on its own connection alone (L5-NS-SHAPE)."""
+        connection, type_ = form.text("connection"), form.one_of("type", catalogue().namespace)
+        known = catalogue().namespace.get(type_, [])
+        rule = f"of a {type_} namespace (L5-NS-AVAILABLE)"
+        permissions = self._permissions(form, "permissions", known, "namespace", rule, required=True) if type_ else []
+        form.has("permissions")
+        form.close()
+        self._warn_of_namespace(form, connection, type_, types)
+        if not datasets or not permissions:
+            self.warnings.append(f"{form.where}: grants nothing; it has no datasets or no permissions")
+        for permission in permissions:
+            for text in dict.fromkeys(datasets):
+                yield self._grant((type_, permission), _datasets(connection, text), number)
+
+    def _permissions(
+        self, form: Form, field: str, known: list[str], family: str, rule: str, required: bool = False
+    ) -> list[str]:
+        """The permissions in ``field``, each by its name or by the one that Lenses's clients use."""
+        codes, found = catalogue().code_names[family], dict[str, None]()
+        for text in form.texts(field, required):
+            permission = codes.get(text, text)
+            if permission in known:
+                found[permission] = None
+            elif text in catalogue().legacy:
+                self.warnings.append(f"{field}: {text} is a legacy name that grants nothing")
+            else:
+                form.error(f"{text!r} is none {rule}{nearest(text, [*known, *codes])}", field)
+        return list(found)
+
+    def _warn_of_gates(self, held: Iterable[str], known: Iterable[str]) -> None:
+        """Manage without View is worth nothing (L5-Q2), unless another group gives View."""
+        for permission in held:
+            view = permission.replace(" / Manage", " / View")
+            if view in known and view not in held:
+                self.warnings.append(f"{permission} gives nothing without {view}, which this group does not have")
+
+    def _warn_of_namespace(self, form: Form, connection: str, type_: str, types: dict[str, str]) -> None:
+        if "*" in connection:
+            self.warnings.append(f"{form.where}.connection: the * in {connection!r} is no wildcard")
+        if connection and type_ and types.setdefault(connection, type_) != type_:
+            self.warnings.append(f"{form.where}: {connection} is {types[connection]} in a namespace before")
+
+    def _grant(self, permission: Name, object_: Pattern, statement: int | None = None) -> Grant:
+        origin = Origin(str(self._document.key), statement)
+        return Grant(self._group, ALLOW, exactly(permission), object_, origin, self._document.window)
+
+
+def _datasets(connection: str, text: str) -> Pattern:
+    """Datasets one by one or by wildcard (L5-NS-DATASETS): only ``*`` is special (L5-Q4)."""
+    return Pattern((Exact("dataset"), Exact(connection), wildcard(text)))

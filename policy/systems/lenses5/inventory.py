@@ -1,0 +1,55 @@
+"""Documents that say what exists: consumer groups, processors, connectors, schemas, external applications.
+
+Their fields are those that a request's context may have for the same thing (things in catalogue.yaml).
+"""
+
+from typing import Any
+
+import msgspec
+
+from policy.documents import Document
+from policy.forms import Form
+from policy.model import Fact, Origin, Reading
+from policy.systems.lenses5.catalogue import FieldType, catalogue
+from policy.times import ALWAYS
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a document says of a thing; what it does not say is not in ``values``."""
+
+    values: dict[str, Any]
+
+
+KINDS = {thing.document: thing for thing in catalogue().things.values() if thing.document is not None}
+
+
+def read_inventory(document: Document) -> Reading:
+    """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
+    form, key = Form(document.spec), document.key
+    read = {field: read_field(form, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
+    form.close()
+    form.finish()
+    values = {field: value for field, value in read.items() if value is not None}
+    return Reading(
+        facts=(Fact(key.kind, key.name, Known(values), origin=Origin(str(key))),), warnings=_warnings(document, values)
+    )
+
+
+def read_field(form: Form, field: str, type_: FieldType) -> Any | None:
+    """The field by its type: text, texts (a tuple, each once), bool; None when it is not given or wrong."""
+    if not form.has(field):
+        return None
+    if type_ == "flag":
+        return form.flag(field)
+    if type_ == "texts":
+        return tuple(dict.fromkeys(form.texts(field)))
+    return form.text(field) if type_ == "text" else form.one_of(field, type_)
+
+
+def _warnings(document: Document, values: dict[str, Any]) -> tuple[str, ...]:
+    found = []
+    if document.window != ALWAYS:
+        found.append("valid_from and valid_until bound grants; what this document says holds at any time")
+    if not values:
+        found.append("the document says nothing")
+    return tuple(found)

@@ -1,0 +1,133 @@
+"""The clauses of catalogue.yaml interpreted over what is known: one small builder for each form of clause."""
+
+from collections.abc import Callable
+from typing import Any
+
+from policy.model import All, AnyOf, Given, Holds, Requirement
+from policy.patterns import Name
+from policy.systems.lenses5.catalogue import Clause, catalogue
+from policy.systems.lenses5.description import Description
+from policy.systems.lenses5.groups import LENSES, cluster, dataset
+
+NO_TOPICS = "L5-Q11"  # the rule by which "all topics" does not hold of no topics
+TOPICS_ON = "Kafka"  # the connection type of every topic that a thing uses
+
+
+class Builder:
+    """Builds the requirement of a rule on one described thing."""
+
+    def __init__(self, description: Description) -> None:
+        self._is = description
+        self._forms: dict[str, Callable[[Clause, str], Requirement]] = {
+            "all": self._all,
+            "any": self._any,
+            "rule": self._rule,
+            "condition": self._condition,
+            "permission": self._permission,
+            "field": self._field,
+            "case": self._case,
+            "stated": self._stated,
+        }
+
+    def of_rule(self, rule: str) -> Requirement:
+        """The requirement of ``rule``."""
+        return self._build(catalogue().rules[rule], rule)
+
+    def _build(self, clause: Clause, rule: str) -> Requirement:
+        return next(build(clause, rule) for form, build in self._forms.items() if form in clause)
+
+    def _all(self, clause: Clause, rule: str) -> Requirement:
+        return All(tuple(self._build(item, rule) for item in clause["all"]), rule)
+
+    def _any(self, clause: Clause, rule: str) -> Requirement:
+        return AnyOf(tuple(self._build(item, rule) for item in clause["any"]), rule)
+
+    def _rule(self, clause: Clause, rule: str) -> Requirement:
+        return self.of_rule(clause["rule"])
+
+    def _condition(self, clause: Clause, rule: str) -> Requirement:
+        return self._build(catalogue().conditions[clause["condition"]], rule)
+
+    def _stated(self, clause: Clause, rule: str) -> Requirement:
+        return Given(True, clause["stated"], rule)
+
+    def _case(self, clause: Clause, rule: str) -> Requirement:
+        value = self._is.get(clause["case"])
+        if value is not None:
+            return self._build(clause["of"][value], rule)
+        return self._build(clause["else"], rule) if "else" in clause else self._unknown(clause["case"], rule)
+
+    def _field(self, clause: Clause, rule: str) -> Requirement:
+        value = self._is.get(clause["field"])
+        if value is None:
+            return self._unknown(clause["field"], rule)
+        held = value in clause["is"] if "is" in clause else value not in clause["not"]
+        return Given(held, clause["text"] if held else f"it must be that {clause['text']} ({self._is.text})", rule)
+
+    def _permission(self, clause: Clause, rule: str) -> Requirement:
+        permission = clause["permission"]
+        if "each" in clause:
+            fields = clause["each"] if isinstance(clause["each"], list) else [clause["each"]]
+            return self._each(permission, fields, rule)
+        if clause.get("held_on") == "dataset":
+            thing, connection, name = self._is.target.thing, self._is.get("connection"), self._is.get("dataset")
+            text = f"{self._is.target.noun} {name} of connection {connection}"
+            return Holds((str(thing.type), permission), dataset(str(connection), str(name)), rule, permission, text)
+        if clause.get("held_on") == "connect_cluster":
+            return self._cluster(permission, rule)
+        return Holds((permission,), LENSES, rule, permission, "Lenses")
+
+    def _cluster(self, permission: str, rule: str) -> Requirement:
+        alias = self._is.get("connect_cluster")
+        if alias is None:
+            return self._unknown("connect_cluster", rule)
+        because = "" if self._is.target.thing.property == "connect_cluster" else f"the Connect cluster of {self._is.text}"
+        return Holds((permission,), cluster(alias), rule, permission, f"Connect cluster {alias}", because)
+
+    def _each(self, permission: str, fields: list[str], rule: str) -> Requirement:
+        """The permission on every topic that any of ``fields`` names, on the thing's connection."""
+        known = {field: _names(value) for field in fields if (value := self._is.get(field)) is not None}
+        connection = self._is.get("connection")
+        if not known or connection is None:
+            return self._no_topics("connection" if known else self._blamed(fields), rule)
+        if not any(known.values()):
+            return Given(
+                False, f"{_words(fields[0])} of {self._is.text}: there is none, so nothing allows it", NO_TOPICS
+            )
+        needed: Name = (TOPICS_ON, permission)
+        atoms = (
+            Holds(
+                needed,
+                dataset(connection, topic),
+                rule,
+                permission,
+                f"topic {topic} of connection {connection}",
+                f"{catalogue().words[field]} of {self._is.text}",
+            )
+            for field, topics in known.items()
+            for topic in topics
+        )
+        return All(tuple(atoms), rule)
+
+    def _blamed(self, fields: list[str]) -> str:
+        """The field to name where none is known: one that the request tells, else the first."""
+        return next((field for field in fields if field in self._is.withheld), fields[0])
+
+    def _no_topics(self, field: str, rule: str) -> Requirement:
+        """Topics that are not known deny where the specification says so (L5-Q9, L5-Q11)."""
+        question = self._is.target.thing.unknown
+        if question is None or field in self._is.withheld:
+            return self._unknown(field, rule)
+        return Given(False, f"{_words(field)} of {self._is.text} is not known", question, "fact-missing")
+
+    def _unknown(self, field: str, rule: str) -> Requirement:
+        told = "; the request tells it and is not trusted to" if field in self._is.withheld else ""
+        return Given(None, f"{_words(field)} of {self._is.text} is not known{told}", rule)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _words(field: str) -> str:
+    return field.replace("_", " ")

@@ -1,0 +1,68 @@
+"""Lenses 5 translated: groups to grants, inventories to facts, a request to the requirement of its rule.
+
+Holders: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that the request claims, ``group:NAME``
+for a Group document. Everything that any group of a user holds counts (L5-Q1); there is no deny.
+"""
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.model import All, Question, Reading, Unanswerable
+from policy.requests import Request
+from policy.system import Kind
+from policy.systems.lenses5.catalogue import find_action
+from policy.systems.lenses5.description import describe
+from policy.systems.lenses5.groups import read_group
+from policy.systems.lenses5.inventory import KINDS, read_inventory
+from policy.systems.lenses5.requirement import Builder
+
+
+class Lenses5:
+    """The translator; see policy.system.System."""
+
+    name = "lenses5"
+    kinds = {"Group": Kind(), **{kind: Kind(fact=True) for kind in KINDS}}
+    deny_rule = None
+    default_rule = None
+
+    def read(self, document: Document) -> Reading:
+        """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
+        return read_group(document) if document.key.kind == "Group" else read_inventory(document)
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """The group, whoever claims it, and the members that can still be read; facts bind nobody."""
+        if document.key.kind != "Group":
+            return frozenset()
+        members = (document.spec or {}).get("members")
+        readable = [member for member in members if isinstance(member, str)] if isinstance(members, list) else []
+        name = document.key.name
+        return frozenset({f"group:{name}", f"claim:{name}", *(f"user:{member}" for member in readable)})
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """The requirement of the action's rule on what the request is about; raises Unanswerable."""
+        action = find_action(request.action.name)
+        descriptions, notes = describe(request, action, facts, "facts" in trust)
+        requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
+        requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
+        groups, subject = _groups(request), f"user:{request.subject.id}"
+        trusted = groups if "groups" in trust else ()
+        claims = (("groups", bool(trusted)), ("facts", any(d.rests_on_claims for d in descriptions)))
+        return Question(
+            holders=(subject, *(f"claim:{group}" for group in trusted)),
+            requirement=requirement,
+            claims=tuple(claim for claim, used in claims if used),
+            notes=notes,
+            contested=("groups",) if groups and not trusted else (),
+        )
+
+    def horizon(self, facts: Facts) -> int | None:
+        """Lenses 5 never looks back."""
+        return None
+
+
+def _groups(request: Request) -> tuple[str, ...]:
+    groups = request.subject.properties.get("groups")
+    if groups is None:
+        return ()
+    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        raise Unanswerable("malformed-claim", "subject.properties.groups must be a list of texts")
+    return tuple(sorted(set(groups)))
