@@ -1,0 +1,79 @@
+"""Spark's checkpoint as the job sees it: which query it belongs to, and which range each batch has.
+
+Read by Spark's own classes, so that every file system works on which a checkpoint can be.
+"""
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streaming.enforcer.kafka import Partition
+
+LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+def is_local(place: str) -> bool:
+    """Whether a checkpoint is on a local disk, where Spark's plainer file manager is several times faster."""
+    return "://" not in place or place.startswith("file:")
+
+
+class Checkpoint:
+    """The checkpoint at `place`, a path or URI; it may not exist yet."""
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._session: Any = spark._jsparkSession
+        self._place = place
+        self._offset_log: Any = None
+
+    def query_id(self) -> str | None:
+        """The id of the query that the checkpoint belongs to; None: there is no checkpoint yet."""
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/metadata")
+        files = path.getFileSystem(self._session.sessionState().newHadoopConf())
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))["id"])
+        finally:
+            stream.close()
+
+    def completed(self) -> int:
+        """The newest batch in Spark's commit log; -1: no batch was completed from this checkpoint."""
+        log = self._classes().CommitLog(self._session, f"{self._place}/commits", True)
+        latest = log.getLatestBatchId()
+        return int(latest.get()) if latest.isDefined() else -1
+
+    def range_of(self, batch: int) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        """Where a batch starts and ends, by partition; the first batch of a checkpoint has no start on record."""
+        return (self._ends(batch - 1) or {}), (self._ends(batch) or {})
+
+    def _ends(self, batch: int) -> dict[Partition, int] | None:
+        if self._offset_log is None:
+            self._offset_log = self._classes().OffsetSeqLog(self._session, f"{self._place}/offsets", True)
+        found = self._offset_log.get(batch)
+        if not found.isDefined():
+            return None
+        source = found.get().offsets().head()
+        return parse_offsets(source.get().json()) if source.isDefined() else {}
+
+    def _classes(self) -> Any:
+        return self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
+
+
+def parse_offsets(text: str) -> dict[Partition, int]:
+    """Spark's form of Kafka offsets, `{"topic": {"0": 17}}`, by partition."""
+    return {
+        (topic, int(number)): int(offset)
+        for topic, partitions in json.loads(text).items()
+        for number, offset in partitions.items()
+    }
+
+
+def format_offsets(offsets: dict[Partition, int]) -> str:
+    """The reverse of `parse_offsets`, for `startingOffsets`."""
+    nested: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in offsets.items():
+        nested.setdefault(topic, {})[str(number)] = offset
+    return json.dumps(nested)

@@ -1,0 +1,91 @@
+"""Dead letters: records that are no requests, as they came but for secrets, with headers that say why."""
+
+import hashlib
+import re
+from typing import Any
+
+import msgspec
+
+from streaming.enforcer.wire import Header
+from streaming.settings import Limits
+
+MASK = b"***"
+ROOM = 16 * 1024  # for the headers that say why
+SECRET_HEADER = re.compile(r"authorization|cookie|token|secret|password|credential|api-?key", re.IGNORECASE)
+BEARER = re.compile(rb"^\s*(bearer|basic)\s", re.IGNORECASE)
+# A token's value may be text or an object, in JSON or in what only looks like it: without its end, all is masked.
+TOKEN_TEXT = re.compile(rb'("(?:token|password|secret)"\s*:\s*")(?:[^"\\]|\\.)*', re.IGNORECASE | re.DOTALL)
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """Which record was refused, and why."""
+
+    topic: str
+    partition: int
+    offset: int
+    message: str
+
+
+def dead_letter(
+    rejection: Rejection, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, limits: Limits
+) -> tuple[bytes | None, bytes, list[Header]]:
+    """Key, value and headers of the dead letter; one that is too large carries hashes instead."""
+    kept = [(h["key"], _mask_header(h["key"], h["value"] or b"")) for h in headers or ()]
+    masked = mask_value(value or b"")
+    size = len(key or b"") + len(masked) + sum(len(name) + len(text) for name, text in kept)
+    if size + ROOM > limits.record_out:
+        return None, _stand_in(rejection, key, value), _reasons(rejection)
+    return key, masked, [*kept, *_reasons(rejection)]
+
+
+def _reasons(rejection: Rejection) -> list[Header]:
+    told = {
+        "topic": rejection.topic,
+        "partition": str(rejection.partition),
+        "offset": str(rejection.offset),
+        "stage": "VALUE_CONVERTER",
+        "exception.class.name": "policy.requests.MalformedRequest",
+        "exception.message": rejection.message[:4000],
+    }
+    return [(f"__connect.errors.{name}", text.encode("utf-8", "replace")) for name, text in told.items()]
+
+
+def _stand_in(rejection: Rejection, key: bytes | None, value: bytes | None) -> bytes:
+    return msgspec.json.encode(
+        {
+            "topic": rejection.topic,
+            "partition": rejection.partition,
+            "offset": rejection.offset,
+            "key_sha256": hashlib.sha256(key or b"").hexdigest(),
+            "value_sha256": hashlib.sha256(value or b"").hexdigest(),
+        }
+    )
+
+
+def _mask_header(name: str, value: bytes) -> bytes:
+    return MASK if SECRET_HEADER.search(name) or BEARER.match(value) else value
+
+
+def mask_value(value: bytes) -> bytes:
+    """The value without its token: exactly where it is JSON, else by what looks like one."""
+    try:
+        told = msgspec.json.decode(value)
+        if not _mask_within(told):
+            return value
+        return msgspec.json.encode(told)
+    except (ValueError, RecursionError):
+        return TOKEN_TEXT.sub(rb"\1" + MASK, value)
+
+
+def _mask_within(value: Any) -> bool:
+    """Mask every `token` in place, at any depth; tells whether there was one."""
+    found = False
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            found |= "token" in part
+            part.update({"token": MASK.decode()} if "token" in part else {})
+        if isinstance(part, dict | list):
+            todo += part.values() if isinstance(part, dict) else part
+    return found

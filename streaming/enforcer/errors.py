@@ -1,0 +1,17 @@
+"""Why the job stopped. Every message says what was wrong, where, and what would fix it."""
+
+
+class JobStopped(Exception):
+    """Base of what ends the job on purpose; whoever runs it exits with a code that is not 0."""
+
+
+class Fenced(JobStopped):
+    """Another instance with the same job name took over."""
+
+
+class CannotStart(JobStopped):
+    """What Kafka and the checkpoint say does not fit together, or a topic would break a promise."""
+
+
+class OffsetsDisagree(JobStopped):
+    """Spark proposed a range that does not follow from the committed offsets: records would be lost."""

@@ -1,0 +1,226 @@
+"""Decides request records: bytes in, bytes out. The fast path of the stream, one judge a worker process and snapshot.
+
+What a decision reads (system, subject, action, resource, context, and the validity epoch of its time) is the key
+of a bounded cache; the cached answer is JSON already, and a decision record is put together from pieces.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policy.decide import answer
+from policy.decisions import Decision
+from policy.model import Reason
+from policy.requests import Batch, MalformedRequest, Request, parse_request
+from policy.snapshot import Snapshot
+from policy.times import to_ms, to_text
+from streaming.enforcer.deadletters import Rejection, dead_letter
+from streaming.enforcer.freshness import staleness
+from streaming.enforcer.wire import JSON, Header, Outgoing
+from streaming.settings import Limits
+
+DECISIONS = 0  # number of the decisions topic among a batch's outputs
+CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
+CARRIED = ("traceparent", "tracestate")
+CARRIED_BYTES = 1024
+AVRO_SINGLE_OBJECT = b"\xc3\x01"
+AVRO_CONFLUENT = b"\x00"
+
+_encode = msgspec.json.encode
+
+Answer = tuple[bytes, bytes]
+"""JSON of a decision: its fields up to and with `claims`, and `,"evaluations":[…]` of a batch."""
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """A request with the parts that only a cache miss reads left as they came."""
+
+    id: str
+    system: str
+    subject: msgspec.Raw = msgspec.Raw()
+    action: msgspec.Raw = msgspec.Raw()
+    resource: msgspec.Raw = msgspec.Raw()
+    context: msgspec.Raw = msgspec.Raw()
+    time: str | int | None = None
+    deadline: str | int | None = None
+    evaluations: msgspec.Raw = msgspec.Raw()
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where records come from, what their producers may claim, and the output number of their dead letters."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    trust: frozenset[str]
+    dead_letters: int
+
+
+class Judge:
+    """A snapshot with the answers it has given, by trust."""
+
+    def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
+        self.snapshot = snapshot
+        self.limits = limits
+        self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
+
+    def sit(self, source: Source, policy_offsets: Mapping[str, Mapping[str, int]], facts: int, now: int) -> "Sitting":
+        """Begin to decide records of one partition. `now`: ms, what deadlines are held against."""
+        return Sitting(self, self._caches.setdefault(source.trust, {}), source, policy_offsets, facts, now)
+
+
+class Sitting:
+    """Decides the records of one partition in one batch."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        cache: dict[bytes, Answer],
+        source: Source,
+        policy_offsets: Mapping[str, Mapping[str, int]],
+        facts_offset: int,
+        now: int,
+    ) -> None:
+        self._snapshot, self._limits, self._cache = judge.snapshot, judge.limits, cache
+        self._source, self._policy_offsets, self._now = source, policy_offsets, now
+        place = {"topic": source.topic, "partition": source.partition, "offset": 0}
+        basis = {
+            "policy_version": judge.snapshot.version,
+            "policy_offsets": policy_offsets,
+            "facts_offset": facts_offset,
+            "source": place,
+        }
+        self._head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
+        self._tail = b"," + _encode(basis)[1:].removesuffix(b"0}}")
+
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one request record: its decision, or its dead letter. Never raises."""
+        try:
+            return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
+        except MalformedRequest as malformed:
+            rejection = Rejection(self._source.topic, self._source.partition, offset, str(malformed))
+            return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
+
+    def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
+        envelope = self._envelope(key, value)
+        assert value is not None
+        if envelope.time is not None and "time" in self._source.trust:
+            at = _moment(envelope.time)
+        asker, system = _encode(envelope.id), _encode(envelope.system)
+        made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
+        if len(made) + len(key or b"") > self._limits.record_out:
+            too_large = _error("answer-too-large", f"the answer has more than {self._limits.record_out} bytes")
+            return self._assemble(asker, system, offset, at, too_large)
+        return made
+
+    def _envelope(self, key: bytes | None, value: bytes | None) -> Envelope:
+        if value is None:
+            raise MalformedRequest("not a request: the record has no value")
+        size = len(value) + len(key or b"")
+        if size > self._limits.record_in:
+            raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
+        try:
+            return _decode(value)
+        except (ValueError, RecursionError) as error:
+            raise MalformedRequest(_why(value, error)) from error
+
+    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Answer) -> bytes:
+        number = b"%d" % offset
+        parts = (self._head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', _text(at), b'",')
+        return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
+
+    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+        if envelope.evaluations or _may_name_offsets(envelope.context):
+            given = self._work_out(value, at)
+        else:
+            given = self._recall(envelope, system, value, at)
+        if envelope.deadline is not None and self._now > _moment(envelope.deadline):
+            return _error("deadline-exceeded", "the request was judged after its deadline")
+        return given
+
+    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+        realm = self._snapshot.realms.get(envelope.system)
+        epoch = realm.epoch(at) if realm is not None and realm.edges else 0
+        # No part of a well-formed request holds a NUL, so the parts cannot be mistaken for others.
+        parts = (b"%d" % epoch, system, envelope.subject, envelope.action, envelope.resource, envelope.context)
+        question = b"\0".join(parts)
+        given = self._cache.get(question)
+        if given is None:
+            given = self._work_out(value, at)
+            if len(question) <= CACHED_KEY_BYTES:
+                self._remember(question, given)
+        return given
+
+    def _remember(self, question: bytes, given: Answer) -> None:
+        if len(self._cache) >= self._limits.cached_decisions:
+            self._cache.clear()
+        self._cache[question] = given
+
+    def _work_out(self, value: bytes, at: int) -> Answer:
+        """Decide by the whole request, its time being the moment to judge by; deadlines are looked at later."""
+        try:
+            asked = parse_request(msgspec.json.decode(value))
+        except (ValueError, RecursionError) as error:
+            raise MalformedRequest(_why(value, error)) from error
+        stale = staleness(asked, self._policy_offsets)
+        if stale is not None:
+            return _error("policies-behind", stale)
+        return _to_json(answer(self._snapshot, _judged_at(asked, at), self._source.trust))
+
+
+def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
+    if isinstance(asked, Request):
+        return msgspec.structs.replace(asked, time=at, deadline=None)
+    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
+    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+
+
+def _to_json(decision: Decision) -> Answer:
+    record = decision.to_record()
+    evaluations = record.pop("evaluations", None)
+    listed = b"" if evaluations is None else b',"evaluations":' + _encode(evaluations)
+    return _encode(record)[1:-2], listed
+
+
+def _error(code: str, message: str) -> Answer:
+    return _to_json(Decision("error", (Reason(code, message),)))
+
+
+def _moment(value: str | int) -> int:
+    try:
+        return to_ms(value)
+    except ValueError as error:
+        raise MalformedRequest(f"not a request: {error}") from error
+
+
+def _text(at: int) -> bytes:
+    return to_text(at).encode()
+
+
+def _may_name_offsets(context: msgspec.Raw) -> bool:
+    """Whether `min_policy_offsets` may be in it: also with a letter written as an escape."""
+    if len(context) <= 2:
+        return False
+    text = bytes(context)
+    return b"min_policy_offsets" in text or b"\\u" in text
+
+
+def _carried(headers: list[dict[str, Any]]) -> list[Header]:
+    """The trace headers, and our content type."""
+    kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
+    return [JSON, *((name, value) for name, value in kept if len(value) <= CARRIED_BYTES)]
+
+
+def _why(value: bytes, error: Exception) -> str:
+    """Why bytes are no request. The encoding is recognised here: whoever adds Avro branches off at `_envelope`."""
+    if value.startswith(AVRO_SINGLE_OBJECT):
+        return "not a request: Avro (single-object encoding) is not read yet; send JSON"
+    if value.startswith(AVRO_CONFLUENT):
+        return "not a request: Avro (Confluent wire format) is not read yet; send JSON"
+    return f"not a request: {error}"

@@ -1,0 +1,102 @@
+"""Kafka's clients with the settings that the promises need."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streaming.settings import Settings
+
+SECONDS = 30.0
+RESULT_QUEUE = 10_000_000  # records a transaction may hold before the broker has them
+RESULT_QUEUE_KBYTES = 2_000_000
+URL_SAFE = str.maketrans("+/", "-_")
+
+Partition = tuple[str, int]
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """A client that asks about topics, groups and ends."""
+    return AdminClient(_common(settings))
+
+
+def group_consumer(settings: Settings) -> Consumer:
+    """A consumer that only names the job's group: it never joins. It waits for pending transactions' offsets."""
+    return Consumer({**_reading(settings), "group.id": settings.job_name})
+
+
+def log_reader(settings: Settings) -> Consumer:
+    """A consumer that reads whole topics, committed records alone."""
+    return Consumer({**_reading(settings), "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
+
+
+def result_producer(settings: Settings) -> Producer:
+    """The transactional producer; its transactional id is the job's name."""
+    return Producer(
+        {
+            "linger.ms": "5",
+            **_common(settings),
+            "transactional.id": settings.job_name,
+            "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
+            "queue.buffering.max.messages": str(RESULT_QUEUE),
+            "queue.buffering.max.kbytes": str(RESULT_QUEUE_KBYTES),
+            "message.max.bytes": str(settings.limits.record_out + 64 * 1024),
+            # A key goes to the partition where Java's clients would put it.
+            "partitioner": "murmur2_random",
+        }
+    )
+
+
+def _common(settings: Settings) -> dict[str, str | int | float | bool]:
+    return {"log_level": "2", **settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+
+
+def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
+    return {
+        **_common(settings),
+        "isolation.level": "read_committed",
+        "enable.auto.commit": "false",
+        "auto.offset.reset": "error",
+    }
+
+
+def partitions_of(admin: AdminClient, topics: Iterable[str]) -> list[Partition]:
+    """Every partition of the topics, sorted. Raises KafkaException when a topic is not there."""
+    there = admin.list_topics(timeout=SECONDS).topics
+    return sorted((topic, number) for topic in topics for number in there[topic].partitions)
+
+
+def topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
+    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and made anew."""
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS)
+    return {topic: str(future.result(SECONDS).topic_id).translate(URL_SAFE) for topic, future in asked.items()}
+
+
+def stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The last stable offset of each partition: where a reader of committed records can get to."""
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+
+
+def log_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The end of each partition, open transactions included."""
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
+
+
+def first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """The earliest offset of each partition."""
+    return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+
+
+def _offsets(
+    admin: AdminClient, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
+) -> dict[Partition, int]:
+    asked: Mapping[TopicPartition, Any] = admin.list_offsets(
+        {TopicPartition(*partition): spec() for partition in partitions}, isolation_level=isolation
+    )
+    return {(tp.topic, tp.partition): future.result(SECONDS).offset for tp, future in asked.items()}
+
+
+def error_name(error: KafkaException) -> str:
+    """Kafka's name of what went wrong, such as `_FENCED`."""
+    return str(error.args[0].name())

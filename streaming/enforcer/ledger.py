@@ -1,0 +1,119 @@
+"""The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+
+from streaming.enforcer.errors import CannotStart, OffsetsDisagree
+from streaming.enforcer.kafka import SECONDS, Partition
+
+ANY = ""  # the checkpoint of a first commit, made before there is one
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Written beside each committed offset, to be compared at the next start."""
+
+    checkpoint: str
+    batch: int
+    topic_id: str
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A committed offset and its mark; None: another program committed it."""
+
+    offset: int
+    mark: Mark | None
+
+
+def read_committed(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
+    """What the group has committed; partitions without an offset are left out."""
+    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
+    for tp in found:
+        if tp.error is not None:
+            raise CannotStart(f"committed offset of {tp.topic}-{tp.partition}: {tp.error}")
+    return {(tp.topic, tp.partition): Committed(tp.offset, _mark(tp.metadata)) for tp in found if tp.offset >= 0}
+
+
+def _mark(metadata: str | None) -> Mark | None:
+    try:
+        return msgspec.json.decode(metadata or "", type=Mark)
+    except msgspec.DecodeError:
+        return None
+
+
+class Ledger:
+    """Committed offsets of the request topics and of the documents' topics, as the last transaction left them."""
+
+    def __init__(self, committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str]) -> None:
+        self.committed = {partition: known.offset for partition, known in committed.items()}
+        self._topic_ids = topic_ids
+        self._last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
+
+    def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
+        """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
+        for partition, start in starts.items():
+            if start > self.committed.get(partition, 0):
+                topic, number = partition
+                raise OffsetsDisagree(
+                    f"batch {batch} of the checkpoint starts at offset {start} of {topic}-{number}, but only what is "
+                    f"below {self.committed.get(partition, 0)} is decided. Were the offsets of the group reset? Then "
+                    "move the checkpoint away; the job will start from the committed offsets"
+                )
+
+    def to_commit(
+        self, ends: Mapping[Partition, int], checkpoint: str | None = None, batch: int | None = None
+    ) -> list[TopicPartition]:
+        """The offsets to commit with a transaction: every partition known, none moved back.
+
+        `checkpoint`, `batch`: of the micro-batch; without them those of the last one stay.
+        """
+        if checkpoint is not None and batch is not None:
+            self._last = Mark(checkpoint, batch, "")
+        merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
+        return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
+
+    def _metadata(self, topic: str) -> str:
+        mark = msgspec.structs.replace(self._last, topic_id=self._topic_ids.get(topic, ""))
+        return msgspec.json.encode(mark).decode()
+
+    def advance(self, committed: Iterable[TopicPartition]) -> None:
+        """Note what a transaction has committed."""
+        self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
+
+
+def check_marks(
+    committed: Mapping[Partition, Committed],
+    topic_ids: Mapping[str, str],
+    checkpoint: str | None,
+    completed: int | None,
+) -> None:
+    """Raise CannotStart when marks, topics and checkpoint do not belong together.
+
+    `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed.
+    """
+    if checkpoint is not None and not committed:
+        raise CannotStart(
+            "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group "
+            "that was away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets "
+            "with kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away"
+        )
+    for (topic, number), known in committed.items():
+        _check_mark(f"{topic}-{number}", known.mark, topic_ids.get(topic, ""), checkpoint, completed)
+
+
+def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | None, completed: int | None) -> None:
+    if mark is None:
+        return
+    if mark.topic_id and mark.topic_id != topic_id:
+        raise CannotStart(
+            f"the topic of {place} was deleted and made anew: the committed offset counts records of the old one. "
+            "Delete the group's offsets of this topic with kafka-consumer-groups.sh --delete-offsets, and move the "
+            "checkpoint away; the job will then read the new topic from its start"
+        )
+    if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed is not None:
+        raise CannotStart(
+            f"the offset of {place} was committed with checkpoint {mark.checkpoint}, but the configured one is "
+            f"{checkpoint} and has completed batch {completed}. Is `checkpoint` that of another job? If not, move it "
+            "away; the job will start from the committed offsets"
+        )

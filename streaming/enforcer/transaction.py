@@ -1,0 +1,81 @@
+"""Writes everything of a batch in one Kafka transaction: it becomes visible together, or not at all."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from streaming.enforcer.errors import Fenced
+from streaming.enforcer.kafka import SECONDS, error_name, group_consumer, result_producer
+from streaming.enforcer.wire import Headers
+from streaming.settings import Settings
+
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+POLL_SECONDS = 0.05
+
+Result = tuple[str, bytes | None, bytes | None, Headers]
+"""Topic, key, value (None: a deletion) and headers of a record to write."""
+
+
+class Output:
+    """The job's one transactional producer.
+
+    Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. Whoever
+    makes an Output has first fenced every other instance and ended its pending transaction; only then may the
+    committed offsets be read, and only after that may the query start.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._name = settings.job_name
+        self._producer: Producer = result_producer(settings)
+        self.group: Consumer = group_consumer(settings)
+        self._producer.init_transactions(SECONDS)
+
+    def publish(
+        self,
+        results: Iterable[Result],
+        offsets: Sequence[TopicPartition],
+        before_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write the results and commit the offsets, all or nothing. `before_commit` runs inside the transaction.
+
+        Raises Fenced when another instance took over; KafkaException when Kafka refused (nothing is visible then).
+        """
+        try:
+            self._producer.begin_transaction()
+            self._write(results)
+            self._producer.send_offsets_to_transaction(list(offsets), self.group.consumer_group_metadata(), SECONDS)
+            before_commit()
+            self._commit()
+        except KafkaException as error:
+            self._give_up(error)
+            raise
+
+    def _write(self, results: Iterable[Result]) -> None:
+        # Any: the library wants lists of headers whose values might also be text or none.
+        produce: Any = self._producer.produce
+        for topic, key, value, headers in results:
+            try:
+                produce(topic, value, key, headers=headers)
+            except BufferError:
+                self._producer.flush(SECONDS)
+                produce(topic, value, key, headers=headers)
+
+    def _commit(self) -> None:
+        """Commit; Kafka answers some requests with "try again", and a second call goes on where the first ended."""
+        while True:
+            try:
+                return self._producer.commit_transaction(SECONDS)
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+
+    def _give_up(self, error: KafkaException) -> None:
+        if error_name(error) in FENCED:
+            raise Fenced(
+                f"another instance of job {self._name!r} took over; this one stops. Two jobs that should run side by "
+                "side need different values of job_name"
+            ) from error
+        with contextlib.suppress(KafkaException):
+            self._producer.abort_transaction(SECONDS)

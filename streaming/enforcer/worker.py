@@ -1,0 +1,94 @@
+"""The part of a request's path that runs in Spark's Python workers: filter, decode, decide, encode, pack."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.core.broadcast import Broadcast
+
+from policy.snapshot import Snapshot
+from streaming.enforcer.judge import Judge, Source
+from streaming.enforcer.kafka import Partition
+from streaming.enforcer.wire import pack
+from streaming.settings import Limits
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+SCHEMA = "packed binary"
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What the workers of one batch need beside the snapshot. Plain data, the same for every worker.
+
+    `outputs`: the topics that packed records name by number, decisions first, then each dead-letter topic.
+    `snapshot_number`: which of this run's snapshots the broadcast holds. `now`: the driver's clock, ms.
+    """
+
+    committed: Mapping[Partition, int]
+    topic_ids: Mapping[str, str]
+    trust: Mapping[str, frozenset[str]]
+    outputs: tuple[str, ...]
+    dead_letters: Mapping[str, int]
+    policy_offsets: Mapping[str, Mapping[str, int]]
+    facts_offset: int
+    snapshot_number: int
+    now: int
+    limits: Limits
+
+
+class Worker:
+    """Called by Spark with the Arrow batches of one task, which all come from one partition of one topic."""
+
+    def __init__(self, task: Task, snapshot: "Broadcast[Snapshot]") -> None:
+        self._task = task
+        self._snapshot = snapshot
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one cell with many packed records for each Arrow batch that has any to decide."""
+        for batch in batches:
+            undecided = self._undecided(batch)
+            if undecided.num_rows:
+                yield pa.RecordBatch.from_pydict({"packed": pa.array([self._judge(undecided)], pa.binary())})
+
+    def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
+        if not batch.num_rows:
+            return batch
+        committed = self._task.committed.get(_place(batch), 0)
+        offsets = batch.column("offset")
+        return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
+
+    def _judge(self, batch: pa.RecordBatch) -> bytes:
+        task, (topic, partition) = self._task, _place(batch)
+        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
+        judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
+        sitting = judge.sit(source, task.policy_offsets, task.facts_offset, task.now)
+        return pack(map(sitting.decide, *_columns(batch)))
+
+
+def _place(batch: pa.RecordBatch) -> Partition:
+    """The topic and partition that all records of a batch share: a Kafka task reads exactly one."""
+    topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
+    if len(topics) != 1 or len(partitions) != 1:
+        raise RuntimeError(f"one Spark task holds records of {topics} {partitions}; unset `minPartitions`")
+    return topics[0].as_py(), partitions[0].as_py()
+
+
+def _columns(batch: pa.RecordBatch) -> tuple[list[Any], ...]:
+    """Key, value, headers, offset and timestamp (ms), each as a list."""
+    milliseconds = batch.column("timestamp").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    plain = (batch.column(name).to_pylist() for name in ("key", "value", "headers", "offset"))
+    return (*plain, milliseconds.to_pylist())
+
+
+_judges: dict[int, Judge] = {}
+"""The judge of the newest snapshot that this process has seen, with its caches. At most one: older batches are over."""
+
+
+def _judge_of(number: int, snapshot: "Broadcast[Snapshot]", limits: Limits) -> Judge:
+    judge = _judges.get(number)
+    if judge is None:
+        _judges.clear()
+        judge = _judges[number] = Judge(snapshot.value, limits)
+    return judge
