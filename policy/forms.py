@@ -4,6 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.model import DocumentRefused
+from policy.times import ALWAYS, Window
+
+MAX_STATEMENTS = 10_000  # entries of one list of statements
 
 
 class Form:
@@ -31,6 +34,15 @@ class Form:
         """The field as it is, None when it is not given."""
         self._known.add(field)
         return self._value.get(field)
+
+    def fields(self) -> list[str]:
+        """The fields given, of a mapping whose fields are names of something; marks them as known."""
+        for field in self._value:
+            if not isinstance(field, str) or not field:
+                self.error(f"must have texts that are not empty as fields, not {field!r}")
+        names = [field for field in self._value if isinstance(field, str) and field]
+        self._known.update(names)
+        return names
 
     def text(self, field: str, required: bool = True) -> str:
         """A text that is not empty; "" when it is wrong or not given."""
@@ -76,15 +88,23 @@ class Form:
         return value
 
     def forms(self, field: str, required: bool = True) -> list["Form"]:
-        """A list of mappings, each as a form of its own."""
+        """A list of mappings, each as a form of its own; with too many there is an error, and none of them."""
         value = self.raw(field)
         if value is None and not required:
             return []
         if not isinstance(value, list | tuple):
             self.error("needed, as a list" if value is None else f"must be a list, not {value!r}", field)
             return []
+        if len(value) > MAX_STATEMENTS:
+            self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}", field)
+            return []
         prefix = f"{self.where}.{field}" if self.where else field
         return [Form(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
+
+    def refuse_window(self, window: Window) -> None:
+        """Refuse a validity window: of a fact or a setting it would be unclear what holds outside of it."""
+        if window != ALWAYS:
+            self.error("not for this kind, which does not grant: leave it out and delete the document", "valid_from")
 
     def close(self, *ignored: str) -> None:
         """Refuse every field that was not asked for and is not ``ignored``."""
