@@ -1,0 +1,143 @@
+"""Who the identity provider says a user is: the Authentication document, and the groups of a token."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policy.claims import claimed_names, names_in
+from policy.documents import Document
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import Fact, Origin, Reading, Reason, Unanswerable
+from policy.requests import Request
+from policy.systems.ververica.catalogue import catalogue
+
+KIND = "Authentication"
+SECRET = "clientSecret"
+
+
+class Authentication(msgspec.Struct, frozen=True):
+    """``groups``: protocol (oidc, saml) → the claim or attribute that names the groups, of what is enabled."""
+
+    groups: dict[str, str]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """The groups that count, the claims they rest on, and those that could not be used (model.Question)."""
+
+    groups: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
+
+
+def read_authentication(document: Document) -> Reading:
+    """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
+    form = Form(document.spec)
+    found = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
+    form.refuse_window(document.window)
+    form.close()
+    form.finish()
+    groups = {protocol: setting for protocol, setting in found.items() if setting}
+    keys = tuple(("protocol", protocol) for protocol in groups)
+    return Reading(facts=(Fact(KIND, document.key.name, Authentication(groups), keys, Origin(str(document.key))),))
+
+
+def _read_protocol(form: Form, protocol: str) -> str:
+    """The name of the groups claim; "" when the protocol is off or the name is not set."""
+    if not form.has(protocol):
+        return ""
+    settings = Form(form.raw(protocol), protocol, form.errors)
+    enabled = settings.flag("enabled")
+    fields = catalogue()["protocols"][protocol]
+    if settings.has(SECRET):
+        settings.error("a topic is no place for a secret: leave it out", SECRET)
+    for field in fields["other"]:
+        settings.text(field, required=False)
+    names = {name for place in _places(settings, protocol) if (name := _groups_name(place, fields["groups"]))}
+    if len(names) > 1:
+        settings.error(f"{' and '.join(sorted(names))} are two names for one setting: keep one (VV-Q5)")
+    settings.close()
+    return min(names) if enabled and names else ""
+
+
+def _places(settings: Form, protocol: str) -> tuple[Form, ...]:
+    """Where the setting may stand: SAML's in ``identity-provider``, or beside it."""
+    if protocol == "oidc" or not settings.has("identity-provider"):
+        return (settings,)
+    return (settings, Form(settings.raw("identity-provider"), f"{protocol}.identity-provider", settings.errors))
+
+
+def _groups_name(place: Form, spellings: list[str]) -> str:
+    names = {name for spelling in spellings if (name := place.text(spelling, required=False))}
+    if len(names) > 1:
+        place.error(f"{' and '.join(spellings)} are one setting and differ: keep one (VV-Q5)")
+    if place.where.endswith("identity-provider"):
+        place.close()
+    return min(names, default="")
+
+
+def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
+    """The user's groups: those of the token where there is one, else those that the request claims.
+
+    A token that names another user, or is malformed, raises Unanswerable.
+    """
+    token = request.subject.properties.get("token")
+    if token is not None and "token" in trust:
+        return _of_token(request, token, facts)
+    groups = claimed_names(request, "groups", "VV-BIND-GROUP")
+    unused = ("token",) if token is not None else ()
+    if groups and "groups" not in trust:
+        return Identity(contested=("groups", *unused))
+    return Identity(groups, ("groups",) if groups else (), unused)
+
+
+def _of_token(request: Request, token: object, facts: Facts) -> Identity:
+    """Groups that the token does not have do not count, whoever claims them (VV-GROUP-MISSING)."""
+    if not isinstance(token, Mapping):
+        raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
+    protocol = "saml" if "NameId" in token or "attributes" in token else "oidc"
+    _check_owner(request.subject.id, token, catalogue()["protocols"][protocol]["identifier"])
+    claims, place = token, "subject.properties.token"
+    if protocol == "saml":
+        claims, place = token.get("attributes") or {}, f"{place}.attributes"
+    if not isinstance(claims, Mapping):
+        raise Unanswerable("malformed-claim", f"{place} must be a mapping", "VV-GROUP-SOURCE")
+    name = _groups_claim(facts, protocol)
+    groups = _groups_in(claims, name, f"{place}.{name}") if name else ()
+    return Identity(groups, ("token",), notes=_ignored(request))
+
+
+def _check_owner(subject: str, token: Mapping[str, Any], identifier: str) -> None:
+    """The token must be the subject's own, letter by letter (VV-BIND-USER, VV-Q6)."""
+    if identifier in token and token[identifier] != subject:
+        message = f"subject.properties.token is not {subject}'s: its {identifier} is {token[identifier]!r}"
+        raise Unanswerable("token-mismatch", message, "VV-BIND-USER")
+
+
+def _groups_claim(facts: Facts, protocol: str) -> str:
+    """The claim that names the groups, as set; "" when it is not set, and then there are no groups."""
+    if broken := facts.broken(KIND):
+        message = f"ververica/{KIND}/{broken[0]} was refused and has no earlier good version, so groups are not known"
+        raise Unanswerable("refused-document", message, "VV-GROUP-SOURCE")
+    bodies = (facts.get(KIND, document) for document in sorted(facts.find(KIND, "protocol", protocol)))
+    names = {body.groups[protocol] for body in bodies if body is not None}
+    if len(names) > 1:
+        message = f"{KIND} documents name different {protocol} group claims: {', '.join(sorted(names))}; keep one"
+        raise Unanswerable("ambiguous-authentication", message, "VV-GROUP-SOURCE")
+    return min(names, default="")
+
+
+def _groups_in(claims: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
+    """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
+    if isinstance(claims.get(name), str):
+        return tuple(sorted(set(claims[name].split(","))))
+    return names_in(claims, name, place, "VV-GROUP-SOURCE")
+
+
+def _ignored(request: Request) -> tuple[Reason, ...]:
+    if "groups" not in request.subject.properties:
+        return ()
+    message = "subject.properties.groups is not used: only the groups of the token count"
+    return (Reason("claim-ignored", message, "VV-GROUP-MISSING"),)

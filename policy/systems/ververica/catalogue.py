@@ -1,0 +1,28 @@
+"""Roles and kinds of access (VV-MODEL), read from catalogue.yaml beside this file."""
+
+import difflib
+import functools
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from policy.model import Unanswerable
+from policy.needs import Need
+
+
+@functools.cache
+def catalogue() -> dict[str, Any]:
+    """``roles`` (role → scope), ``actions`` (kind of access → need) and ``protocols`` (oidc, saml → their fields)."""
+    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
+    return loaded
+
+
+def need_of(action: str) -> Need:
+    """What a kind of access needs; raises Unanswerable for an unknown one."""
+    known: dict[str, Need] = catalogue()["actions"]
+    if action not in known:
+        close = difflib.get_close_matches(action, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise Unanswerable("unknown-action", f"action {action!r} is not one of {', '.join(known)}{hint}", "VV-MODEL")
+    return known[action]

@@ -1,0 +1,154 @@
+"""Ververica Platform translated: assignments to grants, a request to the roles that suffice for it.
+
+Holders: ``user:ID`` for the identifier that the identity provider sends, ``group:NAME`` for its groups. A user
+whose identifier itself starts with ``group:`` is ``user:group:…``, so no group's assignment is his (VV-Q7).
+A role is held on the object ``(namespace, WORKSPACE, NAMESPACE)`` or ``(workspace, WORKSPACE)``; all assignments
+that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RESOLVE-SCOPED), and there is no deny
+(VV-NO-DENY). Every request is judged by the assignments in force and the groups it comes with (VV-Q10).
+"""
+
+import functools
+from collections.abc import Mapping
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import ALLOW, All, Fact, Given, Grant, Holds, Origin, Question, Reading, Requirement, Unanswerable
+from policy.needs import Need, requirement
+from policy.patterns import Name, exactly
+from policy.requests import Request, Resource
+from policy.system import Kind
+from policy.systems.ververica.authentication import identity, read_authentication
+from policy.systems.ververica.catalogue import catalogue, need_of
+
+GROUP = "group:"  # VV-BIND-PREFIX-MATTERS
+RESERVED = "ReservedKinds"
+
+
+class Ververica:
+    """The translator; see policy.system.System."""
+
+    name = "ververica"
+    kinds = {"InitialAccess": Kind(), "Authentication": Kind(), RESERVED: Kind()}
+    deny_rule = None
+    default_rule = "VV-NO-DENY"
+
+    def read(self, document: Document) -> Reading:
+        """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
+        readers = {
+            "InitialAccess": _read_assignments,
+            "Authentication": read_authentication,
+            RESERVED: _read_reserved,
+        }
+        return readers[document.key.kind](document)
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """Whom the entries name that can still be read; the other kinds are missed where they are needed."""
+        entries = (document.spec or {}).get("initialAccess") if document.key.kind == "InitialAccess" else ()
+        readable = entries if isinstance(entries, list | tuple) else ()
+        users = (entry.get("userId") for entry in readable if isinstance(entry, Mapping))
+        return frozenset(_holder(user) for user in users if isinstance(user, str))
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """The roles that suffice for the kind of access, in the namespace of the request."""
+        leaf = functools.partial(_leaf, request.resource, facts)
+        needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
+        who = identity(request, facts, trust)
+        holders = (f"user:{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
+        return Question(holders, needed, who.claims, who.notes, who.contested)
+
+    def horizon(self, facts: Facts) -> int | None:
+        """Ververica never looks back (VV-Q10)."""
+        return None
+
+
+def _holder(user_id: str) -> str:
+    """With the prefix a group of exactly that name, without it one user (VV-BIND-GROUP-EXACT, VV-BIND-USER)."""
+    return user_id if user_id.startswith(GROUP) else f"user:{user_id}"
+
+
+def _read_assignments(document: Document) -> Reading:
+    form = Form(document.spec)
+    entries = form.forms("initialAccess")
+    grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
+    form.close()
+    form.finish()
+    return Reading(grants)
+
+
+def _read_entry(document: Document, entry: Form, number: int) -> Grant:
+    """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the form."""
+    user = entry.text("userId")
+    if user == GROUP:
+        entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
+    workspace, role = entry.text("workspaceId"), entry.one_of("role", catalogue()["roles"])
+    namespace = entry.text("namespaceId", required=False)
+    if role:
+        _check_scope(entry, role)
+    entry.close()
+    place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
+    origin = Origin(str(document.key), number)
+    return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), origin, document.window)
+
+
+def _check_scope(entry: Form, role: str) -> None:
+    """A role is assigned at its own scope, never narrower or wider (VV-Q3, VV-Q4)."""
+    scope = catalogue()["roles"][role]
+    if scope == "namespace" and not entry.has("namespaceId"):
+        entry.error(f"needed: {role} is a role of a namespace (VV-Q3)", "namespaceId")
+    if scope == "workspace" and entry.has("namespaceId"):
+        entry.error(f"must be left out: {role} is a role of a workspace (VV-Q4)", "namespaceId")
+
+
+def _read_reserved(document: Document) -> Reading:
+    """Kinds that Editors may not write (VV-Q1), in any letter case: a misspelling must not open one."""
+    form = Form(document.spec)
+    reserved = sorted({kind.casefold() for kind in form.texts("kinds")})
+    form.refuse_window(document.window)
+    form.close()
+    form.finish()
+    keys = (("all", ""), *(("kind", kind) for kind in reserved))
+    return Reading(facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, Origin(str(document.key))),))
+
+
+def _namespace(workspace: str, namespace: str) -> Name:
+    return ("namespace", workspace, namespace)
+
+
+def _workspace(workspace: str) -> Name:
+    return ("workspace", workspace)
+
+
+def _leaf(resource: Resource, facts: Facts, need: Need, rule: str) -> Requirement:
+    if "fact" in need:
+        return _open_to_editors(resource.type, facts, rule)
+    return _role(resource, need["permission"], rule)
+
+
+def _role(resource: Resource, role: str, rule: str) -> Holds:
+    """The role, in the namespace of the request or in its workspace (VV-SCOPE-NAMESPACE, VV-SCOPE-WORKSPACE-ID)."""
+    workspace, namespace = _property(resource, "workspaceId"), _property(resource, "namespaceId")
+    if catalogue()["roles"][role] == "workspace":
+        return Holds((role,), _workspace(workspace), rule, role, f"workspace {workspace}")
+    text = f"namespace {namespace} of workspace {workspace}"
+    return Holds((role,), _namespace(workspace, namespace), rule, role, text)
+
+
+def _property(resource: Resource, field: str) -> str:
+    value = resource.properties.get(field)
+    if not isinstance(value, str) or not value:
+        message = f"resource.properties.{field} is needed, as text that is not empty"
+        raise Unanswerable("malformed-resource", message, "VV-SCOPE-WORKSPACE-ID")
+    return value
+
+
+def _open_to_editors(kind: str, facts: Facts, rule: str) -> Given:
+    """Whether Editors may write the kind; without any ReservedKinds document none (VV-Q1)."""
+    if keeping := sorted(facts.find(RESERVED, "kind", kind.casefold())):
+        return Given(False, f"{kind} is kept from Editors by ververica/{RESERVED}/{keeping[0]}", rule)
+    if broken := facts.broken(RESERVED):
+        message = f"ververica/{RESERVED}/{broken[0]} was refused, so what is kept from Editors is not known"
+        return Given(None, message, rule)
+    if not facts.find(RESERVED, "all", ""):
+        return Given(False, f"no {RESERVED} document says which kinds Editors may write", rule)
+    return Given(True, f"{kind} is not among the kinds kept from Editors", rule)
