@@ -36,10 +36,7 @@ POLL_SECONDS = 0.02
 StepObserver = Callable[[Step, int], None]
 
 
-def run(settings: Settings, stop: threading.Event, on_step: COMMIT_LOG_SECONDS = 2.0
-POLL_SECONDS = 0.02
-
-StepObserver = lambda _step, _batch: None) -> None:
+def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambda _step, _batch: None) -> None:
     """Decide requests until `stop` is set. `on_step` is told each step and its batch: for metrics and logs.
 
     Raises:

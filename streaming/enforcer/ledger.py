@@ -86,11 +86,11 @@ def check_marks(
     committed: Mapping[Partition, Committed],
     topic_ids: Mapping[str, str],
     checkpoint: str | None,
-    completed: int | None,
+    completed: int,
 ) -> None:
     """Raise CannotStart when marks, topics and checkpoint do not belong together.
 
-    `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed.
+    `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed, or -1.
     """
     if checkpoint is not None and not committed:
         raise CannotStart(
@@ -102,7 +102,7 @@ def check_marks(
         _check_mark(f"{topic}-{number}", known.mark, topic_ids.get(topic, ""), checkpoint, completed)
 
 
-def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | None, completed: int | None) -> None:
+def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | None, completed: int) -> None:
     if mark is None:
         return
     if mark.topic_id and mark.topic_id != topic_id:
@@ -111,7 +111,7 @@ def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | 
             "Delete the group's offsets of this topic with kafka-consumer-groups.sh --delete-offsets, and move the "
             "checkpoint away; the job will then read the new topic from its start"
         )
-    if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed is not None:
+    if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed >= 0:
         raise CannotStart(
             f"the offset of {place} was committed with checkpoint {mark.checkpoint}, but the configured one is "
             f"{checkpoint} and has completed batch {completed}. Is `checkpoint` that of another job? If not, move it "
