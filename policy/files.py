@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Place(msgspec.Struct, frozen=True, order=True):
         return f"{self.file}{line}{number}"
 
 
-class Located(msgspec.Struct, frozen=True):
+class Located(NamedTuple):
     """A document as it was read, unchecked, and its place."""
 
     place: Place
