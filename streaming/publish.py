@@ -1,0 +1,145 @@
+"""Publishing policy documents: checked first, then all of them in one transaction, or none."""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from policy.documents import Key, identify
+from policy.files import Located
+from policy.library import Library
+from streaming.enforcer.kafka import admin_client
+from streaming.settings import Settings
+from streaming.topics import SECONDS
+
+Offsets = dict[str, dict[str, int]]
+"""The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""
+
+TRANSACTION_MS = 30_000
+ROOM = 64 * 1024  # for the key and the batch around the largest document
+
+
+class PublishFailed(Exception):
+    """Nothing, or nothing that is known of, was published; the message says why and what to do."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record for a policy topic; `value` None deletes."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+
+
+def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
+    """Why documents cannot be published, each text beginning with the place; empty when all can.
+
+    Beside what the systems refuse: `effective_at`, since the log dates the versions; two documents
+    with one key, since one of them would be lost; and more than `max_bytes`.
+    """
+    library, errors = Library(), list[str]()
+    places: dict[Key, Located] = {}
+    for order, document in enumerate(documents):
+        rejected = library.put(document.value, at=0, order=order)
+        if rejected:
+            errors += [f"{document.place}: {rejected.key}: {error}" for error in rejected.errors]
+        else:
+            errors += _clash(places, document)
+            errors += _excess(document, max_bytes)
+    return errors
+
+
+def _clash(places: dict[Key, Located], document: Located) -> Iterator[str]:
+    key = identify(document.value)
+    first = places.setdefault(key, document)
+    if first is not document:
+        yield f"{document.place}: {key} is also in {first.place}; a topic holds one version at a time: keep one"
+
+
+def _excess(document: Located, max_bytes: int) -> Iterator[str]:
+    size = len(encode_document(document.value))
+    if size > max_bytes:
+        yield f"{document.place}: {size} bytes; at most {max_bytes}: split the document"
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """The document as JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
+    """Write documents and deletions to their policy topics, all in one transaction.
+
+    The documents are taken as they are: check them with `refusals` first.
+    Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
+    """
+    topics = settings.topics.policy_topics()
+    written = [(identify(document), encode_document(document)) for document in documents]
+    deleted = [(key, None) for key in deletions]
+    records = [_record(topics, key, value) for key, value in (*written, *deleted)]
+    _check_topics(settings, {record.topic for record in records})
+    return _in_transaction(_producer(settings), records)
+
+
+def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
+    if key.system not in topics:
+        raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
+    return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
+
+
+def _check_topics(settings: Settings, topics: Iterable[str]) -> None:
+    """A producer would make a missing topic, with the wrong settings, where the broker allows it."""
+    there = admin_client(settings).list_topics(timeout=SECONDS).topics
+    for topic in sorted(topics):
+        if topic not in there:
+            raise PublishFailed(f"topic {topic} does not exist: run `lockkeeper topics create`")
+        if len(there[topic].partitions) != 1:
+            raise PublishFailed(f"topic {topic} has more than one partition: see `lockkeeper topics create`")
+
+
+def _producer(settings: Settings) -> Producer:
+    """A later publisher with this transactional id ends what an earlier one left open."""
+    return Producer(
+        {
+            "log_level": "2",
+            **settings.kafka,
+            "bootstrap.servers": settings.bootstrap_servers,
+            "transactional.id": f"{settings.job_name}-policies",
+            "transaction.timeout.ms": TRANSACTION_MS,
+            "message.max.bytes": settings.limits.document + ROOM,
+            "queue.buffering.max.messages": 10_000_000,
+            "queue.buffering.max.kbytes": 2_000_000,
+        }
+    )
+
+
+def _in_transaction(producer: Producer, records: Iterable[Record]) -> Offsets:
+    offsets: Offsets = {}
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        topic, offset = message.topic(), message.offset()
+        if error is None and topic is not None and offset is not None:
+            offsets.setdefault(topic, {})[str(message.partition())] = offset
+
+    try:
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+        for record in records:
+            producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note)
+        producer.commit_transaction(SECONDS)
+    except KafkaException as error:
+        with contextlib.suppress(KafkaException):
+            producer.abort_transaction(SECONDS)
+        raise PublishFailed(_explain(error.args[0])) from error
+    return offsets
+
+
+def _explain(error: KafkaError) -> str:
+    if error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}:
+        return "somebody else published at the same moment, and nothing of this was published: run it again"
+    if error.name() == "_TIMED_OUT":
+        return "Kafka did not confirm in time; it may be published: run it again, which does no harm"
+    return f"nothing was published: {error.str()}"

@@ -1,0 +1,92 @@
+"""What a policy topic holds now: the newest committed version of each document."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from policy.documents import Key
+from policy.texts import Unreadable, read_value
+from streaming.enforcer.kafka import Partition, admin_client, log_reader, partitions_of, stable_ends
+from streaming.settings import Settings
+
+SECONDS = 30.0
+POLL_SECONDS = 0.1
+FETCH = 1000
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A document as it stands in its topic. `error`: why it cannot be read; then `document` is None.
+
+    `at`: the broker's timestamp, ms since the epoch.
+    """
+
+    key: str
+    topic: str
+    partition: int
+    offset: int
+    at: int
+    document: Any = None
+    error: str | None = None
+
+
+def read_stored(settings: Settings, systems: Iterable[str]) -> list[Stored]:
+    """The documents in the policy topics of `systems`, sorted by key, deleted ones left out.
+
+    Raises KafkaException or TimeoutError when the cluster does not answer.
+    """
+    topics = settings.topics.policy_topics()
+    by_topic = {topics[system]: system for system in systems}
+    newest: dict[str, Message] = {}
+    for message in _committed(settings, by_topic):
+        newest[_key(by_topic, message)] = message
+    return sorted((_stored(key, message) for key, message in newest.items() if message.value()), key=lambda s: s.key)
+
+
+def find_key(key: str) -> Key | None:
+    """`system/kind/name` as a key, None when it is not one."""
+    parts = key.split("/", 2)
+    return Key(*parts) if len(parts) == 3 and all(parts) else None
+
+
+def _key(by_topic: Mapping[str, str], message: Message) -> str:
+    return f"{by_topic[message.topic() or '']}/{(message.key() or b'?').decode('utf-8', 'replace')}"
+
+
+def _stored(key: str, message: Message) -> Stored:
+    place = (key, message.topic() or "", message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+    try:
+        return Stored(*place, read_value(message.value() or b""))
+    except Unreadable as error:
+        return Stored(*place, None, str(error))
+
+
+def _committed(settings: Settings, topics: Iterable[str]) -> Iterator[Message]:
+    """Every committed record of the topics, up to their last stable offsets as of now."""
+    admin = admin_client(settings)
+    ends = stable_ends(admin, partitions_of(admin, topics))
+    consumer = log_reader(settings)
+    try:
+        consumer.assign([TopicPartition(*partition, 0) for partition in ends])
+        yield from _up_to(consumer, ends)
+    finally:
+        consumer.close()
+
+
+def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Message]:
+    deadline = time.monotonic() + SECONDS
+    while not _reached(consumer, ends):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the policy topics were not read to their end within {SECONDS:.0f} s")
+        for message in consumer.consume(FETCH, POLL_SECONDS):
+            if message.error() is not None:
+                raise KafkaException(message.error())
+            yield message
+
+
+def _reached(consumer: Consumer, ends: Mapping[Partition, int]) -> bool:
+    """By position, which moves past the markers of transactions too."""
+    positions = consumer.position([TopicPartition(*partition) for partition in ends])
+    return all(max(tp.offset, 0) >= ends[tp.topic, tp.partition] for tp in positions)
