@@ -10,6 +10,8 @@ from policy.snapshot import Via
 
 def reasons_of(trial: Trial) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
+    if not trial.evidence.items:
+        return (_reason(trial.evidence, trial),)
     told: dict[Reason, None] = {}
     for evidence in _deciding(trial.evidence, trial.evidence.held):
         told.setdefault(_reason(evidence, trial))
