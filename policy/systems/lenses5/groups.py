@@ -57,7 +57,7 @@ class _GroupReader:
         """Application and administration permissions, held without an object (L5-APP-SCOPE, L5-ADM-GLOBAL)."""
         for family in FAMILIES:
             known = getattr(catalogue(), family)
-            held = self._permissions(self.form, family, known, family, f"of the {family} permissions")
+            held = self._permissions(self.form, family, known, family, f"the {family} permissions")
             self._warn_of_gates(held, known)
             for permission in held:
                 yield self._grant((permission,), exactly(LENSES))
@@ -84,8 +84,8 @@ class _GroupReader:
         """One grant for each permission and dataset pattern, on its own connection alone (L5-NS-SHAPE)."""
         connection, type_ = form.text("connection"), form.one_of("type", catalogue().namespace)
         known = catalogue().namespace.get(type_, [])
-        rule = f"of a {type_} namespace (L5-NS-AVAILABLE)"
-        permissions = self._permissions(form, "permissions", known, "namespace", rule, required=True) if type_ else []
+        among = f"the permissions of {type_} namespaces (L5-NS-AVAILABLE)"
+        permissions = self._permissions(form, "permissions", known, "namespace", among, required=True) if type_ else []
         form.has("permissions")
         form.close()
         self._warn_of_namespace(form, connection, type_, types)
@@ -96,7 +96,7 @@ class _GroupReader:
                 yield self._grant((type_, permission), _datasets(connection, text), number)
 
     def _permissions(
-        self, form: Form, field: str, known: list[str], family: str, rule: str, required: bool = False
+        self, form: Form, field: str, known: list[str], family: str, among: str, required: bool = False
     ) -> list[str]:
         """The permissions in ``field``, each by its name or by the one that Lenses's clients use."""
         codes, found = catalogue().code_names[family], dict[str, None]()
@@ -107,7 +107,7 @@ class _GroupReader:
             elif text in catalogue().legacy:
                 self.warnings.append(f"{field}: {text} is a legacy name that grants nothing")
             else:
-                form.error(f"{text!r} is none {rule}{nearest(text, [*known, *codes])}", field)
+                form.error(f"{text!r} is not one of {among}{nearest(text, [*known, *codes])}", field)
         return list(found)
 
     def _warn_of_gates(self, held: Iterable[str], known: Iterable[str]) -> None:

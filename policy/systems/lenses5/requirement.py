@@ -62,7 +62,8 @@ class Builder:
         if value is None:
             return self._unknown(clause["field"], rule)
         held = value in clause["is"] if "is" in clause else value not in clause["not"]
-        return Given(held, clause["text"] if held else f"it must be that {clause['text']} ({self._is.text})", rule)
+        verdict = "" if held else "it is not so that "
+        return Given(held, f"{self._is.text}: {verdict}{clause['text']}", rule)
 
     def _permission(self, clause: Clause, rule: str) -> Requirement:
         permission = clause["permission"]
@@ -81,7 +82,9 @@ class Builder:
         alias = self._is.get("connect_cluster")
         if alias is None:
             return self._unknown("connect_cluster", rule)
-        because = "" if self._is.target.thing.property == "connect_cluster" else f"the Connect cluster of {self._is.text}"
+        because = (
+            "" if self._is.target.thing.property == "connect_cluster" else f"the Connect cluster of {self._is.text}"
+        )
         return Holds((permission,), cluster(alias), rule, permission, f"Connect cluster {alias}", because)
 
     def _each(self, permission: str, fields: list[str], rule: str) -> Requirement:
