@@ -76,10 +76,11 @@ class Ledger:
             return list(self._order)
 
     def latencies_ms(self, answers: Sequence[Answer]) -> list[float]:
-        """From produce to read, of the answers to requests that were booked."""
+        """From produce to read, of the answers to requests sent once the job was ready: after its first answer."""
         with self._lock:
+            ready_at = self._order[0].read_at if self._order else 0.0
             known = [(answer, self._sent.get(answer.request_id)) for answer in answers]
-        return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent]
+        return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent and sent[1] >= ready_at]
 
     def change_in_force_ms(self) -> float | None:
         """From the acknowledgement of the change to the first decision under it."""

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 import yaml
-from confluent_kafka.admin import AdminClient
-from policy.files import read_documents
 from rich.console import Console
 
 from policy import Snapshot, compile_documents
+from policy.files import read_documents
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Reader, Sender, Worker
 from streaming.demo.view import View, show_summary
+from streaming.enforcer.kafka import admin_client
 from streaming.publish import publish
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings
@@ -102,7 +102,7 @@ class _Play:
 
     def _prepare(self) -> None:
         self._view.say("creating topics and publishing policies …")
-        create_topics(AdminClient(self._kafka), self._settings.topics, partitions=PARTITIONS, replication=1)
+        create_topics(admin_client(self._settings), self._settings.topics, partitions=PARTITIONS, replication=1)
         publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
         told = {"bootstrap_servers": self._settings.bootstrap_servers, "checkpoint": self._settings.checkpoint}
         self._config.write_text(yaml.safe_dump(told), encoding="utf-8")

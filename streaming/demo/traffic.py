@@ -92,8 +92,9 @@ class Reader:
     def step(self) -> None:
         """Book the decisions that have come."""
         for message in self._consumer.consume(1000, timeout=0.05):
-            if message.error() is None:
-                self._ledger.read(msgspec.json.decode(message.value()))
+            value = message.value()
+            if message.error() is None and value is not None:
+                self._ledger.read(msgspec.json.decode(value))
 
     def read_to_end(self) -> None:
         """Book everything up to the present end of the topic, the last stable offset of each partition."""
