@@ -1,0 +1,168 @@
+"""Lenses 5 beyond its case files: the catalogue is sound, limits hold, every open question has its case."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import Library, Snapshot, compile_documents, decide
+from policy.casefile import load_cases
+from policy.caserun import check_scene, scenes
+from policy.systems.lenses5.catalogue import Catalogue, catalogue
+from policy.systems.lenses5.groups import MAX_STATEMENTS
+
+CASES = sorted((Path(__file__).parent.parent / "cases").glob("lenses5*.yaml"))
+QUESTIONS = [f"L5-Q{number}" for number in range(1, 16)]
+FORMS = {"all", "any", "rule", "condition", "permission", "field", "case", "stated"}
+
+
+def group(**spec: Any) -> dict[str, Any]:
+    """A Group document of dana's."""
+    return {"system": "lenses5", "kind": "Group", "name": "g", "spec": {"members": ["dana"], **spec}}
+
+
+def clauses(clause: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """``clause`` and every clause inside of it."""
+    yield clause
+    inner = [*clause.get("all", ()), *clause.get("any", ()), *clause.get("of", {}).values()]
+    for item in [*inner, *([clause["else"]] if "else" in clause else [])]:
+        yield from clauses(item)
+
+
+def every_clause(known: Catalogue) -> list[Mapping[str, Any]]:
+    """All clauses of all rules and conditions."""
+    return [inner for outer in (*known.rules.values(), *known.conditions.values()) for inner in clauses(outer)]
+
+
+def test_every_clause_has_one_form_and_names_what_exists() -> None:
+    """A misspelt rule, condition, permission or field in catalogue.yaml would only show when it is asked for."""
+    known = catalogue()
+    permissions = {*known.application, *known.administration, "Connect Clusters Access"}
+    permissions |= {permission for listed in known.namespace.values() for permission in listed}
+    fields = {field for thing in known.things.values() for field in thing.fields} | {"operation", "thing"}
+    for clause in every_clause(known):
+        assert len(FORMS & clause.keys()) == 1, clause
+        assert clause.get("rule", "L5-CG-VIEW") in known.rules, clause
+        assert clause.get("condition", "processor seen") in known.conditions, clause
+        assert clause.get("permission", "Show Topic") in permissions, clause
+        assert clause.get("field", clause.get("case", "thing")) in fields, clause
+        assert clause.get("held_on", "dataset") in {"dataset", "connect_cluster"}, clause
+
+
+def test_every_topic_field_has_words_and_exists() -> None:
+    """Each field that a clause walks over is one that some thing has, and can be told to people."""
+    known = catalogue()
+    walked = {field for clause in every_clause(known) if "each" in clause for field in _listed(clause["each"])}
+    assert walked == set(known.words)
+    assert walked <= {field for thing in known.things.values() for field in thing.fields}
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_every_action_names_a_rule_and_a_thing() -> None:
+    """Each action can be asked for; each rule is some action's."""
+    known = catalogue()
+    assert {action.rule for action in known.actions.values()} == known.rules.keys()
+    assert {action.about for action in known.actions.values()} <= known.things.keys() | {"node"}
+    assert set(known.nodes.values()) <= known.things.keys()
+
+
+def test_code_names_stand_for_permissions_of_their_family() -> None:
+    """What Lenses's clients call a permission is one that the same list takes."""
+    known = catalogue()
+    families = {"application": known.application, "administration": known.administration}
+    families["namespace"] = [permission for listed in known.namespace.values() for permission in listed]
+    assert known.code_names.keys() == families.keys()
+    assert all(set(names.values()) <= set(families[family]) for family, names in known.code_names.items())
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_every_open_question_has_a_case_for_it_and_a_case_against(question: str) -> None:
+    """The interpretation given for each open question is shown by an allow and by a refusal."""
+    results = [result for path in CASES for scene in scenes(load_cases(path)) for result in check_scene(scene)]
+    signs = {sign for result in results if question in result.rules for sign in result.signs}
+    assert signs == {True, False}
+
+
+@pytest.mark.parametrize(("datasets", "errors"), [(MAX_STATEMENTS, 0), (MAX_STATEMENTS + 1, 1)])
+def test_a_group_names_a_bounded_number_of_datasets(datasets: int, errors: int) -> None:
+    """Ten thousand datasets over all namespaces are accepted, one more is refused."""
+    half = datasets // 2
+    parts = [[f"t{number}" for number in range(half)], [f"t{number}" for number in range(half, datasets)]]
+    namespaces = [
+        {"connection": "main", "type": "Kafka", "datasets": part, "permissions": ["Show Topic"]} for part in parts
+    ]
+    rejected = compile_documents([group(namespaces=namespaces)]).rejected
+    assert len(rejected) == errors
+    assert all("at most 10000" in error for document in rejected for error in document.errors)
+
+
+def test_too_many_topics_are_an_error_and_not_an_allow() -> None:
+    """A consumer group of ten thousand topics touches more objects than one request may."""
+    wide = {"connection": "main", "type": "Kafka", "datasets": ["*"], "permissions": ["Show Topic"]}
+    snapshot = compile_documents([group(namespaces=[wide], application=["Kafka Consumers / View"])])
+    assert decide(snapshot, consumers([f"t{number}" for number in range(10)])).outcome == "allow"
+    decision = decide(snapshot, consumers([f"t{number}" for number in range(10_000)]))
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "too-many-objects")
+
+
+def consumers(topics: list[str]) -> dict[str, Any]:
+    """A request of dana's to see a consumer group of ``topics``."""
+    return {
+        "id": "r",
+        "system": "lenses5",
+        "subject": {"type": "user", "id": "dana"},
+        "action": {"name": "kafka-consumers.view"},
+        "resource": {"type": "consumer-group", "id": "g"},
+        "context": {"connection": "main", "topics": topics},
+    }
+
+
+def test_a_group_does_not_belong_in_the_facts_topic() -> None:
+    """Whoever may publish inventories may not grant with them."""
+    facts = Library(facts_only=True)
+    rejected = facts.put(group(administration=["License / Manage"]))
+    assert rejected is not None
+    assert "does not belong in the facts topic" in rejected.errors[0]
+    assert Snapshot(Library(), facts).realms["lenses5"].grants == {}
+
+
+def test_every_error_of_a_document_is_named() -> None:
+    """A refused group lists all that is wrong with it, not the first thing."""
+    namespaces = [{"connection": "", "type": "kafka", "datasets": "t"}, 7]
+    document = group(namespaces=namespaces, application=["x"], connect_clusters=[""], extra=1)
+    (rejected,) = compile_documents([document]).rejected
+    places = ("[0].connection", "[0].type", "[0].datasets", "[1]", "application", "connect_clusters", "extra")
+    assert all(any(place in error for error in rejected.errors) for place in places), rejected.errors
+
+
+def test_the_sentences_of_a_decision_name_statement_rule_and_object() -> None:
+    """Through a compound requirement people are told which topic of which processor stood in the way."""
+    reads = {"connection": "main", "type": "Kafka", "datasets": ["in*"], "permissions": ["Show Topic"]}
+    request = consumers([]) | {
+        "action": {"name": "sql-processors.view"},
+        "resource": {"type": "processor", "id": "p"},
+        "context": {"connection": "main", "input_topics": ["in"], "output_topics": ["out"]},
+    }
+    decision = decide(compile_documents([group(namespaces=[reads], application=["SQL Processors / View"])]), request)
+    assert [(missing.message, missing.rule) for missing in decision.missing] == [
+        (
+            "Show Topic on topic out of connection main, an output topic of SQL processor p is not granted",
+            "L5-SQL-VIEW",
+        )
+    ]
+    writes = reads | {"datasets": ["out"]}
+    granted = group(namespaces=[reads, writes], application=["SQL Processors / View"])
+    reasons = decide(compile_documents([granted]), request).reasons
+    assert [(reason.document, reason.statement) for reason in reasons] == [
+        ("lenses5/Group/g", None),
+        ("lenses5/Group/g", 0),
+        ("lenses5/Group/g", 1),
+    ]
+    assert reasons[2].message == (
+        "lenses5/Group/g statement 1 allows Show Topic on topic out of connection main, "
+        "an output topic of SQL processor p (user:dana → group:g)"
+    )
