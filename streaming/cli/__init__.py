@@ -1,0 +1,28 @@
+"""The command `lockkeeper`. One module a group of commands; each imports Kafka and Spark only when it runs."""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from streaming.cli.app import app
+from streaming.cli.failures import exit_code, explain
+
+_NO_COMMANDS = {"__main__"}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit: 0 done, 1 it failed or a check did, 2 wrongly used or configured."""
+    for module in pkgutil.iter_modules(__path__):
+        if module.name not in _NO_COMMANDS:
+            importlib.import_module(f"{__name__}.{module.name}")
+    try:
+        app(arguments, prog_name="lockkeeper")
+    except Exception as error:
+        message = explain(error)
+        if message is None:
+            raise
+        sys.stderr.write(f"lockkeeper: {message}\n")
+        sys.exit(exit_code(error))
+    sys.exit(0)

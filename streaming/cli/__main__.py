@@ -1,0 +1,5 @@
+"""`python -m streaming.cli` is `lockkeeper`."""
+
+from streaming.cli import main
+
+main()

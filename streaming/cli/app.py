@@ -1,0 +1,26 @@
+"""The commands' frame: command modules add to it by decorating functions."""
+
+import typer
+
+EXIT_CODES = "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured."
+
+
+def _group(about: str) -> typer.Typer:
+    """Without rich markup, help and errors are plain text, with and without a terminal, and start faster."""
+    return typer.Typer(
+        help=about,
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+app = _group("A streaming authorization enforcer: Kafka requests in, decisions out.")
+topics_app = _group("Make and check the topics.")
+policy_app = _group("Publish, read and work on policy documents.")
+
+app.add_typer(topics_app, name="topics")
+app.add_typer(policy_app, name="policy")

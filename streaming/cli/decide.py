@@ -1,0 +1,85 @@
+"""`lockkeeper decide`: the same decisions without Kafka."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from streaming.cli.app import app
+from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.output import remark, tell_json
+
+if TYPE_CHECKING:
+    from policy import Snapshot
+
+
+@app.command("decide")
+def decide(
+    policies: Annotated[
+        Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)
+    ],
+    requests: Annotated[str, typer.Option("--requests", "-r", help="A file of JSON lines; - is standard input.")] = "-",
+    trust: Annotated[str | None, typer.Option(help="What requests may claim, with commas between.")] = None,
+) -> None:
+    """Decide requests by documents in files: JSON lines in, decision records out, a line each.
+
+    Judged by the `time` of each request. A line that is no request gives a line with `line` and `error`. Exit
+    code 1: there was such a line, or a document was refused (then whoever it binds gets `error`).
+    --trust takes groups, roles, token, facts and time; all of them when it is left out.
+
+    \b
+    Examples:
+      lockkeeper decide --policies policies/ --requests requests.jsonl
+      echo '{"id": "r-1", "system": "lenses6", "subject": {"type": "user", "id": "user:dana"},
+        "action": {"name": "kafka:ListTopics"}, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"}}' \\
+        | tr -d '\\n' | lockkeeper decide --policies policies/
+    """
+    from streaming.offline import decide_lines
+
+    claims = _claims(trust)
+    snapshot = _snapshot(policies)
+    sound = not snapshot.rejected
+    with _opened(requests) as lines:
+        for record in decide_lines(snapshot, lines, claims):
+            sound = sound and "error" not in record
+            tell_json(record)
+    if not sound:
+        raise typer.Exit(FAILED)
+
+
+def _claims(trust: str | None) -> frozenset[str]:
+    """All when nothing is said; none for an empty text."""
+    from policy.requests import CLAIMS
+
+    if trust is None:
+        return CLAIMS
+    claims = frozenset(filter(None, map(str.strip, trust.split(","))))
+    if unknown := claims - CLAIMS:
+        raise Failure(f"--trust: {', '.join(sorted(unknown))}: not among {', '.join(sorted(CLAIMS))}", MISUSED)
+    return claims
+
+
+def _snapshot(path: Path) -> "Snapshot":
+    from policy import compile_documents
+    from policy.files import read_documents
+
+    snapshot = compile_documents(document.value for document in read_documents(path))
+    for rejected in snapshot.rejected:
+        remark(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
+    return snapshot
+
+
+@contextlib.contextmanager
+def _opened(requests: str) -> Iterator[BinaryIO]:
+    if requests == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(requests).open("rb")  # noqa: SIM115 (closed below; an error while reading is not one of opening)
+    except OSError as error:
+        raise Failure(f"--requests {requests}: {error.strerror}", MISUSED) from error
+    with file:
+        yield file

@@ -1,0 +1,47 @@
+"""What can go wrong in a command: as a message for people and an exit code. Anything else is a defect of ours."""
+
+import sys
+
+FAILED = 1
+MISUSED = 2
+
+# Module, exception, exit code. By name: whoever has raised one has imported it, and nobody else needs to.
+_EXPECTED = (
+    ("streaming.settings", "SettingsError", MISUSED),
+    ("policy.files", "FilesRefused", FAILED),
+    ("policy.casefile", "CaseFileError", FAILED),
+    ("streaming.publish", "PublishFailed", FAILED),
+    ("streaming.enforcer.errors", "JobStopped", FAILED),
+    ("streaming.runtime.errors", "RuntimeSetupError", FAILED),
+    ("streaming.demo.play", "DemoFailed", FAILED),
+    ("confluent_kafka", "KafkaException", FAILED),
+)
+
+
+class Failure(Exception):
+    """A command could not do what was asked; the message says what was wrong, where, and what would fix it."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def explain(error: Exception) -> str | None:
+    """What to tell about `error`; None for one that nobody expects: it needs its traceback."""
+    if exit_code(error) is None:
+        return None
+    inner = error.args[0] if error.args else error
+    return f"Kafka: {inner.str()}" if hasattr(inner, "str") else str(error)
+
+
+def exit_code(error: Exception) -> int | None:
+    """The exit code for an expected error; None for another."""
+    if isinstance(error, Failure):
+        return error.code
+    if isinstance(error, TimeoutError):
+        return FAILED
+    return next((code for module, name, code in _EXPECTED if _is(error, module, name)), None)
+
+
+def _is(error: Exception, module: str, name: str) -> bool:
+    return module in sys.modules and isinstance(error, getattr(sys.modules[module], name))

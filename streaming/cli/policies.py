@@ -1,0 +1,193 @@
+"""`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streaming.cli.app import policy_app
+from streaming.cli.cluster import reach
+from streaming.cli.failures import MISUSED, Failure
+from streaming.cli.options import Bootstrap, Config, Json, settings_of
+from streaming.cli.output import remark, tell, tell_json
+
+if TYPE_CHECKING:
+    from policy.documents import Key
+    from policy.files import Located
+    from streaming.publish import Offsets
+    from streaming.settings import Settings
+    from streaming.stored import Stored
+
+
+@policy_app.command("apply")
+def apply(
+    path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete the documents of the same systems that PATH does not have.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Publish documents: all of them in one transaction, or none when one is wrong.
+
+    Prints the offsets; a request can ask for them with `context.min_policy_offsets`, as --json prints them.
+
+    \b
+    Examples:
+      lockkeeper policy apply policies/
+      lockkeeper policy apply policies/roles.yaml --bootstrap localhost:9092 --json
+      lockkeeper policy apply policies/ --prune
+    """
+    from streaming.publish import publish
+
+    settings = settings_of(config, bootstrap)
+    documents = _checked(path, settings)
+    reach(settings)
+    gone = _missing_in(documents, settings) if prune else []
+    offsets = publish(settings, [document.value for document in documents], gone)
+    for key in gone:
+        remark(f"deleted {key}")
+    _show_offsets(offsets, f"{len(documents)} published, {len(gone)} deleted", as_json)
+
+
+def _checked(path: Path, settings: "Settings") -> list["Located"]:
+    """The documents at `path`, every one of them right; warnings are told. Raises Failure and FilesRefused."""
+    from policy import compile_documents
+    from policy.files import read_documents
+    from streaming.publish import refusals
+
+    documents = read_documents(path)
+    errors = refusals(documents, settings.limits.document)
+    if errors:
+        raise Failure("\n".join(["nothing was published, because of:", *errors]))
+    for document, warning in compile_documents(located.value for located in documents).warnings:
+        remark(f"warning: {document}: {warning}")
+    return documents
+
+
+def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["Key"]:
+    """The keys of what stands in the topics of the documents' systems, and not among the documents."""
+    from policy.documents import identify
+    from streaming.stored import find_key, read_stored
+
+    kept = {identify(document.value) for document in documents}
+    standing = (find_key(stored.key) for stored in read_stored(settings, {key.system for key in kept}))
+    return sorted(key for key in standing if key is not None and key not in kept)
+
+
+def _show_offsets(offsets: "Offsets", summary: str, as_json: bool) -> None:
+    if as_json:
+        tell_json(offsets)
+        return
+    for topic, partitions in sorted(offsets.items()):
+        for partition, offset in partitions.items():
+            tell(f"{topic}, partition {partition}: up to offset {offset}")
+    tell(summary)
+
+
+@policy_app.command("get")
+def get(
+    key: Annotated[
+        str, typer.Argument(metavar="[SYSTEM[/KIND[/NAME]]]", help="Which documents; all when left out.")
+    ] = "",
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Read documents back as they stand now, as YAML that `apply` takes again.
+
+    With --json one line a document, with its topic, offset and time. What cannot be read is told, and the exit
+    code is 1.
+
+    \b
+    Examples:
+      lockkeeper policy get
+      lockkeeper policy get lenses6/Role/topic-readers
+      lockkeeper policy get lenses6 --json
+    """
+    settings = settings_of(config, bootstrap)
+    found = _standing(settings, key)
+    for stored in found:
+        _show_stored(stored, as_json)
+    if broken := [stored for stored in found if stored.error is not None]:
+        raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
+
+
+def _standing(settings: "Settings", key: str) -> list["Stored"]:
+    """The documents at or below `key`. Raises Failure when there is none."""
+    from streaming.stored import read_stored
+
+    systems = _systems(key)
+    reach(settings)
+    stored = read_stored(settings, systems)
+    found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
+    if key and not found:
+        raise Failure(_unknown(key, [one.key for one in stored]))
+    return found
+
+
+def _systems(key: str) -> list[str]:
+    from policy.systems import all_systems
+
+    system = key.partition("/")[0]
+    if system and system not in all_systems():
+        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(all_systems())}"
+        raise Failure(message, MISUSED)
+    return [system] if system else list(all_systems())
+
+
+def _unknown(key: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(key, known)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`lockkeeper policy get` lists what there is"
+    return f"{key}: no such document; {hint}"
+
+
+def _show_stored(stored: "Stored", as_json: bool) -> None:
+    import msgspec
+    import yaml
+
+    from policy.times import to_text
+
+    if as_json:
+        tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})
+    elif stored.error is None:
+        text = yaml.safe_dump(stored.document, sort_keys=False, allow_unicode=True)
+        name = stored.key if stored.key.isprintable() else repr(stored.key)  # a name must not end the comment
+        tell(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{text.rstrip()}")
+
+
+@policy_app.command("delete")
+def delete(
+    keys: Annotated[
+        list[str], typer.Argument(metavar="SYSTEM/KIND/NAME...", help="Which documents.", show_default=False)
+    ],
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Delete documents: all of them in one transaction, or none when one is not there.
+
+    \b
+    Example:
+      lockkeeper policy delete lenses6/Role/topic-readers lenses6/Group/readers
+    """
+    from streaming.publish import publish
+
+    wanted = [_full_key(key) for key in keys]
+    settings = settings_of(config, bootstrap)
+    for key in keys:
+        if key not in {stored.key for stored in _standing(settings, key)}:
+            raise Failure(f"{key}: no such document; nothing was deleted")
+    _show_offsets(publish(settings, [], wanted), f"{len(wanted)} deleted", as_json)
+
+
+def _full_key(key: str) -> "Key":
+    from streaming.stored import find_key
+
+    found = find_key(key)
+    if found is None:
+        raise Failure(f"{key}: write SYSTEM/KIND/NAME, such as lenses6/Role/topic-readers", MISUSED)
+    return found

@@ -1,0 +1,83 @@
+"""`lockkeeper topics`: make the topics, and see whether they keep the promises."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streaming.cli.app import topics_app
+from streaming.cli.cluster import reach
+from streaming.cli.failures import FAILED
+from streaming.cli.options import Bootstrap, Config, Json, settings_of
+from streaming.cli.output import remark, tell, tell_json
+
+if TYPE_CHECKING:
+    from streaming.topics import Problem
+
+PARTITIONS = 6
+
+
+@topics_app.command("create")
+def create(
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
+    ] = PARTITIONS,
+    replication: Annotated[int, typer.Option(min=-1, help="Replicas of each topic; -1: as the broker says.")] = -1,
+    mend: Annotated[bool, typer.Option("--mend", help="Set right the settings of topics that are there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the topics that are missing, with the settings the job relies on, and check the others.
+
+    Running it again changes nothing. Exit code 1: a topic would break a promise, and `run` would refuse it.
+
+    \b
+    Examples:
+      lockkeeper topics create --bootstrap localhost:9092
+      lockkeeper topics create --config lockkeeper.yaml --partitions 12 --replication 3
+      lockkeeper topics create --mend
+    """
+    from streaming.topics import check_topics, create_topics, mend_topics, topic_specs
+
+    settings = settings_of(config, bootstrap)
+    admin = reach(settings)
+    made = create_topics(admin, settings.topics, partitions=partitions, replication=replication)
+    problems = check_topics(admin, settings.topics)
+    if mend and problems:
+        mend_topics(admin, problems)
+        problems = check_topics(admin, settings.topics)
+    names = [spec.name for spec in topic_specs(settings.topics)]
+    _show(names, set(made), problems, as_json)
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+@topics_app.command("check")
+def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Check that the topics are there with settings that keep the promises; change nothing.
+
+    \b
+    Example:
+      lockkeeper topics check --config lockkeeper.yaml
+    """
+    from streaming.topics import check_topics, topic_specs
+
+    settings = settings_of(config, bootstrap)
+    problems = check_topics(reach(settings), settings.topics)
+    _show([spec.name for spec in topic_specs(settings.topics)], set(), problems, as_json)
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: bool) -> None:
+    wrong = {problem.topic for problem in problems}
+    states = {name: "wrong" if name in wrong else "made" if name in made else "kept" for name in names}
+    if as_json:
+        import msgspec
+
+        tell_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
+        return
+    for name, state in states.items():
+        tell(f"{state:5}  {name}")
+    for problem in problems:
+        remark(str(problem))
