@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from policy.decisions import Outcome
 from policy.requests import CLAIMS
+from policy.texts import Unreadable, decode_text, read_yaml
 from policy.times import to_ms
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
@@ -98,8 +98,9 @@ class CaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_cases(path: Path) -> CaseFile:
     """The case file at ``path``; raises CaseFileError."""
     try:
-        return parse_cases(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        parts = read_yaml(decode_text(path.read_bytes()))
+        return parse_cases(parts[0].value if len(parts) == 1 else [part.value for part in parts])
+    except (OSError, Unreadable) as error:
         raise CaseFileError(f"{path}: cannot be read: {error}") from error
     except CaseFileError as error:
         raise CaseFileError(f"{path}: {error}") from error

@@ -1,0 +1,121 @@
+"""What a change of policies changes: requests replayed on both sides, grants and memberships compared."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from policy.decide import decide
+from policy.decisions import Decision
+from policy.impact import swallows
+from policy.model import ALLOW, DENY, Grant, Membership, Origin
+from policy.requests import CLAIMS
+from policy.snapshot import Realm, Snapshot
+from policy.systems import all_systems
+from policy.times import ALWAYS
+from policy.wording import grant_text, window_text
+
+Sign = Literal["removed", "changed", "added"]
+SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A request that is answered otherwise now. ``number`` counts the requests from 1."""
+
+    number: int
+    request: Mapping[str, Any]
+    before: Decision
+    after: Decision
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A grant, membership or fact that came, went or changed.
+
+    ``widens``: more may get through than before. A grant that another one gave or still gives does not
+    count; of a fact nobody can tell without asking, so it does.
+    """
+
+    system: str
+    sign: Sign
+    text: str
+    document: str
+    widens: bool
+
+
+def replay(
+    old: Snapshot, new: Snapshot, requests: Iterable[Mapping[str, Any]], trust: frozenset[str] = CLAIMS
+) -> Iterator[Changed]:
+    """The requests whose outcome, or that of one of their evaluations, differs."""
+    for number, request in enumerate(requests, 1):
+        before, after = decide(old, request, trust=trust), decide(new, request, trust=trust)
+        if _outcomes(before) != _outcomes(after):
+            yield Changed(number, request, before, after)
+
+
+def _outcomes(decision: Decision) -> list[str]:
+    return [decision.outcome, *(item.outcome for item in decision.evaluations)]
+
+
+def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
+    """Every grant, membership and fact that differs, by system and document, removed ones first."""
+    found: list[Difference] = []
+    for system, realm in new.realms.items():
+        before = old.realms[system]
+        found += [*_of_one_side(system, "removed", before, realm), *_of_one_side(system, "added", realm, before)]
+        found += _of_facts(system, before, realm)
+    return sorted(found, key=lambda d: (d.system, d.document, SIGNS.index(d.sign), d.text))
+
+
+def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator[Difference]:
+    """What is ``here`` and not ``there``; where it is written counts for nothing."""
+    grants, known = _grants(here), {_placeless(grant) for grant in _grants(there)}
+    yield from (_of_grant(system, sign, grant, there) for grant in grants if _placeless(grant) not in known)
+    ways, links = _memberships(here), {_placeless(way) for way in _memberships(there)}
+    yield from (_of_membership(system, sign, way, here) for way in ways if _placeless(way) not in links)
+
+
+def _grants(realm: Realm) -> list[Grant]:
+    return [grant for grants in realm.grants.values() for grant in grants]
+
+
+def _memberships(realm: Realm) -> list[Membership]:
+    return [way for ways in realm.memberships.values() for way in ways]
+
+
+def _placeless(written: Grant | Membership) -> Grant | Membership:
+    return msgspec.structs.replace(written, origin=Origin(""))
+
+
+def _of_grant(system: str, sign: Sign, grant: Grant, there: Realm) -> Difference:
+    stays = any(_says_as_much(other, grant) for other in there.grants.get(grant.holder, ()))
+    more = (sign == "added") == (grant.effect == ALLOW)
+    return Difference(system, sign, grant_text(grant), grant.origin.document, more and not stays)
+
+
+def _says_as_much(other: Grant, grant: Grant) -> bool:
+    return other.effect == grant.effect and other.window in (grant.window, ALWAYS) and swallows(other, grant)
+
+
+def _of_membership(system: str, sign: Sign, way: Membership, here: Realm) -> Difference:
+    """A new one widens by the allows it leads to, a lost one by the denies."""
+    led_to = {grant.effect for holder in _reached(here, way.holder) for grant in here.grants.get(holder, ())}
+    text = f"{way.member} is {way.holder} {window_text(way.window)}".strip()
+    return Difference(system, sign, text, way.origin.document, (ALLOW if sign == "added" else DENY) in led_to)
+
+
+def _reached(realm: Realm, holder: str) -> set[str]:
+    reached, todo = {holder}, [holder]
+    while todo:
+        new = {way.holder for way in realm.memberships.get(todo.pop(), ())} - reached
+        reached |= new
+        todo += new
+    return reached
+
+
+def _of_facts(system: str, old: Realm, new: Realm) -> Iterator[Difference]:
+    for kind in all_systems()[system].kinds:
+        for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
+            before, after = old.facts.get(kind, name), new.facts.get(kind, name)
+            if before != after:
+                sign: Sign = "added" if before is None else "removed" if after is None else "changed"
+                yield Difference(system, sign, f"what is known of {kind} {name}", f"{system}/{kind}/{name}", True)

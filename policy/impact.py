@@ -1,0 +1,127 @@
+"""What may a subject do, and who may do something: the questions that people ask before they change a policy.
+
+*Who* is answered by deciding: every subject that the documents know is asked for, so the answer is always
+that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.decide import decide, try_request
+from policy.explain import route
+from policy.model import DENY, Grant
+from policy.patterns import covers, overlaps
+from policy.requests import CLAIMS, MalformedRequest, Request, parse_request
+from policy.snapshot import Realm, Snapshot, Standing, in_force
+from policy.systems import all_systems
+
+STRANGER = "somebody-whom-no-document-names"
+STRANGERS = (STRANGER, f"user:{STRANGER}")  # not every system takes a bare name
+CLAIMED = ("groups", "roles")
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """A grant that a subject holds, by which way, and the denies that take all of it or some of it away."""
+
+    grant: Grant
+    route: str
+    cancelled_by: tuple[Grant, ...] = ()
+    narrowed_by: tuple[Grant, ...] = ()
+
+
+class Who(msgspec.Struct, frozen=True, order=True):
+    """A subject by its id, or whoever claims ``claim`` (``groups``, ``roles``) of that name."""
+
+    name: str
+    claim: str = ""
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """Who is allowed, sorted. ``everyone``: also subjects that no document names; then ``but`` are not."""
+
+    allowed: tuple[Who, ...]
+    everyone: bool = False
+    but: tuple[Who, ...] = ()
+
+
+def who_can(
+    snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS, also: Iterable[str] = ()
+) -> Reach:
+    """Whom ``decide`` allows the request's action on its resource; its subject is put in the place of each.
+
+    Asked for are all names in grants, memberships and facts, and ``also``. Raises MalformedRequest.
+    """
+    base = {**request, "subject": _subject(STRANGER)}
+    system = _single(base).system
+    if system not in snapshot.realms:
+        return Reach(())
+    candidates = sorted(set(_candidates(snapshot.realms[system], system, also, trust)))
+    verdicts = {who: _allowed(snapshot, base, who, trust) for who in candidates}
+    everyone = any(_allowed(snapshot, base, Who(name), trust) for name in STRANGERS)
+    refused = tuple(who for who, may in verdicts.items() if not may)
+    return Reach(tuple(who for who, may in verdicts.items() if may), everyone, refused if everyone else ())
+
+
+def _single(request: Mapping[str, Any]) -> Request:
+    parsed = parse_request(request)
+    if not isinstance(parsed, Request):
+        raise MalformedRequest("evaluations: ask for one action on one resource, not for a batch")
+    return parsed
+
+
+def _candidates(realm: Realm, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
+    for name in {*_names(realm, system), *also}:
+        bare = name.partition(":")[2]
+        yield from (Who(text) for text in (name, bare) if text)
+        yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+
+
+def _names(realm: Realm, system: str) -> Iterator[str]:
+    """Every name that may belong to a subject or to something it can claim."""
+    yield from realm.grants
+    yield from realm.memberships
+    yield from (membership.holder for memberships in realm.memberships.values() for membership in memberships)
+    for kind in all_systems()[system].kinds:
+        yield from realm.facts.names(kind)
+
+
+def _allowed(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> bool:
+    subjects = [_subject(name, {who.claim: [who.name]}) for name in STRANGERS] if who.claim else [_subject(who.name)]
+    return any(decide(snapshot, {**request, "subject": subject}, trust=trust).allowed for subject in subjects)
+
+
+def _subject(name: str, properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"type": "user", "id": name, "properties": dict(properties or {})}
+
+
+def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
+    """What the request's subject holds, at its time: allows and denies, by document.
+
+    The action and resource must be ones that the system knows; they do not narrow the answer.
+    Raises MalformedRequest and Unanswerable.
+    """
+    asked = _single(request)
+    standing = try_request(snapshot, asked, trust).standing
+    return holdings(standing, asked.time)
+
+
+def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:
+    """The grants in force that a subject holds, each with the denies of its own that meet it."""
+    held = [grant for grant in standing.grants() if in_force(grant.window, at)]
+    denies = [grant for grant in held if grant.effect == DENY]
+    ordered = sorted(held, key=lambda grant: (grant.origin.document, grant.origin.statement or 0))
+    return tuple(_holding(grant, standing, denies if grant.effect != DENY else []) for grant in ordered)
+
+
+def _holding(grant: Grant, standing: Standing, denies: list[Grant]) -> Holding:
+    cancelling = tuple(deny for deny in denies if swallows(deny, grant))
+    meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
+    narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
+    return Holding(grant, route(standing.via, grant.holder), cancelling, narrowing)
+
+
+def swallows(wide: Grant, narrow: Grant) -> bool:
+    """Whether ``wide`` matches everything that ``narrow`` does; windows and holders left aside."""
+    return covers(wide.permission, narrow.permission) and covers(wide.object, narrow.object)

@@ -1,0 +1,173 @@
+"""Findings about a set of policy documents: what is refused, and what is valid but perhaps not meant.
+
+What only a system knows (its operations, its permissions) comes from its translator's warnings; the rest
+is seen in grants and memberships and is the same for all systems.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from policy.documents import Key
+from policy.impact import swallows
+from policy.library import Library, Shelf
+from policy.model import Grant, Membership, Origin
+from policy.patterns import Exact, Glob, Name, Part, PatternIndex, Prefix
+from policy.system import EVERYONE
+from policy.times import Window
+from policy.wording import pattern_text
+
+Level = Literal["error", "warning"]
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One finding at a document (``system/kind/name``) and, where it is about one, its statement from 0."""
+
+    document: str
+    statement: int | None
+    level: Level
+    code: str
+    message: str
+
+
+def lint(documents: Iterable[object]) -> list[Finding]:
+    """Every finding about ``documents``, by document."""
+    library = Library()
+    for document in documents:
+        library.put(document)
+    return lint_library(library)
+
+
+def lint_library(library: Library) -> list[Finding]:
+    """Every finding about the documents in force in ``library``, by document."""
+    found = [Finding(r.key, None, "error", "refused", error) for r in library.rejected() for error in r.errors]
+    found += _odd(library)
+    for system in sorted({key.system for key in library.shelves}):
+        shelves = {key: shelf for key, shelf in library.shelves.items() if key.system == system}
+        found += _Policies(shelves).findings()
+    return sorted(found, key=lambda f: (f.document, -1 if f.statement is None else f.statement, f.code, f.message))
+
+
+def _odd(library: Library) -> Iterator[Finding]:
+    for key, shelf in library.shelves.items():
+        yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.reading().warnings)
+
+
+class _Policies:
+    """The grants and memberships of one system, by holder."""
+
+    def __init__(self, shelves: Mapping[Key, Shelf]) -> None:
+        self._own = {f"{key.kind.lower()}:{key.name}": key for key, shelf in shelves.items() if not _gone(shelf)}
+        self._grants: dict[str, list[Grant]] = {}
+        self._memberships: dict[str, list[Membership]] = {}
+        for shelf in shelves.values():
+            reading = shelf.reading()
+            for grant in reading.grants:
+                self._grants.setdefault(grant.holder, []).append(grant)
+            for membership in reading.memberships:
+                self._memberships.setdefault(membership.member, []).append(membership)
+
+    def findings(self) -> Iterator[Finding]:
+        """All of them, in no particular order."""
+        yield from self._nobody_has()
+        yield from self._leads_nowhere()
+        for holder in self._grants:
+            yield from self._about_statements(holder)
+
+    def _nobody_has(self) -> Iterator[Finding]:
+        """Documents that grant to themselves (a role) and that no membership leads to."""
+        held = {membership.holder for ways in self._memberships.values() for membership in ways}
+        for holder in self._grants.keys() - held:
+            if (key := self._own.get(holder)) is not None:
+                message = f"nobody has {holder}: no document gives it to anybody, so its statements do nothing"
+                yield Finding(str(key), None, "warning", "nobody-has-it", message)
+
+    def _leads_nowhere(self) -> Iterator[Finding]:
+        for ways in self._memberships.values():
+            for membership in ways:
+                holder = membership.holder
+                if holder not in self._grants and holder not in self._memberships and holder not in self._own:
+                    message = f"{membership.member} is made {holder}, which no document defines"
+                    yield _at(membership.origin, "does-not-exist", message)
+
+    def _about_statements(self, holder: str) -> Iterator[Finding]:
+        """What becomes of each statement of ``holder``, beside all that its members hold in any case."""
+        held = [grant for each in self._always_with(holder) for grant in self._grants.get(each, ())]
+        index: PatternIndex[Grant] = PatternIndex()
+        for grant in held:
+            index.add(grant.object, grant)
+        statements: dict[Origin, list[Grant]] = {}
+        for grant in self._grants[holder]:
+            statements.setdefault(grant.origin, []).append(grant)
+        for origin, grants in statements.items():
+            yield from _about_statement(origin, grants, index)
+
+    def _always_with(self, holder: str) -> set[str]:
+        """The holders that every member of ``holder`` is too: itself, everyone, and where its memberships lead."""
+        reached = {holder, EVERYONE}
+        todo = list(reached)
+        while todo:
+            ways = self._memberships.get(todo.pop(), ())
+            new = {way.holder for way in ways if way.window == Window()} - reached
+            reached |= new
+            todo += new
+        return reached
+
+
+def _gone(shelf: Shelf) -> bool:
+    return shelf.in_force is not None and shelf.in_force.deleted
+
+
+def _about_statement(origin: Origin, grants: list[Grant], index: PatternIndex[Grant]) -> Iterator[Finding]:
+    """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
+    wider = {grant: [other for other in index.find(_example(grant)) if _outdoes(other, grant)] for grant in grants}
+    for grant, others in wider.items():
+        denies = [other for other in others if grant.effect == "allow" and other.effect == "deny"]
+        if denies:
+            what = f"{pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+            message = f"the allow of {what} does nothing: {denies[0].origin} denies all of it"
+            yield _at(origin, "cancelled-by-deny", message)
+    covering = [_first_covering(grant, others) for grant, others in wider.items()]
+    if all(covering):
+        names = ", ".join(sorted({str(each) for each in covering}))
+        yield _at(origin, "covered", f"the statement adds nothing: {names} covers it")
+
+
+def _first_covering(grant: Grant, others: list[Grant]) -> Origin | None:
+    """The first other statement that says the same or more; of two that say the same only the later is covered."""
+    candidates = [o for o in others if o.effect == grant.effect and o.origin != grant.origin]
+    counted = [o for o in candidates if not _outdoes(grant, o) or _place(o.origin) < _place(grant.origin)]
+    return min((o.origin for o in counted), key=_place, default=None)
+
+
+def _outdoes(wide: Grant, narrow: Grant) -> bool:
+    return swallows(wide, narrow) and _lasts(wide.window, narrow.window)
+
+
+def _lasts(wide: Window, narrow: Window) -> bool:
+    """Whether ``wide`` holds whenever ``narrow`` does."""
+    starts = wide.start is None or (narrow.start is not None and wide.start <= narrow.start)
+    ends = wide.end is None or (narrow.end is not None and narrow.end <= wide.end)
+    return starts and ends
+
+
+def _example(grant: Grant) -> Name:
+    """A name that the grant's object pattern matches: what does not match it cannot cover the pattern."""
+    return tuple(_example_part(part) for part in grant.object.parts)
+
+
+def _example_part(part: Part) -> str:
+    if isinstance(part, Exact | Prefix):
+        return part.text
+    assert isinstance(part, Glob)
+    text = part.text.replace("*", "")
+    return text.replace("?", "x") if part.single else text
+
+
+def _at(origin: Origin, code: str, message: str) -> Finding:
+    return Finding(origin.document, origin.statement, "warning", code, message)
+
+
+def _place(origin: Origin) -> tuple[str, int]:
+    return (origin.document, -1 if origin.statement is None else origin.statement)

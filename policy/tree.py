@@ -1,0 +1,65 @@
+"""A decision as a tree: every part of the requirement, whether it held, and what decided it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.decide import answer, try_request
+from policy.evidence import Evidence, Trial
+from policy.explain import route, sentence
+from policy.model import All, AnyOf, Given, Requirement, Unanswerable
+from policy.requests import CLAIMS, Batch, IncompleteItem, Request, parse_request
+from policy.snapshot import Snapshot
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One part: ``held`` True, False, or None where it cannot be told; ``notes``: what decided, line by line."""
+
+    text: str
+    held: bool | None
+    rule: str = ""
+    notes: tuple[str, ...] = ()
+    items: tuple["Node", ...] = ()
+
+
+def draw_trees(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS) -> list[Node]:
+    """The tree of a request, of a batch one for each evaluation. Raises MalformedRequest."""
+    asked = parse_request(request)
+    return [_tree(snapshot, item, trust) for item in (asked.items if isinstance(asked, Batch) else (asked,))]
+
+
+def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[str]) -> Node:
+    """The top node is the answer itself, with the outcome as its truth."""
+    if isinstance(asked, IncompleteItem):
+        return Node("error", None, notes=(asked.message,))
+    decision = answer(snapshot, asked, trust)
+    held = {"allow": True, "deny": False}.get(decision.outcome)
+    title = f"{decision.outcome}: {asked.subject.id} {asked.action.name} {asked.resource.id}"
+    try:
+        trial = try_request(snapshot, asked, trust)
+    except Unanswerable as unanswerable:
+        return Node(title, held, unanswerable.reason.rule or "", (unanswerable.reason.message,))
+    notes = [f"rests on what the request claims: {', '.join(trial.claims)}"] if trial.claims else []
+    notes += [note.message for note in trial.notes]
+    notes += [r.message for r in decision.reasons if r.code in ("untrusted-claim", "deadline-exceeded")]
+    return Node(title, held, "", tuple(notes), (_node(trial.evidence, trial),))
+
+
+def _node(evidence: Evidence, trial: Trial) -> Node:
+    requirement = evidence.requirement
+    items = tuple(_node(item, trial) for item in evidence.items)
+    return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trial)), items)
+
+
+def _text(requirement: Requirement) -> str:
+    if isinstance(requirement, All | AnyOf):
+        needed = "all of" if isinstance(requirement, All) else "any of"
+        return f"{requirement.text}: {needed}" if requirement.text else needed
+    return requirement.message if isinstance(requirement, Given) else sentence(requirement)
+
+
+def _notes(evidence: Evidence, trial: Trial) -> Iterator[str]:
+    for grant in sorted(evidence.grants, key=lambda grant: (grant.origin.document, grant.origin.statement or 0)):
+        verb = "allowed" if grant.effect == "allow" else "denied"
+        yield f"{verb} by {grant.origin} ({route(trial.standing.via, grant.holder)})"

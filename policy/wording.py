@@ -1,0 +1,33 @@
+"""Patterns and grants in words, for findings, differences and listings."""
+
+from policy.model import Grant
+from policy.patterns import EVERYTHING, Exact, Part, Pattern, Prefix
+from policy.times import ALWAYS, Window, to_text
+
+
+def pattern_text(pattern: Pattern) -> str:
+    """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all."""
+    if pattern == EVERYTHING:
+        return "*"
+    return "/".join([*map(_part_text, pattern.parts), *(["**"] if pattern.open else [])])
+
+
+def _part_text(part: Part) -> str:
+    if isinstance(part, Exact):
+        return part.text
+    return f"{part.text}*" if isinstance(part, Prefix) else part.text
+
+
+def grant_text(grant: Grant) -> str:
+    """ "role:readers allow kafka/List* on kafka/topic/**"."""
+    window = window_text(grant.window)
+    text = f"{grant.holder} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+    return f"{text} {window}" if window else text
+
+
+def window_text(window: Window) -> str:
+    """ "from … until …"; empty for always."""
+    if window == ALWAYS:
+        return ""
+    ends = (("from", window.start), ("until", window.end))
+    return " ".join(f"{word} {to_text(moment)}" for word, moment in ends if moment is not None)

@@ -1,0 +1,93 @@
+"""The algebra of patterns, each law held to what brute force over small names finds."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policy import reference
+from policy.patterns import Exact, Glob, Name, Part, Pattern, PatternIndex, Prefix, covers, matches, overlaps, wildcard
+
+TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
+NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS[:13], repeat=2)]
+
+words = st.text(alphabet="ab", max_size=2)
+globs = st.builds(Glob, st.text(alphabet="ab*?", max_size=3), st.booleans())
+simple_parts: st.SearchStrategy[Part] = st.one_of(words.map(Exact), words.map(Prefix))
+parts: st.SearchStrategy[Part] = st.one_of(simple_parts, globs)
+
+
+def patterns(of: st.SearchStrategy[Part]) -> st.SearchStrategy[Pattern]:
+    """Patterns of up to two parts."""
+    return st.builds(Pattern, st.lists(of, max_size=2).map(tuple), st.booleans())
+
+
+def matched(pattern: Pattern) -> set[Name]:
+    """The small names that match."""
+    return {name for name in NAMES if matches(pattern, name)}
+
+
+@given(patterns(parts), st.sampled_from(NAMES))
+def test_matching_is_what_the_reference_does_character_by_character(pattern: Pattern, name: Name) -> None:
+    """`matches` and the reference's naive matcher agree."""
+    assert matches(pattern, name) is reference._matches(pattern, name)
+
+
+@given(patterns(parts), patterns(parts))
+def test_patterns_that_share_a_name_overlap(left: Pattern, right: Pattern) -> None:
+    """A shared name proves an overlap, from both sides."""
+    assert overlaps(left, right) is overlaps(right, left)
+    if matched(left) & matched(right):
+        assert overlaps(left, right)
+
+
+@given(patterns(simple_parts), patterns(simple_parts))
+def test_patterns_of_text_and_closing_wildcards_overlap_only_with_a_shared_name(left: Pattern, right: Pattern) -> None:
+    """Without inner wildcards a shared name is short, so none among the small ones means none at all."""
+    assert overlaps(left, right) is bool(matched(left) & matched(right))
+
+
+@given(st.builds(Pattern, st.tuples(parts), st.booleans()), st.builds(Pattern, st.tuples(parts), st.booleans()))
+def test_overlapping_globs_share_a_name(left: Pattern, right: Pattern) -> None:
+    """With up to three marks a side, a shared text of at most six marks exists where an overlap is claimed."""
+    texts = ("".join(marks) for size in range(7) for marks in itertools.product("ab*?", repeat=size))
+    if overlaps(left, right):
+        assert any(matches(left, (text,)) and matches(right, (text,)) for text in texts)
+
+
+@given(patterns(parts), patterns(parts))
+def test_covering_is_never_claimed_wrongly(wide: Pattern, narrow: Pattern) -> None:
+    """Whoever relies on `covers` loses no name."""
+    if covers(wide, narrow):
+        assert matched(narrow) <= matched(wide)
+        assert overlaps(wide, narrow)
+
+
+@given(patterns(simple_parts), patterns(simple_parts))
+def test_covering_is_found_where_only_closing_wildcards_are(wide: Pattern, narrow: Pattern) -> None:
+    """For text and closing wildcards `covers` is exact: a mark no pattern names shows the difference."""
+    probes = [(*name, "c") for name in NAMES] + NAMES
+    within = all(matches(wide, name) for name in probes if matches(narrow, name))
+    assert covers(wide, narrow) is within
+
+
+@given(patterns(parts))
+def test_every_pattern_covers_and_overlaps_itself(pattern: Pattern) -> None:
+    """Both are reflexive."""
+    assert covers(pattern, pattern)
+    assert overlaps(pattern, pattern)
+
+
+@given(st.lists(patterns(parts), max_size=12), st.sampled_from(NAMES))
+def test_the_index_finds_what_a_loop_finds(filed: list[Pattern], name: Name) -> None:
+    """Nothing is missed, nothing is found twice, whatever else is filed."""
+    index: PatternIndex[int] = PatternIndex()
+    for number, pattern in enumerate(filed):
+        index.add(pattern, number)
+    assert sorted(index.find(name)) == [number for number, pattern in enumerate(filed) if matches(pattern, name)]
+
+
+@given(st.text(alphabet="ab*?", max_size=4), st.booleans(), st.sampled_from(TEXTS))
+def test_the_narrowest_form_of_a_wildcard_means_the_same(text: str, single: bool, probe: str) -> None:
+    """`wildcard` picks a cheaper form, never another meaning."""
+    assert matches(Pattern((wildcard(text, single),)), (probe,)) is matches(Pattern((Glob(text, single),)), (probe,))

@@ -1,0 +1,292 @@
+"""What holds for all systems, whatever the documents and the request: each property over generated ones.
+
+A system takes part by a module of its name in `strategies`, with `documents()` and `requests()`.
+"""
+
+import copy
+import importlib
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+import policy
+from policy import reference
+from policy.decide import try_request
+from policy.evidence import Evidence
+from policy.impact import Who, holdings, swallows, who_can
+from policy.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
+from policy.patterns import EVERYTHING, matches
+from policy.requests import CLAIMS, Request, parse_request
+from policy.snapshot import Realm, Snapshot
+from policy.systems import all_systems
+
+WRITTEN = sorted(path.stem for path in (Path(__file__).parent / "strategies").glob("*.py"))
+WITH_DENY = [name for name in WRITTEN if all_systems()[name].deny_rule is not None]
+WITHOUT_DENY = [name for name in WRITTEN if name not in WITH_DENY]
+
+trusts = st.one_of(st.just(CLAIMS), st.sets(st.sampled_from(sorted(CLAIMS))).map(frozenset))
+checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def documents_of(system: str) -> st.SearchStrategy[list[dict[str, Any]]]:
+    """The system's documents."""
+    found: st.SearchStrategy[list[dict[str, Any]]] = _strategies(system).documents()
+    return found
+
+
+def requests_of(system: str) -> st.SearchStrategy[dict[str, Any]]:
+    """The system's requests."""
+    found: st.SearchStrategy[dict[str, Any]] = _strategies(system).requests()
+    return found
+
+
+def _strategies(system: str) -> Any:
+    return importlib.import_module(f"tests.policy.strategies.{system}")
+
+
+def outcome(snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str] = CLAIMS) -> str:
+    """The answer, which is recorded so that `--hypothesis-show-statistics` tells how often each came."""
+    found = policy.decide(snapshot, request, trust=trust).outcome
+    event(found)
+    return found
+
+
+def test_every_system_takes_part() -> None:
+    """No system goes without properties."""
+    assert sorted(all_systems()) == WRITTEN
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+def test_documents_and_requests_are_worth_generating(system: str) -> None:
+    """Allows, denies and errors all come up, so that the properties below are about something."""
+    seen: set[str] = set()
+
+    @settings(max_examples=400, deadline=None, database=None, derandomize=True)
+    @given(documents_of(system), requests_of(system))
+    def look(documents: list[dict[str, Any]], request: dict[str, Any]) -> None:
+        seen.add(policy.decide(policy.compile_documents(documents), request).outcome)
+
+    look()
+    assert seen == {"allow", "deny", "error"}
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_the_fast_evaluator_is_the_slow_one(system: str, data: st.DataObject) -> None:
+    """`decide` and `reference.decide` agree, under whatever trust."""
+    snapshot = policy.compile_documents(data.draw(documents_of(system)))
+    request, trust = data.draw(requests_of(system)), data.draw(trusts)
+    assert outcome(snapshot, request, trust) == reference.decide(snapshot, request, trust=trust)
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data(), seed=st.integers(0, 9))
+def test_order_changes_nothing(system: str, data: st.DataObject, seed: int) -> None:
+    """The order of documents changes no answer and no version, that of lists inside them no answer."""
+    documents, request = data.draw(documents_of(system)), data.draw(requests_of(system))
+    chance = random.Random(seed)
+    snapshot = policy.compile_documents(documents)
+    others = policy.compile_documents(chance.sample(documents, len(documents)))
+    assert others.version == snapshot.version
+    assert policy.decide(others, request) == policy.decide(snapshot, request)
+    inside = policy.compile_documents([{**d, "spec": shuffled(d["spec"], chance)} for d in documents])
+    subject = {**request["subject"], "properties": shuffled(request["subject"].get("properties", {}), chance)}
+    assert outcome(inside, {**request, "subject": subject}) == outcome(snapshot, request)
+
+
+def shuffled(value: Any, chance: random.Random) -> Any:
+    """``value`` with every list in it in another order."""
+    if isinstance(value, dict):
+        return {name: shuffled(part, chance) for name, part in value.items()}
+    if isinstance(value, list):
+        return [shuffled(part, chance) for part in chance.sample(value, len(value))]
+    return value
+
+
+@pytest.mark.parametrize("system", WITH_DENY)
+@checked
+@given(data=st.data())
+def test_adding_a_deny_never_adds_an_allow(system: str, data: st.DataObject) -> None:
+    """Whatever is denied besides, nothing is allowed that was not."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.realms[system], DENY)))
+    if outcome(more, request) == "allow":
+        assert outcome(snapshot, request) == "allow"
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_adding_an_allow_never_removes_an_allow(system: str, data: st.DataObject) -> None:
+    """Whatever is allowed besides, what was allowed still is."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.realms[system], ALLOW)))
+    if outcome(snapshot, request) == "allow":
+        assert outcome(more, request) == "allow"
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_removing_an_allow_never_adds_an_allow(system: str, data: st.DataObject) -> None:
+    """In systems without deny that is any grant at all."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    grants = all_grants(snapshot.realms[system])
+    assert system in WITH_DENY or all(grant.effect == ALLOW for grant in grants)
+    allows = [grant for grant in grants if grant.effect == ALLOW]
+    assume(allows)
+    lost = data.draw(st.sampled_from(allows))
+    fewer = with_grants(snapshot, system, [grant for grant in grants if grant is not lost])
+    if outcome(fewer, request) == "allow":
+        assert outcome(snapshot, request) == "allow"
+
+
+def all_grants(realm: Realm) -> list[Grant]:
+    """The grants of all holders."""
+    return [grant for grants in realm.grants.values() for grant in grants]
+
+
+def new_grants(realm: Realm, effect: Any) -> st.SearchStrategy[Grant]:
+    """Grants that mix the holders and patterns of the present ones, so that they matter."""
+    known = all_grants(realm)
+    holders = sorted({*realm.grants, *realm.memberships, "*"})
+    permissions = st.sampled_from([EVERYTHING, *(grant.permission for grant in known)])
+    objects = st.sampled_from([EVERYTHING, *(grant.object for grant in known)])
+    return st.builds(Grant, st.sampled_from(holders), st.just(effect), permissions, objects, st.just(Origin("new")))
+
+
+def with_grant(snapshot: Snapshot, system: str, grant: Grant) -> Snapshot:
+    """The snapshot with one grant more."""
+    return with_grants(snapshot, system, [*all_grants(snapshot.realms[system]), grant])
+
+
+def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapshot:
+    """The snapshot with these grants in place of the system's."""
+    realm = snapshot.realms[system]
+    memberships = tuple(way for ways in realm.memberships.values() for way in ways)
+    changed = copy.copy(snapshot)
+    changed.realms = {
+        **snapshot.realms,
+        system: Realm([Reading(tuple(grants), memberships)], realm.facts, realm.broken),
+    }
+    return changed
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_a_pickled_snapshot_answers_alike(system: str, data: st.DataObject) -> None:
+    """What workers get is what the driver has, before and after it was used."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    unused = pickle.loads(pickle.dumps(snapshot))
+    expected = policy.decide(snapshot, request)
+    used = pickle.loads(pickle.dumps(snapshot))
+    assert policy.decide(unused, request) == policy.decide(used, request) == expected
+    assert policy.decide(snapshot, request) == expected, "asked twice, answered alike"
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data(), at=st.integers(0, 5))
+def test_a_document_counts_within_its_window_alone(system: str, data: st.DataObject, at: int) -> None:
+    """At a moment, windows are the same as having just the documents in force, without windows."""
+    documents, request = data.draw(documents_of(system)), {**data.draw(requests_of(system)), "time": at}
+    snapshot = policy.compile_documents(documents)
+    assume(not snapshot.rejected)
+    now = [without_window(document) for document in documents if in_window(document, at)]
+    assert outcome(policy.compile_documents(now), request) == outcome(snapshot, request)
+
+
+def in_window(document: dict[str, Any], at: int) -> bool:
+    """Whether the document grants at ``at``."""
+    return bool(document.get("valid_from", 0) <= at < document.get("valid_until", at + 1))
+
+
+def without_window(document: dict[str, Any]) -> dict[str, Any]:
+    """The document, for ever."""
+    return {name: value for name, value in document.items() if name not in ("valid_from", "valid_until")}
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(
+    data=st.data(), field=st.sampled_from(["subject", "action", "resource"]), value=st.sampled_from([7, None, [], ""])
+)
+def test_what_errs_is_never_allowed(system: str, data: st.DataObject, field: str, value: Any) -> None:
+    """A request with a broken part, a passed deadline or an unknown system is an error, both ways."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    inner = "name" if field == "action" else "id"
+    for broken in (
+        {**request, field: value},
+        {**request, field: {**request[field], inner: value}},
+        {**request, "time": 5, "deadline": 4},
+        {**request, "system": "no-such-system"},
+    ):
+        assert outcome(snapshot, broken) == reference.decide(snapshot, broken) == "error"
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_who_can_names_exactly_those_who_are_allowed(system: str, data: st.DataObject) -> None:
+    """Of every subject that requests come from: named if and only if `decide` allows it."""
+    snapshot = policy.compile_documents(data.draw(documents_of(system)))
+    request, others = data.draw(requests_of(system)), data.draw(st.lists(requests_of(system), max_size=5))
+    subjects = {other["subject"]["id"] for other in (request, *others)}
+    reach = who_can(snapshot, request, also=subjects)
+    for name in subjects:
+        alone = {**request, "subject": {"type": "user", "id": name}}
+        assert (Who(name) in reach.allowed) is (outcome(snapshot, alone) == "allow")
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObject) -> None:
+    """An atom holds if and only if a listed allow matches it and no listed deny does; a cancelled one never helps."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    asked = parse_request(request)
+    assert isinstance(asked, Request)
+    try:
+        trial = try_request(snapshot, asked)
+        held = holdings(trial.standing, asked.time)
+    except Unanswerable:
+        return
+    for leaf in leaves(trial.evidence):
+        if isinstance(leaf.requirement, Holds) and not leaf.requirement.holders:
+            name, object_ = leaf.requirement.permission, leaf.requirement.object
+            meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]
+            effects = {h.grant.effect for h in meet}
+            assert leaf.held is (effects == {ALLOW})
+            assert not (leaf.held and all(h.cancelled_by for h in meet))
+
+
+def leaves(evidence: Evidence) -> list[Evidence]:
+    """The evidence of the atoms."""
+    return [leaf for item in evidence.items for leaf in leaves(item)] if evidence.items else [evidence]
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_a_grant_that_another_swallows_can_go(system: str, data: st.DataObject) -> None:
+    """What `policy lint` calls covered changes no answer when it is taken away."""
+    snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
+    grants = all_grants(snapshot.realms[system])
+    covered = [g for g in grants if any(o is not g and alike(o, g) and swallows(o, g) for o in grants)]
+    assume(covered)
+    lost = data.draw(st.sampled_from(covered))
+    fewer = with_grants(snapshot, system, [grant for grant in grants if grant is not lost])
+    assert outcome(fewer, request) == outcome(snapshot, request)
+
+
+def alike(one: Grant, other: Grant) -> bool:
+    """Same holder, effect and window."""
+    return (one.holder, one.effect, one.window) == (other.holder, other.effect, other.window)
