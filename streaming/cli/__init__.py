@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from streaming.cli.app import app
 from streaming.cli.failures import exit_code, explain
+from streaming.cli.output import remark
 
 _NO_COMMANDS = {"__main__"}
 
@@ -23,6 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         message = explain(error)
         if message is None:
             raise
-        sys.stderr.write(f"lockkeeper: {message}\n")
+        remark(f"lockkeeper: {message}")
         sys.exit(exit_code(error))
     sys.exit(0)

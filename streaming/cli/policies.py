@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from streaming.cli.app import policy_app
 from streaming.cli.cluster import reach
 from streaming.cli.failures import MISUSED, Failure
 from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
+from streaming.cli.output import harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy.documents import Key
@@ -147,16 +147,24 @@ def _unknown(key: str, known: Sequence[str]) -> str:
 
 def _show_stored(stored: "Stored", as_json: bool) -> None:
     import msgspec
-    import yaml
 
     from policy.times import to_text
 
     if as_json:
         tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})
     elif stored.error is None:
-        text = yaml.safe_dump(stored.document, sort_keys=False, allow_unicode=True)
         name = stored.key if stored.key.isprintable() else repr(stored.key)  # a name must not end the comment
-        tell(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{text.rstrip()}")
+        tell(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{_to_yaml(stored.document)}")
+
+
+def _to_yaml(document: Any) -> str:
+    """With letters as they are, unless some could not be told from others on a terminal."""
+    import yaml
+
+    text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    if harmless(text) != text:
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
+    return text.rstrip()
 
 
 @policy_app.command("delete")

@@ -1,0 +1,79 @@
+"""`lockkeeper tail`: decisions or alerts as they come."""
+
+import enum
+import itertools
+import signal
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from streaming.cli.app import app
+from streaming.cli.cluster import reach
+from streaming.cli.options import Bootstrap, Config, Json, settings_of
+from streaming.cli.output import remark, tell_json, tell_now
+
+
+class Stream(enum.StrEnum):
+    """What can be followed."""
+
+    decisions = "decisions"
+    alerts = "alerts"
+
+
+@app.command("tail")
+def tail(
+    what: Annotated[Stream, typer.Argument(show_default=False)],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Print decisions or alerts as they are committed, until Ctrl-C or SIGTERM.
+
+    \b
+    Examples:
+      lockkeeper tail decisions
+      lockkeeper tail alerts --from-beginning --json
+      lockkeeper tail decisions --count 10
+    """
+    from streaming.following import follow
+
+    settings = settings_of(config, bootstrap)
+    reach(settings)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
+    remark(f"following {topic} at {settings.bootstrap_servers}")
+    records = follow(settings, topic, from_beginning, stop.is_set)
+    for message in itertools.islice(records, count):
+        _show(what, message.value() or b"", as_json)
+
+
+def _show(what: Stream, value: bytes, as_json: bool) -> None:
+    import msgspec
+
+    try:
+        record = msgspec.json.decode(value, type=dict[str, Any])
+    except ValueError:
+        remark(f"a record that is no JSON object, {len(value)} bytes")
+        return
+    if as_json:
+        tell_json(record)
+    else:
+        tell_now(_decision_line(record) if what is Stream.decisions else _alert_line(record))
+
+
+def _decision_line(record: dict[str, Any]) -> str:
+    context = record.get("context", {})
+    outcome = str(context.get("outcome", "?")).upper()
+    reasons = "; ".join(reason["message"] for reason in context.get("reasons", []))
+    time, system, asker = (record.get(field, "?") for field in ("time", "system", "request_id"))
+    return f"{time:24}  {outcome:5}  {system}  {asker}  {reasons}"
+
+
+def _alert_line(record: dict[str, Any]) -> str:
+    time, severity, kind, message = (record.get(field, "?") for field in ("time", "severity", "kind", "message"))
+    return f"{time:24}  {severity:8}  {kind:20}  {message}"
