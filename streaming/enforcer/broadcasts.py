@@ -11,7 +11,7 @@ class Published(msgspec.Struct, frozen=True):
     """A snapshot the workers can read, numbered within this run."""
 
     number: int
-    version: str
+    snapshot: Snapshot
     broadcast: "Broadcast[Snapshot]"
 
 
@@ -22,13 +22,16 @@ class Broadcasts:
         self._context = spark.sparkContext
         self._published: list[Published] = []
 
-    def publish(self, snapshot: Snapshot) -> Published:
-        """Broadcast a snapshot; it stays until two later ones are there and a batch has committed."""
-        number = self._published[-1].number + 1 if self._published else 0
-        self._published.append(Published(number, snapshot.version, self._context.broadcast(snapshot)))
+    def current(self, snapshot: Snapshot) -> Published:
+        """Broadcast a snapshot unless it is the last one, object for object."""
+        newest = self._published[-1] if self._published else None
+        if newest is not None and newest.snapshot is snapshot:
+            return newest
+        number = newest.number + 1 if newest else 0
+        self._published.append(Published(number, snapshot, self._context.broadcast(snapshot)))
         return self._published[-1]
 
     def tidy(self) -> None:
-        """Destroy all but the newest two; `unpersist` would leave their files behind."""
+        """After a commit: destroy all but the newest two; `unpersist` would leave their files behind."""
         while len(self._published) > 2:
             self._published.pop(0).broadcast.destroy()

@@ -4,6 +4,7 @@ Read by Spark's own classes, so that every file system works on which a checkpoi
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ def parse_offsets(text: str) -> dict[Partition, int]:
     }
 
 
-def format_offsets(offsets: dict[Partition, int]) -> str:
+def format_offsets(offsets: Mapping[Partition, int]) -> str:
     """The reverse of `parse_offsets`, for `startingOffsets`."""
     nested: dict[str, dict[str, int]] = {}
     for (topic, number), offset in offsets.items():

@@ -3,20 +3,30 @@
 from typing import Any
 
 import msgspec
-import yaml
 
 from policy.documents import Key
-from policy.library import Library, Rejected
+from policy.library import Library
+from policy.texts import Unreadable, read_value
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record of a policy or facts topic. `at`: the broker's timestamp, ms."""
+    """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes."""
 
     topic: str
-    key: bytes | None
-    value: bytes | None
+    key: bytes
+    value: bytes
     offset: int
     at: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A record that did not come into force: where it stands, which document it is, and why."""
+
+    topic: str
+    offset: int
+    at: int
+    document: str
+    errors: tuple[str, ...]
 
 
 class Shelving(msgspec.Struct, frozen=True):
@@ -26,57 +36,44 @@ class Shelving(msgspec.Struct, frozen=True):
     system: str | None
     max_bytes: int
 
-    def take(self, record: Record) -> Rejected | None:
-        """Add the record to the library. Returns why it was refused, or None."""
-        key, at, offset = self._key(record.key), record.at, record.offset
-        if key is None:
-            return self._nameless(record)
-        if not record.value:
-            self.library.delete(key, at, offset)
-            return None
-        if len(record.value) > self.max_bytes:
-            errors = [f"{len(record.value)} bytes; at most {self.max_bytes}"]
-            return self.library.refuse(key, errors, at, offset)
+    def key_of(self, record: Record) -> Key | None:
+        """The document that a record is a version of; None when its key is none."""
         try:
-            value = parse_document(record.value)
-        except ValueError as error:
-            return self.library.refuse(key, [f"neither JSON nor YAML: {error}"], at, offset)
-        if (wrong := _disagreement(value, key)) is not None:
-            return self.library.refuse(key, [wrong], at, offset)
-        return self.library.put(value, at, offset)
-
-    def _key(self, key: bytes | None) -> Key | None:
-        try:
-            text = (key or b"").decode()
+            text = record.key.decode()
         except UnicodeDecodeError:
             return None
         parts = (text if self.system is None else f"{self.system}/{text}").split("/", 2)
         return Key(*parts) if len(parts) == 3 and all(parts) else None
 
-    def _nameless(self, record: Record) -> Rejected:
+    def take(self, record: Record) -> Refused | None:
+        """Add a record to the library. Returns why it was refused, or None."""
+        key = self.key_of(record)
+        errors = self._shelve(key, record) if key is not None else self._without_key(record)
+        return Refused(record.topic, record.offset, record.at, str(key or "?"), errors) if errors else None
+
+    def _shelve(self, key: Key, record: Record) -> tuple[str, ...]:
+        if not record.value:
+            self.library.delete(key, record.at, record.offset)
+            return ()
+        try:
+            value = self._read(key, record)
+        except Unreadable as error:
+            return self.library.refuse(key, [str(error)], record.at, record.offset).errors
+        rejected = self.library.put(value, record.at, record.offset)
+        return rejected.errors if rejected else ()
+
+    def _read(self, key: Key, record: Record) -> Any:
+        """The document; raises Unreadable when it cannot be one or is not the one its place says."""
+        if len(record.value) > self.max_bytes:
+            raise Unreadable(f"{len(record.value)} bytes; at most {self.max_bytes}")
+        value = read_value(record.value)
+        if not isinstance(value, dict):
+            raise Unreadable(f"a document is a mapping, not {type(value).__name__}")
+        said = tuple(value.get(field) for field in ("system", "kind", "name"))
+        if said != (key.system, key.kind, key.name):
+            raise Unreadable(f"it says {'/'.join(map(str, said))}, but its topic and key say {key}")
+        return value
+
+    def _without_key(self, record: Record) -> tuple[str, ...]:
         form = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
-        rejected = Rejected(f"{record.topic}/?", (f"offset {record.offset}: key {record.key!r} is not {form}",))
-        self.library.nameless.add(rejected)
-        return rejected
-
-
-def parse_document(data: bytes) -> Any:
-    """JSON or YAML as plain data; raises ValueError."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        pass
-    try:
-        return yaml.load(data, yaml.CSafeLoader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-
-
-def _disagreement(value: Any, key: Key) -> str | None:
-    """What in the document does not fit the topic and key it came with."""
-    if not isinstance(value, dict):
-        return f"a document is a mapping, not {type(value).__name__}"
-    said = tuple(value.get(field) for field in ("system", "kind", "name"))
-    if said != (key.system, key.kind, key.name):
-        return f"says it is {'/'.join(map(str, said))}, but stands under {key}: topic and key must agree with it"
-    return None
+        return (f"the record's key {record.key!r} is not {form}; nothing is in force by it",)

@@ -2,24 +2,28 @@
 
     Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
 
-Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in `_start`,
-rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch`.
+Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in `run`,
+rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
+from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts, Published
-from streaming.enforcer.checkpoint import LOCAL_MANAGER, Checkpoint, format_offsets, is_local
+from streaming.enforcer.broadcasts import Broadcasts
+from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, JobStopped
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
-from streaming.enforcer.ledger import Ledger, check_marks, read_committed
-from streaming.enforcer.policies import PolicyReader
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
+from streaming.enforcer.ledger import Ledger, open_ledger
+from streaming.enforcer.policies import Policies
+from streaming.enforcer.source import session_settings, start_query
+from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import JSON_ALONE, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
@@ -27,11 +31,13 @@ from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import check_topics, dead_letters_of
 
-Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
-"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
-
+ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
 POLL_SECONDS = 0.02
+IDLE = -1  # the batch number of what is written between batches
+
+Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
+"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
 
 StepObserver = Callable[[Step, int], None]
 
@@ -44,28 +50,25 @@ def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambd
         Fenced: another instance with this job name took over.
         JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
     """
-    _check_topics(settings)
-    output = Output(settings)  # rule 1: first fence, then read what is committed, then start the query
-    spark = start_session(settings.job_name, _spark_settings(settings), settings.master)
-    enforcer = Enforcer(settings, spark, output, stop, on_step)
-    enforcer.run()
-
-
-def _check_topics(settings: Settings) -> None:
     problems = check_topics(admin_client(settings), settings.topics)
     if problems:
         raise CannotStart("\n".join(map(str, problems)))
+    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+    with (
+        contextlib.closing(Output(settings)) as output,
+        _session(settings) as spark,
+        contextlib.closing(Enforcer(settings, spark, output, stop, on_step)) as enforcer,
+    ):
+        enforcer.run()
 
 
-def _spark_settings(settings: Settings) -> dict[str, str]:
-    manager = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER} if is_local(settings.checkpoint) else {}
-    return {
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        **manager,
-        **settings.spark,
-    }
+@contextlib.contextmanager
+def _session(settings: Settings) -> Iterator[SparkSession]:
+    spark = start_session(settings.job_name, session_settings(settings), settings.master)
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
 class Enforcer:
@@ -75,68 +78,51 @@ class Enforcer:
         self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
+        self._requests = settings.topics.requests
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
-        self._policies = PolicyReader(settings)
+        self._topic_ids = topic_ids(self._admin, (*self._requests, *_document_topics(settings)))
+        self._outputs = (settings.topics.decisions, *map(dead_letters_of, self._requests))
+        self._ledger = self._open_ledger()
+        self._policies = Policies(settings, self._ledger.committed)
         self._broadcasts = Broadcasts(spark)
-        self._snapshot: Published | None = None
-        self._failure: Exception | None = None
+        self._stale = StaleWatch(self._admin, settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
-        requests = settings.topics.requests
-        self._topic_ids = topic_ids(self._admin, requests)
-        self._outputs = (settings.topics.decisions, *map(dead_letters_of, requests))
-        self._ledger: Ledger
-        self._batch = -1  # the newest committed by this run
+        self._failure: Exception | None = None
+        self._last_batch = -1  # the newest that this run has committed
+        self._last_commit = time.monotonic()
+
+    def _open_ledger(self) -> Ledger:
+        members = group_members(self._admin, self._settings.job_name)
+        if members:
+            raise CannotStart(
+                f"the consumer group {self._settings.job_name!r} has members ({', '.join(members)}), which would commit "
+                "offsets of their own. Give them another group.id, or the job another job_name"
+            )
+        topics = (*self._requests, *_document_topics(self._settings))
+        partitions = partitions_of(self._admin, topics)
+        return open_ledger(self._output.group, partitions, self._requests, self._topic_ids, self._checkpoint)
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
-        query = self._start()
-        try:
-            while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
-                pass
-            self._end(query)
-        finally:
-            self._policies.close()
-
-    def _start(self) -> StreamingQuery:
-        """Rule 1, after the fencing: what is committed, and where Spark must therefore start; then the query."""
-        partitions = partitions_of(self._admin, self._settings.topics.requests)
-        committed = read_committed(self._output.group, partitions)
-        known = self._checkpoint.query_id()
-        check_marks(committed, self._topic_ids, known, self._checkpoint.completed() if known else -1)
-        self._ledger = Ledger(committed, self._topic_ids)
-        starts = {**first_offsets(self._admin, partitions), **self._ledger.committed}
+        starts = self._starts()
+        self._read_policies()
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
         self._commit([], starts)
-        return self._query(starts)
+        query = start_query(self._spark, self._settings, starts, self._on_batch)
+        while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
+            self._between_batches()
+        self._end(query)
 
-    def _query(self, starts: dict[Partition, int]) -> StreamingQuery:
-        source = self._spark.readStream.format("kafka").options(
-            **{
-                "kafka.fetch.max.wait.ms": "5",
-                "kafka.max.poll.records": "5000",
-                "kafka.max.partition.fetch.bytes": str(8 << 20),
-                "kafka.receive.buffer.bytes": str(1 << 20),
-                **self._settings.source,
-                "kafka.bootstrap.servers": self._settings.bootstrap_servers,
-                "kafka.isolation.level": "read_committed",
-                "subscribe": ",".join(self._settings.topics.requests),
-                "startingOffsets": format_offsets(starts),
-                "maxOffsetsPerTrigger": str(self._settings.max_records),
-                "failOnDataLoss": "true",
-                "includeHeaders": "true",
-            }
-        )
-        writer = source.load().writeStream.foreachBatch(self._on_batch)
-        return writer.option("checkpointLocation", self._settings.checkpoint).queryName(self._settings.job_name).start()
+    def _starts(self) -> dict[Partition, int]:
+        """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
+        partitions = partitions_of(self._admin, self._requests)
+        first = first_offsets(self._admin, partitions)
+        return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._busy:
-            try:
-                self._decide_batch(records, batch)
-            except Exception as failure:
-                self._failure = failure
-                raise
+        with self._busy, self._noting_failure():
+            self._decide_batch(records, batch)
 
     def _decide_batch(self, records: DataFrame, batch: int) -> None:
         """The path of a micro-batch."""
@@ -144,37 +130,42 @@ class Enforcer:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
-        snapshot = self._read_policies()
+        self._read_policies()
+        snapshot = self._broadcasts.current(self._policies.snapshot)
         self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshot), snapshot.broadcast)
+        worker = Worker(self._task(snapshot.number), snapshot.broadcast)
         packed = records.select(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
         self._on_step("evaluated", batch)
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
-        self._batch = batch
+        self._last_batch = batch
         self._on_step("committed", batch)
         self._broadcasts.tidy()
 
-    def _read_policies(self) -> Published:
-        """The snapshot of everything that was acknowledged before the batch's range was fixed, or later."""
-        if self._policies.catch_up(self._stop.is_set) is None:
-            raise JobStopped("asked to stop while reading the policies")
-        snapshot = self._policies.snapshot()
-        if self._snapshot is None or self._snapshot.version != snapshot.version:
-            self._snapshot = self._broadcasts.publish(snapshot)
-        return self._snapshot
+    def _read_policies(self) -> None:
+        """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
 
-    def _task(self, snapshot: Published) -> Task:
-        requests = self._settings.topics.requests
+        Within a batch: before now is before or after its range was fixed, so no request in it is older than this.
+        """
+        since = time.time()
+        while True:
+            try:
+                return self._policies.catch_up(ATTEMPT_SECONDS)
+            except (KafkaException, TimeoutError) as error:
+                if self._stop.is_set():
+                    raise JobStopped("asked to stop while reading the policies") from error
+                self._tell(self._stale.unread(self._policies.positions, since, str(error)))
+
+    def _task(self, snapshot_number: int) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
-            trust={topic: self._settings.trust_of(topic) for topic in requests},
-            outputs=self._outputs,
-            dead_letters={topic: 1 + number for number, topic in enumerate(requests)},
+            trust={topic: self._settings.trust_of(topic) for topic in self._requests},
+            dead_letters={topic: 1 + number for number, topic in enumerate(self._requests)},
+            read=self._policies.all_offsets(),
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
-            snapshot_number=snapshot.number,
+            snapshot_number=snapshot_number,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
         )
@@ -183,26 +174,62 @@ class Enforcer:
         for number, key, value, headers in unpack(packed):
             yield self._outputs[number], key, value, JSON_ALONE if headers is None else headers
 
-    def _commit(
-        self, results: Iterator[Result] | list[Result], ends: dict[Partition, int], batch: int | None = None
-    ) -> None:
-        checkpoint = None if batch is None else self._checkpoint.query_id()
-        offsets = self._ledger.to_commit(ends, checkpoint, batch)
-        self._output.publish(results, offsets, lambda: self._on_step("written", -1 if batch is None else batch))
+    def _commit(self, results: Iterable[Result], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
+        """One transaction: the results, what there is to tell of the policies, and all offsets."""
+        checkpoint = None if batch == IDLE else self._checkpoint.query_id()
+        offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
+        everything = (*self._policies.untold(), *results)
+        self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
+        self._policies.told()
+        self._last_commit = time.monotonic()
 
-    def _await_commit_log(self, query: StreamingQuery) -> None:
-        """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""
-        deadline = time.monotonic() + COMMIT_LOG_SECONDS
-        while query.isActive and self._batch > self._checkpoint.completed() and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
+    def _between_batches(self) -> None:
+        """While there are no requests: policies are still read and told of, and offsets committed (rule 3)."""
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            with self._noting_failure():
+                self._read_policies()
+                self._broadcasts.current(self._policies.snapshot)
+                self._tell(self._stale.stuck())
+                overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
+                if overdue or self._ledger.lacks(self._policies.positions):
+                    self._commit([], {})
+        finally:
+            self._busy.release()
+
+    def _tell(self, alerts: list[Result]) -> None:
+        if alerts:
+            self._commit(alerts, {})
+
+    @contextlib.contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as failure:
+            self._failure = failure
+            raise
 
     def _end(self, query: StreamingQuery) -> None:
         """Let the batch under way commit, then stop; or tell why the query ended by itself."""
         with self._busy:
             self._await_commit_log(query)
             query.stop()
-        if self._failure is not None and not self._stop.is_set():
-            raise self._failure
-        if (error := query.exception()) is not None and not self._stop.is_set():
-            raise JobStopped(f"the query ended: {error}")
+        if self._stop.is_set():
+            return
+        raise self._failure or JobStopped(f"the query ended: {query.exception()}")
+
+    def _await_commit_log(self, query: StreamingQuery) -> None:
+        """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""
+        deadline = time.monotonic() + COMMIT_LOG_SECONDS
+        while query.isActive and self._last_batch > self._checkpoint.completed() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self._policies.close()
+
+
+def _document_topics(settings: Settings) -> tuple[str, ...]:
+    return *settings.topics.policy_topics().values(), settings.topics.facts

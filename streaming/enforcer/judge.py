@@ -12,7 +12,7 @@ import msgspec
 from policy.decide import answer
 from policy.decisions import Decision
 from policy.model import Reason
-from policy.requests import Batch, MalformedRequest, Request, parse_request
+from policy.requests import Batch, MalformedRequest, Request, decode_request
 from policy.snapshot import Snapshot
 from policy.times import to_ms, to_text
 from streaming.enforcer.deadletters import Rejection, dead_letter
@@ -60,6 +60,19 @@ class Source(msgspec.Struct, frozen=True):
     dead_letters: int
 
 
+class Basis(msgspec.Struct, frozen=True):
+    """What a batch is judged by, as its decisions tell it. `now`: ms, what deadlines are held against.
+
+    `read`: the newest offset read of every documents' topic, which `min_policy_offsets` is held against.
+    """
+
+    policy_version: str
+    policy_offsets: Mapping[str, Mapping[str, int]]
+    facts_offset: int
+    read: Mapping[str, Mapping[str, int]]
+    now: int
+
+
 class Judge:
     """A snapshot with the answers it has given, by trust."""
 
@@ -68,34 +81,26 @@ class Judge:
         self.limits = limits
         self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
 
-    def sit(self, source: Source, policy_offsets: Mapping[str, Mapping[str, int]], facts: int, now: int) -> "Sitting":
-        """Begin to decide records of one partition. `now`: ms, what deadlines are held against."""
-        return Sitting(self, self._caches.setdefault(source.trust, {}), source, policy_offsets, facts, now)
+    def sit(self, source: Source, basis: Basis) -> "Sitting":
+        """Begin to decide records of one partition."""
+        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis)
 
 
 class Sitting:
     """Decides the records of one partition in one batch."""
 
-    def __init__(
-        self,
-        judge: Judge,
-        cache: dict[bytes, Answer],
-        source: Source,
-        policy_offsets: Mapping[str, Mapping[str, int]],
-        facts_offset: int,
-        now: int,
-    ) -> None:
+    def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis) -> None:
         self._snapshot, self._limits, self._cache = judge.snapshot, judge.limits, cache
-        self._source, self._policy_offsets, self._now = source, policy_offsets, now
+        self._source, self._basis = source, basis
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
-        basis = {
-            "policy_version": judge.snapshot.version,
-            "policy_offsets": policy_offsets,
-            "facts_offset": facts_offset,
+        told = {
+            "policy_version": basis.policy_version,
+            "policy_offsets": basis.policy_offsets,
+            "facts_offset": basis.facts_offset,
             "source": place,
         }
         self._head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
-        self._tail = b"," + _encode(basis)[1:].removesuffix(b"0}}")
+        self._tail = b"," + _encode(told)[1:].removesuffix(b"0}}")
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -110,8 +115,9 @@ class Sitting:
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope = self._envelope(key, value)
         assert value is not None
-        if envelope.time is not None and "time" in self._source.trust:
-            at = _moment(envelope.time)
+        if envelope.time is not None:
+            claimed = _moment(envelope.time)
+            at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
         made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
         if len(made) + len(key or b"") > self._limits.record_out:
@@ -140,7 +146,7 @@ class Sitting:
             given = self._work_out(value, at)
         else:
             given = self._recall(envelope, system, value, at)
-        if envelope.deadline is not None and self._now > _moment(envelope.deadline):
+        if envelope.deadline is not None and self._basis.now > _moment(envelope.deadline):
             return _error("deadline-exceeded", "the request was judged after its deadline")
         return given
 
@@ -164,11 +170,8 @@ class Sitting:
 
     def _work_out(self, value: bytes, at: int) -> Answer:
         """Decide by the whole request, its time being the moment to judge by; deadlines are looked at later."""
-        try:
-            asked = parse_request(msgspec.json.decode(value))
-        except (ValueError, RecursionError) as error:
-            raise MalformedRequest(_why(value, error)) from error
-        stale = staleness(asked, self._policy_offsets)
+        asked = decode_request(value)
+        stale = staleness(asked, self._basis.read)
         if stale is not None:
             return _error("policies-behind", stale)
         return _to_json(answer(self._snapshot, _judged_at(asked, at), self._source.trust))

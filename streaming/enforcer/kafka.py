@@ -97,6 +97,12 @@ def _offsets(
     return {(tp.topic, tp.partition): future.result(SECONDS).offset for tp, future in asked.items()}
 
 
+def group_members(admin: AdminClient, group: str) -> list[str]:
+    """The client ids of a group's members; a job's own group has none, as nobody joins it."""
+    described = admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
+    return sorted(str(member.client_id) for member in described.members)
+
+
 def error_name(error: KafkaException) -> str:
     """Kafka's name of what went wrong, such as `_FENCED`."""
     return str(error.args[0].name())

@@ -5,10 +5,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
 
+from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
 from streaming.enforcer.kafka import SECONDS, Partition
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
+
+
+NOTHING_COMMITTED = (
+    "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group that was "
+    "away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets with "
+    "kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away"
+)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -62,13 +70,13 @@ class Ledger:
                 )
 
     def to_commit(
-        self, ends: Mapping[Partition, int], checkpoint: str | None = None, batch: int | None = None
+        self, ends: Mapping[Partition, int], checkpoint: str | None = None, batch: int = -1
     ) -> list[TopicPartition]:
         """The offsets to commit with a transaction: every partition known, none moved back.
 
-        `checkpoint`, `batch`: of the micro-batch; without them those of the last one stay.
+        `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
-        if checkpoint is not None and batch is not None:
+        if checkpoint is not None:
             self._last = Mark(checkpoint, batch, "")
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
@@ -77,9 +85,30 @@ class Ledger:
         mark = msgspec.structs.replace(self._last, topic_id=self._topic_ids.get(topic, ""))
         return msgspec.json.encode(mark).decode()
 
+    def lacks(self, positions: Mapping[Partition, int]) -> bool:
+        """Whether some position is not committed yet."""
+        return any(self.committed.get(partition, -1) < position for partition, position in positions.items())
+
     def advance(self, committed: Iterable[TopicPartition]) -> None:
         """Note what a transaction has committed."""
         self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
+
+
+def open_ledger(
+    group: Consumer,
+    partitions: Iterable[Partition],
+    requests: Iterable[str],
+    topic_ids: Mapping[str, str],
+    checkpoint: Checkpoint,
+) -> Ledger:
+    """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together."""
+    committed = read_committed(group, partitions)
+    known = checkpoint.query_id()
+    topics = set(requests)
+    if known is not None and not any(topic in topics for topic, _ in committed):
+        raise CannotStart(NOTHING_COMMITTED)
+    check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
+    return Ledger(committed, topic_ids)
 
 
 def check_marks(
@@ -92,12 +121,6 @@ def check_marks(
 
     `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed, or -1.
     """
-    if checkpoint is not None and not committed:
-        raise CannotStart(
-            "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group "
-            "that was away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets "
-            "with kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away"
-        )
     for (topic, number), known in committed.items():
         _check_mark(f"{topic}-{number}", known.mark, topic_ids.get(topic, ""), checkpoint, completed)
 

@@ -1,104 +1,115 @@
-"""Reads the documents' topics up to their end, and makes snapshots of what they say."""
+"""The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import msgspec
-import structlog
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from policy.library import Library
 from policy.snapshot import Snapshot
-from streaming.enforcer.documents import Record, Shelving
-from streaming.enforcer.kafka import Partition, admin_client, log_reader, partitions_of, stable_ends
+from policy.systems import all_systems
+from streaming.enforcer.alerts import policy_rejected
+from streaming.enforcer.documents import Record, Refused, Shelving
+from streaming.enforcer.history import History
+from streaming.enforcer.kafka import Partition
+from streaming.enforcer.reader import TopicReader
+from streaming.enforcer.transaction import Result
 from streaming.settings import Settings
 
-log = structlog.get_logger()
 
-POLL_SECONDS = 0.005
-FETCH = 1000
+class Policies:
+    """Follows the documents' topics. `snapshot`: what they said at `positions`, a new object when that changed.
 
+    `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
+    """
 
-class Refused(msgspec.Struct, frozen=True):
-    """A refused record: where it stands, which document, and why."""
+    def __init__(self, settings: Settings, told: Mapping[Partition, int]) -> None:
+        topics, limit = settings.topics, settings.limits.document
+        self._policies, self._facts = Library(), Library(facts_only=True)
+        by_system = topics.policy_topics()
+        self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
+        self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
+        self._history = History(topics.history, by_system, limit)
+        self._told, self._untold = told, list[Refused]()
+        self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
+        self._read_history(settings)
+        self._reader = TopicReader(settings, self._shelvings)
+        self.snapshot = self._compile()
 
-    topic: str
-    offset: int
-    at: int
-    document: str
-    errors: tuple[str, ...]
+    def _read_history(self, settings: Settings) -> None:
+        reader = TopicReader(settings, [settings.topics.history])
+        kept: dict[bytes, Record | None] = {}
+        for message in reader.read_to_end():
+            key = message.key() or b""
+            kept[key] = self._history.read_back(key, message.value(), message.headers() or ())
+        reader.close()
+        for record in kept.values():
+            if record is not None:
+                self._shelve(record)
 
+    def catch_up(self, seconds: float) -> None:
+        """Read up to the ends fetched now, and take a new snapshot if anything was read.
 
-class PolicyReader:
-    """Follows the policy topics and the facts topic; its libraries hold what they say up to `positions`."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.policies, self.facts = Library(), Library(facts_only=True)
-        self._shelvings = self._shelve_by_topic(settings)
-        self._admin = admin_client(settings)
-        self._consumer = log_reader(settings)
-        self._partitions = partitions_of(self._admin, self._shelvings)
-        self._facts_topic = settings.topics.facts
-        self.positions: dict[Partition, int] = dict.fromkeys(self._partitions, 0)
-        self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in self._partitions])
-
-    def _shelve_by_topic(self, settings: Settings) -> dict[str, Shelving]:
-        limit = settings.limits.document
-        of_policies = {
-            topic: Shelving(self.policies, system, limit) for system, topic in settings.topics.policy_topics().items()
-        }
-        return {**of_policies, settings.topics.facts: Shelving(self.facts, None, limit)}
-
-    def catch_up(self, give_up: Callable[[], bool]) -> list[Refused] | None:
-        """Read up to the ends fetched now. Returns what was refused on the way; None when `give_up` said so.
-
-        As far as one can read is the last stable offset; how far one is, the consumer's position: it moves past
-        markers and aborted records too, where waiting for a record with the last offset would hang.
+        Raises KafkaException when Kafka does not answer; TimeoutError when it takes longer than `seconds`. The
+        snapshot stays as it was then, and must not be used.
         """
-        ends = self._ends(give_up)
-        refused: list[Refused] = []
-        while ends is not None and any(self.positions[partition] < end for partition, end in ends.items()):
-            for message in self._consumer.consume(FETCH, POLL_SECONDS):
-                refused += self._take(message)
-            self._note_positions()
-            if give_up():
-                return None
-        return None if ends is None else refused
+        before = dict(self.positions)
+        for message in self._reader.read_to_end(seconds):
+            refused = self._shelve(_record(message))
+            if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
+                self._untold.append(refused)
+        if self.positions != before:
+            self.snapshot = self._compile()
 
-    def _ends(self, give_up: Callable[[], bool]) -> Mapping[Partition, int] | None:
-        while True:
-            try:
-                return stable_ends(self._admin, self._partitions)
-            except KafkaException as error:
-                log.warning("the ends of the policy topics are not known", error=str(error))
-                if give_up():
-                    return None
+    def _shelve(self, record: Record) -> Refused | None:
+        shelving = self._shelvings[record.topic]
+        key = shelving.key_of(record)
+        if key is not None and shelving.system is not None:
+            self._history.note(key, record)
+        return shelving.take(record)
 
-    def _take(self, message: Message) -> list[Refused]:
-        if message.error() is not None:
-            raise KafkaException(message.error())
-        topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
-        assert topic is not None
-        assert offset is not None
-        rejected = self._shelvings[topic].take(Record(topic, message.key(), message.value(), offset, at))
-        return [Refused(topic, offset, at, rejected.key, rejected.errors)] if rejected else []
+    def _compile(self) -> Snapshot:
+        snapshot = Snapshot(self._policies, self._facts)
+        for key, shelf in (*self._policies.shelves.items(), *self._facts.shelves.items()):
+            if len(shelf.versions) > 1:
+                shelf.forget_before(all_systems()[key.system].horizon(snapshot.realms[key.system].facts))
+        self._history.settle(self._policies)
+        return snapshot
 
-    def _note_positions(self) -> None:
-        for tp in self._consumer.position([TopicPartition(*partition) for partition in self._partitions]):
-            self.positions[tp.topic, tp.partition] = max(tp.offset, 0)
+    @property
+    def positions(self) -> dict[Partition, int]:
+        """The ends of the last complete reading, by partition: where the next one goes on."""
+        return self._reader.positions
 
     def policy_offsets(self) -> dict[str, dict[str, int]]:
         """The newest offset read, by policy topic and partition; -1 for an empty one."""
-        read = (partition for partition in self._partitions if partition[0] != self._facts_topic)
-        return {topic: {str(number): self.positions[topic, number] - 1} for topic, number in read}
+        offsets = self.all_offsets()
+        return {topic: partitions for topic, partitions in offsets.items() if topic != self._facts_topic}
+
+    def all_offsets(self) -> dict[str, dict[str, int]]:
+        """The same with the facts topic."""
+        return {topic: {str(number): end - 1} for (topic, number), end in self.positions.items()}
 
     def facts_offset(self) -> int:
-        """The newest offset read of the facts topic."""
+        """The newest offset read of the facts topic; -1: it is empty."""
         return self.positions[self._facts_topic, 0] - 1
 
-    def snapshot(self) -> Snapshot:
-        """What the documents read so far say."""
-        return Snapshot(self.policies, self.facts)
+    def untold(self) -> list[Result]:
+        """What the next transaction must say of the documents: alerts of refused ones, and changes of the history."""
+        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold]
+        return alerts + self._history.changes(self._policies)
+
+    def told(self) -> None:
+        """Note that a transaction with all of `untold` was committed."""
+        self._untold.clear()
+        self._history.written(self._policies)
 
     def close(self) -> None:
         """Leave Kafka."""
-        self._consumer.close()
+        self._reader.close()
+
+
+def _record(message: Message) -> Record:
+    topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
+    assert topic is not None
+    assert offset is not None
+    return Record(topic, message.key() or b"", message.value() or b"", offset, at)

@@ -49,8 +49,18 @@ class Output:
             before_commit()
             self._commit()
         except KafkaException as error:
-            self._give_up(error)
+            if error_name(error) in FENCED:
+                raise self._fenced() from error
+            self._abort()
             raise
+        except BaseException:
+            self._abort()
+            raise
+
+    def close(self) -> None:
+        """Leave Kafka."""
+        self.group.close()
+        self._producer.close()
 
     def _write(self, results: Iterable[Result]) -> None:
         # Any: the library wants lists of headers whose values might also be text or none.
@@ -71,11 +81,13 @@ class Output:
                 if not error.args[0].retriable():
                     raise
 
-    def _give_up(self, error: KafkaException) -> None:
-        if error_name(error) in FENCED:
-            raise Fenced(
-                f"another instance of job {self._name!r} took over; this one stops. Two jobs that should run side by "
-                "side need different values of job_name"
-            ) from error
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"another instance of job {self._name!r} took over; this one stops. Two jobs that should run side by side "
+            "need different values of job_name"
+        )
+
+    def _abort(self) -> None:
+        # What cannot be aborted now is aborted by the next instance's start, or by its timeout.
         with contextlib.suppress(KafkaException):
             self._producer.abort_transaction(SECONDS)

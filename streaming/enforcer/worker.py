@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 
 from policy.snapshot import Snapshot
-from streaming.enforcer.judge import Judge, Source
+from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import pack
 from streaming.settings import Limits
@@ -21,15 +21,16 @@ SCHEMA = "packed binary"
 class Task(msgspec.Struct, frozen=True):
     """What the workers of one batch need beside the snapshot. Plain data, the same for every worker.
 
-    `outputs`: the topics that packed records name by number, decisions first, then each dead-letter topic.
+    `dead_letters`: by request topic, the number of the output for its dead letters. `read`: the newest offset read of
+    every documents' topic; `policy_offsets`: the same without the facts.
     `snapshot_number`: which of this run's snapshots the broadcast holds. `now`: the driver's clock, ms.
     """
 
     committed: Mapping[Partition, int]
     topic_ids: Mapping[str, str]
     trust: Mapping[str, frozenset[str]]
-    outputs: tuple[str, ...]
     dead_letters: Mapping[str, int]
+    read: Mapping[str, Mapping[str, int]]
     policy_offsets: Mapping[str, Mapping[str, int]]
     facts_offset: int
     snapshot_number: int
@@ -63,7 +64,8 @@ class Worker:
         task, (topic, partition) = self._task, _place(batch)
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
         judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
-        sitting = judge.sit(source, task.policy_offsets, task.facts_offset, task.now)
+        basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
+        sitting = judge.sit(source, basis)
         return pack(map(sitting.decide, *_columns(batch)))
 
 

@@ -1,0 +1,85 @@
+"""What compaction takes from a policy topic and a restart needs: kept as it came, on the history topic.
+
+Needed are all versions that the library holds of a document but the newest, which the policy topic itself keeps:
+the last good one below a refused one, and those that logins and active jobs look back to. The facts topic has no
+history: after compaction a refused fact without a good version is `error`, never an allow.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policy.documents import Key
+from policy.library import Library
+from streaming.enforcer.documents import Record
+from streaming.enforcer.transaction import Result
+
+AT = "at"
+NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
+Place = tuple[Key, int]  # a version of a document: the document, and the version's offset
+
+
+class History:
+    """Knows what is on the history topic, and what must be added and taken away.
+
+    `names`: the policy topic of each system.
+    """
+
+    def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int) -> None:
+        self._topic, self._names, self._max_bytes = topic, names, max_bytes
+        self._versions: dict[Place, Record] = {}
+        self._written: set[Place] = set()
+
+    def note(self, key: Key, record: Record) -> None:
+        """Hold a version that was read, until it is known whether anybody will need it."""
+        self._versions[key, record.offset] = record
+
+    def read_back(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> Record | None:
+        """The version that a record of the history topic keeps; None for a deletion or what is not ours."""
+        place = _place(key)
+        at = next((text for name, text in headers if name == AT), None)
+        if place is None or place[0].system not in self._names:
+            return None
+        if value is None or at is None:
+            self._written.discard(place)
+            return None
+        self._written.add(place)
+        document, offset = place
+        short = f"{document.kind}/{document.name}".encode()
+        return Record(self._names[document.system], short, value, offset, int(at))
+
+    def settle(self, library: Library) -> None:
+        """Let go of versions that the library does not hold any more."""
+        held = {(key, v.order) for key, shelf in library.shelves.items() for v in shelf.versions}
+        self._versions = {place: record for place, record in self._versions.items() if place in held}
+
+    def changes(self, library: Library) -> list[Result]:
+        """What to write so that the topic holds what is needed, and nothing else; see `written`."""
+        needed = self._needed(library)
+        added = [self._to_keep(place) for place in sorted(needed - self._written)]
+        return added + [(self._topic, _key(place), None, []) for place in sorted(self._written - needed)]
+
+    def written(self, library: Library) -> None:
+        """Note that the transaction with these changes was committed."""
+        self._written = self._needed(library)
+
+    def _needed(self, library: Library) -> set[Place]:
+        several = ((key, shelf) for key, shelf in library.shelves.items() if len(shelf.versions) > 1)
+        older = ((key, version.order) for key, shelf in several for version in shelf.versions[:-1])
+        return {place for place in older if place in self._versions}
+
+    def _to_keep(self, place: Place) -> Result:
+        record = self._versions[place]
+        value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
+        return self._topic, _key(place), value, [(AT, b"%d" % record.at)]
+
+
+def _key(place: Place) -> bytes:
+    return f"{place[0]}/{place[1]}".encode()
+
+
+def _place(key: bytes) -> Place | None:
+    try:
+        path, _, offset = key.decode().rpartition("/")
+        return Key(*path.split("/", 2)), int(offset)
+    except (UnicodeDecodeError, ValueError, TypeError):
+        return None

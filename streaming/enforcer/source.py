@@ -1,0 +1,58 @@
+"""Spark's side: the session's settings, the Kafka source, and the query."""
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
+from streaming.enforcer.kafka import Partition
+from streaming.settings import Settings
+
+READ_FAST = {
+    # Half of the median latency of a small batch was waiting for more to fetch.
+    "kafka.fetch.max.wait.ms": "5",
+    "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+}
+
+
+def session_settings(settings: Settings) -> dict[str, str]:
+    """What the session needs; `settings.spark` goes before it."""
+    local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
+    return {
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        **(local if is_local(settings.checkpoint) else {}),
+        **settings.spark,
+    }
+
+
+def source_options(settings: Settings) -> dict[str, str]:
+    """Options of the Kafka source, batch or stream, but for the range."""
+    return {
+        **READ_FAST,
+        **settings.source,
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        # By default Spark would read records of aborted transactions too.
+        "kafka.isolation.level": "read_committed",
+        "subscribe": ",".join(settings.topics.requests),
+        "maxOffsetsPerTrigger": str(settings.max_records),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+
+
+def start_query(
+    spark: SparkSession,
+    settings: Settings,
+    starts: Mapping[Partition, int],
+    on_batch: Callable[[DataFrame, int], None],
+) -> StreamingQuery:
+    """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
+    options = {**source_options(settings), "startingOffsets": format_offsets(starts)}
+    records = spark.readStream.format("kafka").options(**options).load()
+    writer = records.writeStream.foreachBatch(on_batch).queryName(settings.job_name)
+    return writer.option("checkpointLocation", settings.checkpoint).start()

@@ -1,0 +1,45 @@
+"""Notices when the documents' topics could not be read for longer than the bound: told once each time."""
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka.admin import AdminClient
+
+from streaming.enforcer.alerts import policy_stale
+from streaming.enforcer.kafka import Partition, log_ends, partitions_of, stable_ends
+from streaming.enforcer.transaction import Result
+from streaming.settings import Settings
+
+
+class StaleWatch:
+    """Remembers since when each partition stands, and which were told of."""
+
+    def __init__(self, admin: AdminClient, settings: Settings) -> None:
+        topics = settings.topics
+        self._admin, self._alerts_topic = admin, topics.alerts
+        self._partitions = partitions_of(admin, (*topics.policy_topics().values(), topics.facts))
+        self._bound = settings.policy_stale_seconds
+        self._standing: dict[Partition, tuple[int, float]] = {}
+        self._told: set[tuple[Partition, int]] = set()
+
+    def unread(self, positions: Mapping[Partition, int], since: float, why: str) -> list[Result]:
+        """Alerts when the topics could not be read to their end since `since` (s)."""
+        if time.time() - since < self._bound:
+            return []
+        return self._alert({partition: (positions[partition], since) for partition in self._partitions}, why)
+
+    def stuck(self) -> list[Result]:
+        """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
+        ends, stable = log_ends(self._admin, self._partitions), stable_ends(self._admin, self._partitions)
+        now = time.time()
+        behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
+        before = self._standing
+        self._standing = {p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()}
+        late = {p: (offset, since) for p, (offset, since) in self._standing.items() if now - since >= self._bound}
+        return self._alert(late, "a transaction on it is not ended, which hides whatever was published after it")
+
+    def _alert(self, late: Mapping[Partition, tuple[int, float]], why: str) -> list[Result]:
+        new = {p: (offset, since) for p, (offset, since) in late.items() if (p, offset) not in self._told}
+        self._told |= {(partition, offset) for partition, (offset, _) in new.items()}
+        topic = self._alerts_topic
+        return [policy_stale(topic, p, offset, int(since * 1000), why) for p, (offset, since) in new.items()]
