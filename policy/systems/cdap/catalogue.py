@@ -1,0 +1,56 @@
+"""Entity kinds, privileges and actions, read from catalogue.yaml beside this file."""
+
+import difflib
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from policy.model import Unanswerable
+from policy.needs import Need
+
+
+@functools.cache
+def catalogue() -> dict[str, Any]:
+    """``privileges``, ``tree``, ``rootless``, ``context``, ``general`` and ``actions``, as the file explains them."""
+    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
+    return loaded
+
+
+@functools.cache
+def lineage(kind: str) -> tuple[str, ...]:
+    """The kinds above ``kind`` in the tree (CD-Q6), the root first."""
+    above: str | None = catalogue()["tree"][kind]
+    return () if above is None else (*lineage(above), above)
+
+
+@functools.cache
+def has_below(kind: str) -> bool:
+    """Whether entities of other kinds lie below."""
+    return kind in catalogue()["tree"].values()
+
+
+@functools.cache
+def actions() -> Mapping[str, Need]:
+    """Action id → need: the general rules for every kind, and the actions with rules of their own (CD-Q10)."""
+    tree: dict[str, Any] = catalogue()["tree"]
+    general = {f"{kind}.{verb}": need for kind in tree for verb, need in catalogue()["general"].items()}
+    return {**general, **catalogue()["actions"]}
+
+
+def need_of(action: str) -> Need:
+    """What an action needs; raises Unanswerable for an unknown one."""
+    known = actions()
+    if action not in known:
+        close = " or ".join(difflib.get_close_matches(action, known, n=2))
+        message = f"action {action!r} is not known" + (f"; did you mean {close}?" if close else "")
+        raise Unanswerable("unknown-action", message, "CD-Q10")
+    return known[action]
+
+
+def resource_kinds(action: str, need: Need) -> tuple[str, ...]:
+    """The kinds of entity that an action is on."""
+    kinds = need.get("kinds", [action.partition(".")[0]])
+    return tuple(catalogue()["tree"] if kinds == "any" else kinds)

@@ -1,0 +1,110 @@
+"""Entities: their names, what a dotted name tells, and Entity documents.
+
+An entity is (kind, name), written ``KIND:NAME``. What it lies in is told by its document. A name without a document
+lies where its dots say: in the namespace before the first dot, a program also in the application before the second
+(``program:ns.app.p``); a name without dots lies nowhere. That is how grants on entities which do not exist (yet, or any
+more) count for what is above them (CD-LIST). Where documents contradict the names, see `tree`.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from policy.documents import Document
+from policy.forms import Form
+from policy.model import Fact, Origin, Reading
+from policy.patterns import Name
+from policy.systems.cdap.catalogue import catalogue, lineage
+
+KIND = "Entity"
+MAX_NAME = 500  # characters of an entity's name in a document
+
+
+class Entity(msgspec.Struct, frozen=True):
+    """``parent``: ``KIND:NAME``; None at a root."""
+
+    parent: str | None
+
+
+def parse_entity(text: str) -> Name:
+    """(kind, name); raises ValueError. Every character of the name is taken literally (CD-Q12)."""
+    kind, _, name = text.partition(":")
+    if kind not in catalogue()["tree"] or not name:
+        raise ValueError(f"{text!r} is not KIND:NAME with one of the kinds {', '.join(catalogue()['tree'])}")
+    return (kind, name)
+
+
+def written(entity: Name) -> str:
+    """``KIND:NAME``."""
+    return ":".join(entity)
+
+
+def named_above(entity: Name) -> tuple[Name, ...]:
+    """The entities that ``entity`` lies in by its dots, the namespace first."""
+    kind, name = entity
+    above = lineage(kind)
+    segments = name.split(".", len(above))
+    return tuple((each, ".".join(segments[:n])) for n, each in enumerate(above, 1) if len(segments) > n)
+
+
+def named_properly(entity: Name) -> bool:
+    """Whether ``entity`` can be what dotted names below it begin with."""
+    return entity[1].count(".") == len(lineage(entity[0]))
+
+
+def entity_field(form: Form, field: str, text: str) -> Name | None:
+    """``text`` as the entity that a document's ``field`` names; None, and an error in the form, if it is none."""
+    try:
+        if len(text) > MAX_NAME:
+            raise ValueError(f"is longer than {MAX_NAME} characters")
+        return parse_entity(text)
+    except ValueError as error:
+        form.error(str(error), field)
+        return None
+
+
+def read_entity(document: Document) -> Reading:
+    """What exists, and the links to what is above it (CD-Q6)."""
+    form = Form(document.spec)
+    entity = entity_field(form, "name", document.key.name)
+    parent = _parent(form, entity) if entity else None
+    form.refuse_window(document.window)
+    form.close("parent")
+    form.finish()
+    assert entity is not None, "finish() refuses a document without one"
+    body = Entity(written(parent) if parent else None)
+    return Reading(
+        facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), Origin(str(document.key))),)
+    )
+
+
+def _parent(form: Form, entity: Name) -> Name | None:
+    """As the document says, else as the dots say; of the right kind."""
+    wanted = catalogue()["tree"][entity[0]]
+    text = form.text("parent", required=False)
+    if text:
+        parent = entity_field(form, "parent", text)
+        if parent and parent[0] != wanted:
+            form.error(f"the parent of a {entity[0]} is {'null' if wanted is None else f'a {wanted}'}", "parent")
+        return parent
+    told = [above for above in named_above(entity) if above[0] == wanted]
+    if wanted and not told and entity[0] not in catalogue()["rootless"]:
+        form.error(f"needed: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
+    return told[0] if told else None
+
+
+def _keys(entity: Name, parent: Name | None) -> Iterator[tuple[str, str]]:
+    """Where the entity is found again: below its parent, and where links and dots tell different tales."""
+    if parent is None:
+        return
+    dots, links = named_above(entity), (parent, *named_above(parent))
+    yield ("parent", written(parent))
+    yield from _each("beyond", (above for above in links if above not in dots))
+    yield from _each("misnamed", (above for above in dots if above not in links))
+    yield from _each("grandparent", named_above(parent))
+    if lineage(parent[0]) and not named_above(parent):
+        yield ("adrift", "")
+
+
+def _each(index: str, entities: Iterable[Name]) -> Iterator[tuple[str, str]]:
+    yield from ((index, written(entity)) for entity in entities)

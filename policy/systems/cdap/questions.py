@@ -1,0 +1,155 @@
+"""The leaves of the catalogue's needs, read for one request.
+
+What the context names adds needs and never takes any away; where it takes the claim ``facts`` to say so and the request
+topic is not trusted with it, the leaf cannot be told. A need on "all of" an unknown or empty collection never holds.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from policy.facts import Facts
+from policy.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
+from policy.needs import Need
+from policy.patterns import Name
+from policy.requests import Request
+from policy.systems.cdap.catalogue import catalogue, has_below, lineage
+from policy.systems.cdap.entities import parse_entity, written
+from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND, BELOW
+from policy.systems.cdap.tree import Tree
+
+PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
+
+
+class Questions:
+    """One request with what is known of its entities. ``claims``: those that its needs have used so far."""
+
+    def __init__(self, request: Request, entity: Name, facts: Facts, trust: frozenset[str]) -> None:
+        self._context = request.context
+        self._entity = entity
+        self._tree = Tree(facts)
+        self._trust = trust
+        self.claims: set[str] = set()
+
+    def leaf(self, need: Need, rule: str) -> Requirement | None:
+        """The requirement of one leaf, None where the context does not name what it is about."""
+        if "each" in need:
+            return self._removed(need, rule) if need["each"] == "removed" else self._streams(need, rule)
+        if "some" in need:
+            return self._below(rule)
+        field = need.get("known") or need["of"]
+        if field not in catalogue()["context"]:
+            return self._on(need, rule)
+        if self._context.get(field) is None:
+            return None
+        claim = catalogue()["context"][field].get("claim")
+        if claim and claim not in self._trust:
+            return Given(None, f"context.{field} is {claim}, which this request topic is not trusted to claim", rule)
+        self.claims.update([claim] if claim else ())
+        return self._known(field, rule) if "known" in need else self._named(need, field, rule)
+
+    def _on(self, need: Need, rule: str) -> Requirement:
+        if need["of"] == "backend":
+            return Holds(ADMINISTRATION, BACKEND, rule, PERMISSION_TEXTS["BACKEND"], "the authorization backend")
+        if need["of"] == "entity" or self._entity[0] == need["of"]:
+            return _holds(need["permission"], self._entity, rule)
+        above = self._tree.parent(self._entity)
+        if above is None:
+            return Given(None, f"the {need['of']} of {written(self._entity)} is not known", rule)
+        return _holds(need["permission"], above, rule, f"the {need['of']} of {written(self._entity)}")
+
+    def _named(self, need: Need, field: str, rule: str) -> Requirement | None:
+        """On everything that a field of the context names; None when it names nothing."""
+        entities = self._field(field)
+        who: tuple[str, ...] = ()
+        because = f"context.{field} of the request"
+        if need.get("by") and self._context.get(need["by"]) is not None:
+            who, because = self._user_of(need["by"], because)
+        return _all([_holds(need["permission"], entity, rule, because, who) for entity in entities], rule)
+
+    def _user_of(self, field: str, because: str) -> tuple[tuple[str, ...], str]:
+        """The user that a Kerberos principal is: its name up to host and realm, or the whole of it."""
+        principal = self._field(field)[0][1]
+        user = re.split("[/@]", principal, maxsplit=1)[0]
+        return (f"user:{principal}", f"user:{user}"), f"{because}, held by {user}, who is impersonated"
+
+    def _known(self, field: str, rule: str) -> Given:
+        """Whether what the context names exists; what no document knows is new."""
+        entity = self._field(field)[0]
+        exists = self._tree.exists(entity)
+        return Given(exists, f"{written(entity)} {'exists' if exists else 'is new: no document knows it'}", rule)
+
+    def _field(self, field: str) -> list[Name]:
+        """The entities that a field of the context names; raises Unanswerable when it is malformed."""
+        form: Mapping[str, Any] = catalogue()["context"][field]
+        value = self._context[field]
+        texts = value if form.get("list") else [value]
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            what = "a list of texts" if form.get("list") else "text"
+            raise Unanswerable("malformed-context", f"context.{field} must be {what} of the form KIND:NAME", "CD-Q6")
+        return [named_entity(text, form["kinds"], f"context.{field}") for text in texts]
+
+    def _below(self, rule: str) -> Requirement | None:
+        """ANY on something below: by name, and by the documents of what is named otherwise (CD-LIST, CD-GET)."""
+        if not has_below(self._entity[0]):
+            return None
+        entity, because = written(self._entity), f"which lies below {written(self._entity)}"
+        items: list[Requirement] = [_holds("ANY", other, rule, because) for other in self._beyond()]
+        if self._tree.names_tell(self._entity):
+            items.append(Holds(BELOW, self._entity, rule, PERMISSION_TEXTS["ANY"], f"something below {entity}"))
+        items += self._refused(self._kinds_below(), rule)
+        return AnyOf(tuple(items), rule, f"nothing is known below {entity}")
+
+    def _beyond(self) -> list[Name]:
+        return self._tree.beyond_names(self._entity)
+
+    def _kinds_below(self) -> list[str]:
+        return [kind for kind in catalogue()["tree"] if self._entity[0] in lineage(kind)]
+
+    def _removed(self, need: Need, rule: str) -> Requirement | None:
+        """On all that goes with a namespace; it cannot be told of one of which nothing is known (CD-DELETE-MANY)."""
+        namespace = written(self._entity)
+        if not self._tree.knows_inside(self._entity):
+            return Given(None, f"what {namespace} holds is not known: no Entity document names it", rule)
+        because = f"which goes with {namespace}"
+        items = [_holds(need["permission"], entity, rule, because) for entity in self._tree.contents(self._entity)]
+        lost = [Given(None, f"it is not known in which namespace {name} is", rule) for name in self._tree.adrift()[:1]]
+        return _all([*items, *lost, *self._refused(self._kinds_below(), rule)], rule)
+
+    def _streams(self, need: Need, rule: str) -> Requirement:
+        """On all streams of a namespace; with none, nothing is dropped, and unknown ones deny (CD-Q8)."""
+        namespace = written(self._entity)
+        streams = self._tree.children(self._entity, "stream")
+        if not streams and not self._tree.knows_inside(self._entity):
+            return Given(False, f"the streams of {namespace} are not known: no Entity document names it", "CD-Q8")
+        because = f"a stream of {namespace}"
+        items = [_holds(need["permission"], stream, rule, because) for stream in streams]
+        empty = All((), "CD-Q8", f"{namespace} holds no stream, so there is nothing to drop")
+        return _all([*items, *self._refused(["stream"], rule)], rule) or empty
+
+    def _refused(self, kinds: Iterable[str], rule: str) -> list[Given]:
+        """A refused Entity document may say that there is something more."""
+        refused = self._tree.refused_below(kinds)
+        return [Given(None, f"cdap/Entity/{name} was refused, so where it lies is not known", rule) for name in refused]
+
+
+def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
+    """The entity that ``text`` names, of one of ``kinds``; raises Unanswerable naming ``place``."""
+    try:
+        entity = parse_entity(text)
+    except ValueError as error:
+        raise Unanswerable("malformed-resource", f"{place}: {error}", "CD-Q6") from None
+    if entity[0] not in kinds:
+        message = f"{place}: {text!r} is a {entity[0]}, where {' or '.join(kinds)} is needed"
+        raise Unanswerable("wrong-kind", message, "CD-Q6")
+    return entity
+
+
+def _holds(permission: str, entity: Name, rule: str, because: str = "", holders: tuple[str, ...] = ()) -> Holds:
+    name = ANY if permission == "ANY" else (permission,)
+    text = PERMISSION_TEXTS.get(permission, permission)
+    return Holds(name, entity, rule, text, written(entity), because, holders)
+
+
+def _all(items: Sequence[Requirement], rule: str) -> Requirement | None:
+    return All(tuple(items), rule) if items else None

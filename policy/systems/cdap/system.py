@@ -1,0 +1,78 @@
+"""CDAP translated: privileges to grants, entities to facts, a request to what its action needs (see catalogue.yaml).
+
+The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENTITY), and one privilege never stands for
+another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
+"""
+
+from policy.claims import claimed_names
+from policy.documents import Document
+from policy.facts import Facts
+from policy.model import All, Question, Reading, Unanswerable
+from policy.needs import Need, requirement
+from policy.requests import Request
+from policy.system import Kind
+from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
+from policy.systems.cdap.entities import KIND as ENTITY
+from policy.systems.cdap.entities import read_entity
+from policy.systems.cdap.grants import bound_by, read_backend, read_grant
+from policy.systems.cdap.questions import Questions, named_entity
+
+CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders
+
+
+class Cdap:
+    """The translator; see policy.system.System."""
+
+    name = "cdap"
+    kinds = {ENTITY: Kind(fact=True), "Grant": Kind(), "Backend": Kind()}
+    deny_rule = None
+    default_rule = None
+
+    def read(self, document: Document) -> Reading:
+        """What an Entity, Grant or Backend says."""
+        readers = {ENTITY: read_entity, "Grant": read_grant, "Backend": read_backend}
+        return readers[document.key.kind](document)
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """Whom a Grant or Backend names; a refused Entity is missed where entities are collected."""
+        return frozenset() if document.key.kind == ENTITY else bound_by(document)
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """What the action needs of the entity and of what the context names."""
+        need = need_of(request.action.name)
+        entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
+        _check_context(request, need)
+        questions = Questions(request, entity, facts, trust)
+        needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
+        names = {claim: claimed_names(request, claim, "CD-Q9") for claim in CLAIMS}
+        used = [claim for claim in CLAIMS if names[claim] and claim in trust]
+        contested = tuple(claim for claim in CLAIMS if names[claim] and claim not in trust)
+        holders = [f"{CLAIMS[claim]}:{name}" for claim in used for name in names[claim]]
+        claims = tuple(sorted({*used, *questions.claims}))
+        return Question((f"user:{request.subject.id}", *holders), needed, claims, contested=contested)
+
+    def horizon(self, facts: Facts) -> int | None:
+        """CDAP never looks back."""
+        return None
+
+
+def _check_context(request: Request, need: Need) -> None:
+    """What says how or to whom, and needs nothing by itself, must still be well-formed (CD-STREAM-SEND, CD-GRANT)."""
+    mode, modes = request.context.get("mode"), need.get("modes")
+    if modes and mode is not None and mode not in modes:
+        raise Unanswerable(
+            "malformed-context", f"context.mode: {mode!r} is not one of {', '.join(modes)}", need["rule"]
+        )
+    if need.get("of") == "backend":
+        _check_grant(request)
+
+
+def _check_grant(request: Request) -> None:
+    for field in ("to", "from"):
+        user = request.context.get(field)
+        if user is not None and (not isinstance(user, str) or not user):
+            raise Unanswerable("malformed-context", f"context.{field} must be the name of a user", "CD-GRANT")
+    known, given = catalogue()["privileges"], request.context.get("privileges")
+    if given is not None and not (isinstance(given, list) and given and all(each in known for each in given)):
+        message = f"context.privileges must be a list of some of {', '.join(known)}"
+        raise Unanswerable("malformed-context", message, "CD-GRANT")
