@@ -1,13 +1,12 @@
 """`lockkeeper run`: the job, until it is told to stop."""
 
-import signal
 import sys
-import threading
 
 from streaming.cli.app import app
 from streaming.cli.cluster import reach
 from streaming.cli.options import Bootstrap, Config, settings_of
 from streaming.cli.output import remark
+from streaming.cli.signals import stop_on_signals
 
 
 @app.command("run")
@@ -26,13 +25,11 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     settings = settings_of(config, bootstrap)
     reach(settings)
     _log_to_stderr()
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    from streaming.enforcer.job import run as run_job
+    with stop_on_signals() as stop:
+        from streaming.enforcer.job import run as run_job
 
-    remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
-    run_job(settings, stop)
+        remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
+        run_job(settings, stop)
     remark("stopped")
 
 

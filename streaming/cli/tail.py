@@ -2,8 +2,6 @@
 
 import enum
 import itertools
-import signal
-import threading
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +10,7 @@ from streaming.cli.app import app
 from streaming.cli.cluster import reach
 from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import remark, tell_json, tell_now
+from streaming.cli.signals import stop_on_signals
 
 
 class Stream(enum.StrEnum):
@@ -42,14 +41,12 @@ def tail(
 
     settings = settings_of(config, bootstrap)
     reach(settings)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     remark(f"following {topic} at {settings.bootstrap_servers}")
-    records = follow(settings, topic, from_beginning, stop.is_set)
-    for message in itertools.islice(records, count):
-        _show(what, message.value() or b"", as_json)
+    with stop_on_signals() as stop:
+        records = follow(settings, topic, from_beginning, stop.is_set)
+        for message in itertools.islice(records, count):
+            _show(what, message.value() or b"", as_json)
 
 
 def _show(what: Stream, value: bytes, as_json: bool) -> None:

@@ -1,6 +1,6 @@
 """Topics: made with the right settings, and refused when a setting would break a promise."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,30 +16,12 @@ from streaming.topics import (
     mend_topics,
     topic_specs,
 )
-from tests.brokers import TestBroker
-
-FreshName = Callable[[str], str]
 
 GOOD_POLICY_TOPIC = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",
     "min.compaction.lag.ms": "604800000",
 }
-
-
-@pytest.fixture
-def names(fresh_name: FreshName) -> TopicNames:
-    """Names that no other test uses."""
-    prefix = fresh_name("topics")
-    policies = {system: f"{prefix}.policies.{system}" for system in all_systems()}
-    single = {field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")}
-    return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies, **single)
-
-
-@pytest.fixture
-def admin(broker: TestBroker) -> AdminClient:
-    """A client that may create and alter topics."""
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
 
 def test_the_default_names_are_those_of_the_contract() -> None:
