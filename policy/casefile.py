@@ -19,9 +19,10 @@ from typing import Any
 
 import msgspec
 
+from policy.caseyaml import read_case_yaml
 from policy.decisions import Outcome
 from policy.requests import CLAIMS
-from policy.texts import Unreadable, decode_text, read_yaml
+from policy.texts import Unreadable, decode_text
 from policy.times import to_ms
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
@@ -98,8 +99,7 @@ class CaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_cases(path: Path) -> CaseFile:
     """The case file at ``path``; raises CaseFileError."""
     try:
-        parts = read_yaml(decode_text(path.read_bytes()))
-        return parse_cases(parts[0].value if len(parts) == 1 else [part.value for part in parts])
+        return parse_cases(read_case_yaml(decode_text(path.read_bytes())))
     except (OSError, Unreadable) as error:
         raise CaseFileError(f"{path}: cannot be read: {error}") from error
     except CaseFileError as error:
@@ -135,6 +135,9 @@ def _stage_errors(system: str, stage: Stage) -> Iterator[str]:
         yield f"at: {error}"
     if unknown := sorted(stage.claims - CLAIMS):
         yield f"trust: {', '.join(unknown)} not one of {', '.join(sorted(CLAIMS))}"
+    for name in stage.delete:
+        if full_key(system, name).count("/") < 2:
+            yield f"delete: {name} is not kind/name of a document, or the file has no `system`"
     put = {document_key(system, document) for document in (*stage.apply, *stage.facts)}
     for name in (*stage.refused, *stage.warns):
         if full_key(system, name) not in put:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policy.casefile import Case, CaseFile, Expectation, Stage, document_key, full_key, full_request
+from policy.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, document_key, full_key, full_request
 from policy.decide import decide, try_request
 from policy.decisions import Decision
 from policy.documents import SINCE_EVER, Key
@@ -114,11 +114,13 @@ class _Shelves:
         return became
 
     def _delete(self, name: str, at: int | None) -> None:
-        """From both layers, wherever it is."""
+        """From both layers, wherever it is; raises CaseFileError when it is nowhere."""
         key = Key(*name.split("/", 2))
-        for library in (self.policies, self.facts):
-            if key in library.shelves:
-                library.delete(key, SINCE_EVER if at is None else at, next(self._order))
+        holding = [library for library in (self.policies, self.facts) if key in library.shelves]
+        if not holding:
+            raise CaseFileError(f"delete: there is no {name} to delete")
+        for library in holding:
+            library.delete(key, SINCE_EVER if at is None else at, next(self._order))
 
 
 def _judge_documents(
