@@ -30,6 +30,7 @@ class Document(msgspec.Struct, frozen=True):
     """One version of a document. ``spec`` None: deleted. ``at``: in force from then, ms.
 
     ``history``: its older good versions, oldest first, where the kind looks back; else empty.
+    ``known_from``: before that moment (ms) versions may have been in force that are not known any more.
     """
 
     key: Key
@@ -37,6 +38,7 @@ class Document(msgspec.Struct, frozen=True):
     at: int = SINCE_EVER
     window: Window = ALWAYS
     history: tuple["Document", ...] = ()
+    known_from: int = SINCE_EVER
 
 
 def identify(value: object) -> Key:

@@ -60,6 +60,7 @@ class Shelf:
         self.key = key
         self.kind = kind
         self.versions: list[Version] = []
+        self.known_from = SINCE_EVER
         self._reading: Reading | None = None
 
     def add(self, version: Version) -> None:
@@ -109,7 +110,7 @@ class Shelf:
         if not self.kind.looks_back:
             return current.reading
         older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
-        document = msgspec.structs.replace(current.document, history=older)
+        document = msgspec.structs.replace(current.document, history=older, known_from=self.known_from)
         return all_systems()[self.key.system].read(document)
 
     def forget_before(self, horizon: int | None) -> list[Version]:
@@ -121,8 +122,24 @@ class Shelf:
             at = older[-1] if older else 0
         dropped, self.versions = self.versions[: max(at, 0)], self.versions[max(at, 0) :]
         if dropped:
-            self._reading = None
+            self.lost_before(self.versions[0].at)
         return dropped
+
+    def lost_before(self, moment: int) -> None:
+        """Note that versions in force before ``moment`` (ms) may be missing, so that none is taken for the first."""
+        self.known_from = max(self.known_from, moment)
+        self._reading = None
+
+    def nothing_left(self, horizon: int | None) -> bool:
+        """Whether all that is held is a deletion which nobody looks behind any more."""
+        behind = not self.kind.looks_back or horizon is None or self.newest.at <= horizon
+        return len(self.versions) == 1 and self.newest.deleted and behind
+
+    @property
+    def superseded(self) -> int:
+        """How many versions older than the one in force are held."""
+        current = self.in_force
+        return 0 if current is None else self.versions.index(current)
 
 
 class Library:
@@ -167,6 +184,30 @@ class Library:
         binds = all_systems()[key.system].binds(Document(key, {}))
         self._shelf(key, kind).add(Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
         return rejected
+
+    def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
+        """Drop what no decision can need any more and return it; ``horizons``: system → System.horizon.
+
+        Systems that ``horizons`` does not name keep everything.
+        """
+        named = [shelf for key, shelf in self.shelves.items() if key.system in horizons]
+        dropped = {shelf.key: shelf.forget_before(horizons[shelf.key.system]) for shelf in named}
+        for shelf in named:
+            if shelf.nothing_left(horizons[shelf.key.system]):
+                dropped[shelf.key] += self.shelves.pop(shelf.key).versions
+        return {key: versions for key, versions in dropped.items() if versions}
+
+    def lost_before(self, moment: int, key: Key) -> None:
+        """Tell that of ``key``, put before, versions in force before ``moment`` (ms) may be missing.
+
+        For the reader of a compacted log. Raises KeyError when no version of ``key`` is known.
+        """
+        self.shelves[key].lost_before(moment)
+
+    @property
+    def history_held(self) -> int:
+        """How many superseded versions are held, over all documents."""
+        return sum(shelf.superseded for shelf in self.shelves.values())
 
     def rejected(self) -> tuple[Rejected, ...]:
         """Every refused version still on a shelf, and what could not be shelved, sorted."""
