@@ -8,7 +8,7 @@ import pytest
 
 from policy import Library, Snapshot, compile_documents, decide
 from policy.casefile import load_cases
-from policy.caserun import check_scene, scenes
+from policy.caserun import Result, run_cases
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
 from policy.systems.lenses5.groups import MAX_STATEMENTS
 
@@ -53,13 +53,9 @@ def test_every_clause_has_one_form_and_names_what_exists() -> None:
 def test_every_topic_field_has_words_and_exists() -> None:
     """Each field that a clause walks over is one that some thing has, and can be told to people."""
     known = catalogue()
-    walked = {field for clause in every_clause(known) if "each" in clause for field in _listed(clause["each"])}
+    walked = {clause["each"] for clause in every_clause(known) if "each" in clause}
     assert walked == set(known.words)
     assert walked <= {field for thing in known.things.values() for field in thing.fields}
-
-
-def _listed(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
 
 
 def test_every_action_names_a_rule_and_a_thing() -> None:
@@ -79,10 +75,15 @@ def test_code_names_stand_for_permissions_of_their_family() -> None:
     assert all(set(names.values()) <= set(families[family]) for family, names in known.code_names.items())
 
 
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    """Every expectation of the case files, played."""
+    return [result for path in CASES for result in run_cases(load_cases(path))]
+
+
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_every_open_question_has_a_case_for_it_and_a_case_against(question: str) -> None:
+def test_every_open_question_has_a_case_for_it_and_a_case_against(question: str, results: list[Result]) -> None:
     """The interpretation given for each open question is shown by an allow and by a refusal."""
-    results = [result for path in CASES for scene in scenes(load_cases(path)) for result in check_scene(scene)]
     signs = {sign for result in results if question in result.rules for sign in result.signs}
     assert signs == {True, False}
 
@@ -137,6 +138,76 @@ def test_every_error_of_a_document_is_named() -> None:
     (rejected,) = compile_documents([document]).rejected
     places = ("[0].connection", "[0].type", "[0].datasets", "[1]", "application", "connect_clusters", "extra")
     assert all(any(place in error for error in rejected.errors) for place in places), rejected.errors
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "message", "rule"),
+    [
+        (
+            {"context": {"connection": "main", "topics": []}},
+            "fact",
+            "topics of consumer group g: there is none, so nothing allows it",
+            "L5-Q11",
+        ),
+        ({"context": {}}, "fact-missing", "topics of consumer group g is not known", "L5-CG-VIEW"),
+        ({"context": {"topics": 7}}, "malformed-claim", "context.topics: must be a list, not 7", None),
+        (
+            {"action": {"name": "sql-processors.view"}},
+            "fact-missing",
+            "input topics of SQL processor g is not known",
+            "L5-Q11",
+        ),
+        (
+            {"action": {"name": "admin.audit-log.manage-channels"}},
+            "fact-missing",
+            "operation of administration is not known",
+            "L5-ADM-AUDIT-MANAGE",
+        ),
+        (
+            {"action": {"name": "connect-clusters.use"}},
+            "no-grant",
+            "no grant of Connect Clusters Access on Connect cluster g",
+            "L5-CC-ACCESS",
+        ),
+        ({"action": {"name": "topology.view"}}, "malformed-properties", None, None),
+    ],
+)
+def test_what_is_said_when_something_is_missing(
+    asked: dict[str, Any], code: str, message: str | None, rule: str | None
+) -> None:
+    """The reason names what is not known, of what, and the rule that needs it, and says no more."""
+    held = ["Kafka Consumers / View", "SQL Processors / View", "Topology / View"]
+    administration = ["Audit Log / View", "Audit Log / Manage"]
+    snapshot = compile_documents([group(application=held, administration=administration)])
+    reasons = decide(snapshot, consumers([]) | {"context": {}} | asked).reasons
+    assert (code, rule) in [(reason.code, reason.rule) for reason in reasons]
+    assert message is None or message in [reason.message for reason in reasons]
+
+
+@pytest.mark.parametrize(
+    ("context", "notes"),
+    [
+        ({"connection": "main", "topics": ["b", "a"]}, []),
+        ({"topics": []}, ["topics of consumer group g: the request says none, the document a, b, which counts"]),
+        (
+            {"connection": "other"},
+            ["connection of consumer group g: the request says other, the document main, which counts"],
+        ),
+    ],
+)
+def test_a_claim_that_contradicts_a_document_is_noted_and_changes_nothing(
+    context: dict[str, Any], notes: list[str]
+) -> None:
+    """The document counts and is named; the same topics in another order are no contradiction."""
+    wide = {"connection": "main", "type": "Kafka", "datasets": ["*"], "permissions": ["Show Topic"]}
+    known = {"system": "lenses5", "kind": "ConsumerGroup", "name": "g"}
+    inventory = known | {"spec": {"connection": "main", "topics": ["a", "b"]}}
+    snapshot = compile_documents([inventory, group(namespaces=[wide], application=["Kafka Consumers / View"])])
+    decision = decide(snapshot, consumers([]) | {"context": context})
+    contradictions = [reason for reason in decision.reasons if reason.code == "fact-contradiction"]
+    assert (decision.outcome, decision.claims) == ("allow", ())
+    assert [reason.message for reason in contradictions] == notes
+    assert {reason.document for reason in contradictions} <= {"lenses5/ConsumerGroup/g"}
 
 
 def test_the_sentences_of_a_decision_name_statement_rule_and_object() -> None:

@@ -1,10 +1,8 @@
 """The clauses of catalogue.yaml interpreted over what is known: one small builder for each form of clause."""
 
 from collections.abc import Callable
-from typing import Any
 
 from policy.model import All, AnyOf, Given, Holds, Requirement
-from policy.patterns import Name
 from policy.systems.lenses5.catalogue import Clause, catalogue
 from policy.systems.lenses5.description import Description
 from policy.systems.lenses5.groups import LENSES, cluster, dataset
@@ -52,10 +50,12 @@ class Builder:
         return Given(True, clause["stated"], rule)
 
     def _case(self, clause: Clause, rule: str) -> Requirement:
-        value = self._is.get(clause["case"])
-        if value is not None:
+        field = clause["case"]
+        if (value := self._is.get(field)) is not None:
             return self._build(clause["of"][value], rule)
-        return self._build(clause["else"], rule) if "else" in clause else self._unknown(clause["case"], rule)
+        if "else" in clause and field not in self._is.withheld:
+            return self._build(clause["else"], rule)
+        return self._unknown(field, rule)
 
     def _field(self, clause: Clause, rule: str) -> Requirement:
         value = self._is.get(clause["field"])
@@ -68,53 +68,47 @@ class Builder:
     def _permission(self, clause: Clause, rule: str) -> Requirement:
         permission = clause["permission"]
         if "each" in clause:
-            fields = clause["each"] if isinstance(clause["each"], list) else [clause["each"]]
-            return self._each(permission, fields, rule)
+            return self._each(permission, clause["each"], rule)
         if clause.get("held_on") == "dataset":
-            thing, connection, name = self._is.target.thing, self._is.get("connection"), self._is.get("dataset")
-            text = f"{self._is.target.noun} {name} of connection {connection}"
-            return Holds((str(thing.type), permission), dataset(str(connection), str(name)), rule, permission, text)
+            return self._dataset(permission, rule)
         if clause.get("held_on") == "connect_cluster":
             return self._cluster(permission, rule)
         return Holds((permission,), LENSES, rule, permission, "Lenses")
+
+    def _dataset(self, permission: str, rule: str) -> Requirement:
+        """The permission on the dataset asked for, from a namespace of its connection's type."""
+        target, connection, name = self._is.target, str(self._is.get("connection")), str(self._is.get("dataset"))
+        text = f"{target.noun} {name} of connection {connection}"
+        return Holds((str(target.thing.type), permission), dataset(connection, name), rule, permission, text)
 
     def _cluster(self, permission: str, rule: str) -> Requirement:
         alias = self._is.get("connect_cluster")
         if alias is None:
             return self._unknown("connect_cluster", rule)
-        because = (
-            "" if self._is.target.thing.property == "connect_cluster" else f"the Connect cluster of {self._is.text}"
-        )
+        itself = self._is.target.thing.property == "connect_cluster"
+        because = "" if itself else f"the Connect cluster of {self._is.text}"
         return Holds((permission,), cluster(alias), rule, permission, f"Connect cluster {alias}", because)
 
-    def _each(self, permission: str, fields: list[str], rule: str) -> Requirement:
-        """The permission on every topic that any of ``fields`` names, on the thing's connection."""
-        known = {field: _names(value) for field in fields if (value := self._is.get(field)) is not None}
-        connection = self._is.get("connection")
-        if not known or connection is None:
-            return self._no_topics("connection" if known else self._blamed(fields), rule)
-        if not any(known.values()):
-            return Given(
-                False, f"{_words(fields[0])} of {self._is.text}: there is none, so nothing allows it", NO_TOPICS
-            )
-        needed: Name = (TOPICS_ON, permission)
+    def _each(self, permission: str, field: str, rule: str) -> Requirement:
+        """The permission on every topic that ``field`` names, on the thing's connection."""
+        topics, connection = self._is.get(field), self._is.get("connection")
+        if topics is None or connection is None:
+            return self._no_topics(field if topics is None else "connection", rule)
+        if not topics:
+            return Given(False, f"{_words(field)} of {self._is.text}: there is none, so nothing allows it", NO_TOPICS)
+        because = f"{catalogue().words[field]} of {self._is.text}"
         atoms = (
             Holds(
-                needed,
+                (TOPICS_ON, permission),
                 dataset(connection, topic),
                 rule,
                 permission,
                 f"topic {topic} of connection {connection}",
-                f"{catalogue().words[field]} of {self._is.text}",
+                because,
             )
-            for field, topics in known.items()
-            for topic in topics
+            for topic in ((topics,) if isinstance(topics, str) else topics)
         )
         return All(tuple(atoms), rule)
-
-    def _blamed(self, fields: list[str]) -> str:
-        """The field to name where none is known: one that the request tells, else the first."""
-        return next((field for field in fields if field in self._is.withheld), fields[0])
 
     def _no_topics(self, field: str, rule: str) -> Requirement:
         """Topics that are not known deny where the specification says so (L5-Q9, L5-Q11)."""
@@ -126,10 +120,6 @@ class Builder:
     def _unknown(self, field: str, rule: str) -> Requirement:
         told = "; the request tells it and is not trusted to" if field in self._is.withheld else ""
         return Given(None, f"{_words(field)} of {self._is.text} is not known{told}", rule)
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
 
 
 def _words(field: str) -> str:
