@@ -170,7 +170,8 @@ def _realm(system: str, policies: Library, facts: Library) -> Realm:
     tables = [FactTable(f for r in layer for f in r.facts) for layer in (readings, [s.reading() for s in upper])]
     broken = [shelf for shelf in (*shelves, *upper) if shelf.broken]
     lost = {(shelf.key.kind, shelf.key.name): str(shelf.key) for shelf in broken}
-    bound = {holder: str(shelf.key) for shelf in broken for holder in shelf.binds}
+    names = sorted(broken, key=lambda shelf: shelf.key, reverse=True)  # of several the first is told, in any order
+    bound = {holder: str(shelf.key) for shelf in names for holder in shelf.binds}
     return Realm(readings, Facts(*tables, broken=lost), bound)
 
 
