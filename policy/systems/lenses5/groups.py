@@ -6,6 +6,8 @@ Objects that permissions are held on: ``("dataset", connection, name)``, ``("con
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from policy.documents import Document
 from policy.forms import Form
 from policy.model import ALLOW, Grant, Membership, Origin, Reading
@@ -15,7 +17,7 @@ from policy.systems.lenses5.catalogue import catalogue, nearest
 MAX_STATEMENTS = 10_000
 LENSES: Name = ("lenses",)
 CLUSTER_ACCESS = "Connect Clusters Access"
-FAMILIES = ("application", "administration")
+FEATURES = ("application", "administration")
 
 
 def dataset(connection: str, name: str) -> Name:
@@ -38,6 +40,24 @@ def read_group(document: Document) -> Reading:
     return Reading(tuple(grants), memberships, warnings=tuple(reader.warnings))
 
 
+class _Family(msgspec.Struct, frozen=True):
+    """The permissions that a list may hold; ``codes``: their names in Lenses's clients, ``text``: for people."""
+
+    known: list[str]
+    codes: dict[str, str]
+    text: str
+
+
+def _feature_family(name: str) -> _Family:
+    known: list[str] = getattr(catalogue(), name)
+    return _Family(known, catalogue().code_names[name], f"the {name} permissions")
+
+
+def _namespace_family(type_: str) -> _Family:
+    text = f"the permissions of {type_} namespaces (L5-NS-AVAILABLE)"
+    return _Family(catalogue().namespace[type_], catalogue().code_names["namespace"], text)
+
+
 class _GroupReader:
     """Reads one Group; errors add up in ``form``, oddities in ``warnings``."""
 
@@ -55,10 +75,10 @@ class _GroupReader:
 
     def features(self) -> Iterator[Grant]:
         """Application and administration permissions, held without an object (L5-APP-SCOPE, L5-ADM-GLOBAL)."""
-        for family in FAMILIES:
-            known = getattr(catalogue(), family)
-            held = self._permissions(self.form, family, known, family, f"the {family} permissions")
-            self._warn_of_gates(held, known)
+        for name in FEATURES:
+            family = _feature_family(name)
+            held = self._permissions(self.form, name, family, required=False)
+            self._warn_of_gates(held, family.known)
             for permission in held:
                 yield self._grant((permission,), exactly(LENSES))
 
@@ -83,11 +103,8 @@ class _GroupReader:
     def _namespace(self, form: Form, number: int, datasets: tuple[str, ...], types: dict[str, str]) -> Iterator[Grant]:
         """One grant for each permission and dataset pattern, on its own connection alone (L5-NS-SHAPE)."""
         connection, type_ = form.text("connection"), form.one_of("type", catalogue().namespace)
-        known = catalogue().namespace.get(type_, [])
-        among = f"the permissions of {type_} namespaces (L5-NS-AVAILABLE)"
-        permissions = self._permissions(form, "permissions", known, "namespace", among, required=True) if type_ else []
-        form.has("permissions")
-        form.close()
+        permissions = self._permissions(form, "permissions", _namespace_family(type_)) if type_ else []
+        form.close("permissions")
         self._warn_of_namespace(form, connection, type_, types)
         if not datasets or not permissions:
             self.warnings.append(f"{form.where}: grants nothing; it has no datasets or no permissions")
@@ -95,19 +112,18 @@ class _GroupReader:
             for text in dict.fromkeys(datasets):
                 yield self._grant((type_, permission), _datasets(connection, text), number)
 
-    def _permissions(
-        self, form: Form, field: str, known: list[str], family: str, among: str, required: bool = False
-    ) -> list[str]:
+    def _permissions(self, form: Form, field: str, family: _Family, required: bool = True) -> list[str]:
         """The permissions in ``field``, each by its name or by the one that Lenses's clients use."""
-        codes, found = catalogue().code_names[family], dict[str, None]()
+        found = dict[str, None]()
         for text in form.texts(field, required):
-            permission = codes.get(text, text)
-            if permission in known:
+            permission = family.codes.get(text, text)
+            if permission in family.known:
                 found[permission] = None
             elif text in catalogue().legacy:
                 self.warnings.append(f"{field}: {text} is a legacy name that grants nothing")
             else:
-                form.error(f"{text!r} is not one of {among}{nearest(text, [*known, *codes])}", field)
+                hint = nearest(text, [*family.known, *family.codes])
+                form.error(f"{text!r} is not one of {family.text}{hint}", field)
         return list(found)
 
     def _warn_of_gates(self, held: Iterable[str], known: Iterable[str]) -> None:
