@@ -1,0 +1,145 @@
+"""One level on one object, or one right over it, for one user (SS-ACCESS)."""
+
+from collections.abc import Iterator
+
+from policy.facts import Facts
+from policy.model import All, AnyOf, Given, Holds, Requirement
+from policy.systems.streamsets.moments import counting
+from policy.systems.streamsets.organizations import organizations, sole_organization
+from policy.systems.streamsets.people import Asker
+from policy.systems.streamsets.records import (
+    ADMINISTRATOR,
+    ANYTHING,
+    AUTH_TOKEN_ADMINISTRATOR,
+    ENGINES,
+    FULL,
+    OBJECT,
+    ORGANIZATION,
+    OWNER,
+    Organization,
+    Thing,
+    Version,
+    grant_name,
+    organization_name,
+)
+from policy.times import to_text
+
+
+class Access:
+    """What a user must hold, as requirements; raises Unanswerable where a document that is needed was refused."""
+
+    def __init__(self, facts: Facts, asker: Asker) -> None:
+        self.facts = facts
+        self.asker = asker
+
+    def thing(self, name: str) -> Thing | None:
+        """The object TYPE:NAME, or None."""
+        found: Thing | None = self.facts.get(OBJECT, name)
+        return found
+
+    def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Requirement:
+        """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
+
+        ``until``: the start of the active job for which the object is frozen, ms.
+        """
+        body = self.governed(name, until)
+        if isinstance(body, Given):
+            return body
+        organization, record = body
+        if not record.enforcement:
+            return self._on_organization(organization, ANYTHING, "SS-ENF-OFF", "everything, as enforcement is off,")
+        ways = [*self._ways(name, level, rule, because, until), *self.administration(name, organization)]
+        return AnyOf(tuple(ways), rule)
+
+    def owner(self, name: str, rule: str) -> Requirement:
+        """Ownership of the object (SS-OWN-ONE); shares are none, whatever their levels (SS-SHARE)."""
+        thing = self.thing(name)
+        found = counting(thing, self.asker.login_at) if thing else None
+        if thing is None or found is None:
+            return unknown(name)
+        held = [Holds(OWNER, grant_name(name, place), rule, "ownership", name) for place in found.places]
+        return held[0] if len(held) == 1 else All(tuple(held), rule)
+
+    def administrator(self, organization: str, rule: str) -> Holds:
+        """The role Organization Administrator of ``organization`` (SS-ADMIN-FULL)."""
+        return self._on_organization(organization, FULL, rule, f"the role {ADMINISTRATOR}")
+
+    def auth_token_administrator(self, organization: str, rule: str) -> Holds:
+        """The role Auth Token Administrator of ``organization``."""
+        return self._on_organization(organization, ENGINES, rule, f"the role {AUTH_TOKEN_ADMINISTRATOR}")
+
+    def administration(self, name: str, organization: str) -> Iterator[Requirement]:
+        """The roles that have every level on the object (SS-ADMIN-FULL, SS-ENG-DEFAULT, SS-Q9)."""
+        yield self.administrator(organization, "SS-ADMIN-FULL")
+        if name.startswith("engine:"):
+            yield self.auth_token_administrator(organization, "SS-ENG-DEFAULT")
+
+    def governed(self, name: str, until: int | None = None) -> tuple[str, Organization] | Given:
+        """The object's organization and its record, if the user belongs to it; else why not."""
+        thing = self.thing(name)
+        found = counting(thing, None, until) if thing else None
+        if thing is None or found is None:
+            return unknown(name)
+        organization = self.organization_of(thing.versions[found.places[-1]])
+        if isinstance(organization, Given):
+            return organization
+        return self.member(organization)
+
+    def organization_of(self, version: Version) -> str | Given:
+        """The organization of an object; it may be left out while there is one."""
+        organization = version.organization or sole_organization(self.facts)
+        if organization is not None:
+            return organization
+        if organizations(self.facts):
+            return Given(None, "an object names no organization, and there are several", "SS-Q16")
+        return Given(False, "there is no organization document, so nothing is allowed", "SS-Q16")
+
+    def member(self, organization: str) -> tuple[str, Organization] | Given:
+        """The organization with its record, if the user belongs to it (SS-Q16); else why not."""
+        record: Organization | None = self.facts.get(ORGANIZATION, organization)
+        if record is None:
+            return Given(False, f"there is no document of organization {organization}, so it allows nothing", "SS-Q16")
+        if self.asker.organization is None:
+            message = f"to which organization {self.asker.name} belongs is not known: subject.properties.organization"
+            return Given(None, message, "SS-ADMIN-FULL")
+        if self.asker.organization != organization:
+            message = f"{self.asker.name} belongs to {self.asker.organization}, not to {organization}"
+            return Given(False, message, "SS-ADMIN-FULL")
+        return organization, record
+
+    def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Requirement]:
+        """The ways to hold the level by owning or shares, in the version that counts (moments.py)."""
+        thing = self.thing(name)
+        found = counting(thing, self.asker.login_at, until) if thing else None
+        if thing is None or found is None:
+            return [unknown(name)]
+        parts = [self._by_version(name, thing, place, level, rule, because, found.created) for place in found.places]
+        return parts[0] if len(parts) == 1 else [All(tuple(AnyOf(tuple(part), rule) for part in parts), rule)]
+
+    def _by_version(
+        self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, created: bool
+    ) -> list[Requirement]:
+        """Of a provisioned engine its owner, and whoever holds the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
+        version = thing.versions[place]
+        text = ", ".join(part for part in (because, self._held_back(thing, place)) if part)
+        owned = created or version.deployment is not None
+        held = Holds(OWNER if owned else (level,), grant_name(name, place), rule, level, name, text)
+        if version.deployment is None:
+            return [held]
+        inherited = f"the deployment of {name}"
+        return [held, *self._ways(version.deployment, level, "SS-DEP-INHERIT", inherited)]
+
+    def _held_back(self, thing: Thing, place: int) -> str:
+        """Says so where a newer version waits for the user's next login (SS-LOGIN)."""
+        newer, login_at = thing.versions[place + 1 :], self.asker.login_at
+        if login_at is None or not newer or newer[0].at <= login_at:
+            return ""
+        return f"as it counts for {self.asker.name} since his login at {to_text(login_at)}"
+
+    def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> Holds:
+        return Holds(permission, organization_name(organization), rule, text, f"organization:{organization}")
+
+
+def unknown(name: str) -> Given:
+    """An object that has no document, or had one that was deleted."""
+    return Given(None, f"{name} is not known: it has no document, or it was deleted", "SS-ACCESS", "unknown-object")

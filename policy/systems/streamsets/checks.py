@@ -1,0 +1,107 @@
+"""Conditions that are not permissions: the `fact` leaves of catalogue.yaml."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from policy.forms import Form
+from policy.model import Given, Unanswerable
+from policy.systems.streamsets.access import Access
+from policy.systems.streamsets.catalogue import catalogue, reference, type_of
+from policy.systems.streamsets.engines import current, engines_of
+from policy.systems.streamsets.objects import HOLDERS, read_levels
+from policy.systems.streamsets.records import ACTIVE_JOB
+
+Context = dict[str, Any]
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A condition in its place: on which object, in which context of the request, by which rule."""
+
+    access: Access
+    name: str
+    context: Context
+    rule: str
+
+
+Check = Callable[[Asked], Given | None]  # None: the request asks for nothing that needs checking
+
+
+def grant(asked: Asked) -> Given:
+    """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
+    if asked.context.get("grant") is None:
+        return Given(None, "what is to be shared with whom is not told: context.grant", asked.rule)
+    form = Form(asked.context["grant"], "context.grant")
+    given = read_levels(form, catalogue().types[type_of(asked.name)])
+    if not given and not form.errors:
+        form.error("names nobody")
+    if form.errors:
+        raise Unanswerable("malformed-grant", "; ".join(form.errors), asked.rule)
+    return Given(True, f"{asked.name} can be shared like this", asked.rule)
+
+
+def new_owner(asked: Asked) -> Given:
+    """context.new_owner is a user, not a group (SS-OWN-CHANGE, SS-Q21)."""
+    written = asked.context.get("new_owner")
+    if written is None:
+        return Given(None, "who is to be the owner is not told: context.new_owner", asked.rule)
+    if not isinstance(written, str) or not written.startswith(HOLDERS) or written in HOLDERS:
+        raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", asked.rule)
+    if not written.startswith("user:"):
+        return Given(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
+    return Given(True, f"{written} can own {asked.name}", asked.rule)
+
+
+def version(asked: Asked) -> Given | None:
+    """context.version, if told, is a version the object has; permissions hold for every one of them."""
+    written, found = asked.context.get("version"), current(asked.access, asked.name)
+    if isinstance(found, Given) or written is None:
+        return None
+    if found.numbers is None or str(written) in found.numbers:
+        return Given(True, f"a permission on {asked.name} is one on all of its versions", asked.rule)
+    return Given(None, f"{asked.name} has no version {written!r} that is known", asked.rule)
+
+
+def engine_of_kind(asked: Asked) -> Given | None:
+    """context.engine, if told, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
+    if asked.context.get("engine") is None:
+        return None
+    engine = named(asked.context, "engine", "engine")
+    kinds = [current(asked.access, one) for one in (asked.name, engine)]
+    stuck = next((one for one in kinds if isinstance(one, Given)), None)
+    if stuck is not None:
+        return stuck
+    pipeline_kind, engine_kind = (None if isinstance(one, Given) else one.kind for one in kinds)
+    if pipeline_kind is None or engine_kind is None:
+        return Given(None, f"of which kinds {asked.name} and {engine} are is not known", asked.rule)
+    message = f"{engine} is a {engine_kind}, {asked.name} a {pipeline_kind} pipeline"
+    return Given(engine_kind == pipeline_kind, message, asked.rule)
+
+
+def runs_on_engine(asked: Asked) -> Given:
+    """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
+    engine, engines = named(asked.context, "engine", "engine"), engines_of(asked.access, asked.name)
+    if isinstance(engines, Given):
+        return engines
+    if asked.access.facts.get(ACTIVE_JOB, asked.name) is None:
+        return Given(False, f"{asked.name} is not active, so no engine runs its pipeline", asked.rule)
+    runs = engine in engines
+    return Given(runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {asked.name}", asked.rule)
+
+
+def named(context: Context, field: str, type_: str) -> str:
+    """The object of ``type_`` that a field of the context names; raises Unanswerable."""
+    try:
+        return reference(context.get(field), type_)
+    except ValueError as error:
+        raise Unanswerable("malformed-context", f"context.{field}: {error}") from None
+
+
+CHECKS: dict[str, Check] = {
+    "grant": grant,
+    "new-owner": new_owner,
+    "version": version,
+    "engine-of-kind": engine_of_kind,
+    "runs-on-engine": runs_on_engine,
+}

@@ -1,0 +1,75 @@
+"""The engines that count for a job: of its pipeline's kind, with every label of the job (SS-JOB-ENGINES, SS-Q3).
+
+An engine that might be one of them but does not tell its kind or labels, or whose document was refused,
+makes the collection unknown: it could be the one that stands in the way.
+"""
+
+from collections.abc import Iterator
+
+from policy.model import Given
+from policy.systems.streamsets.access import Access, unknown
+from policy.systems.streamsets.records import OBJECT, Version
+
+RULE = "SS-JOB-ENGINES"
+
+
+def engines_of(access: Access, job: str) -> tuple[str, ...] | Given:
+    """Names of the job's engines, sorted; or why they cannot be told."""
+    wanted = _wanted(access, job)
+    if isinstance(wanted, Given):
+        return wanted
+    refused = [name for name in access.facts.broken(OBJECT) if name.startswith("engine:")]
+    if refused:
+        return Given(None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE)
+    untold = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "untold"))]
+    if untold:
+        return Given(None, f"whether {untold[0]} is an engine of {job} is not known: give engine_kind and labels", RULE)
+    return tuple(sorted(name for name, _ in _candidates(access, wanted, _labelled(access, wanted))))
+
+
+Wanted = tuple[str, frozenset[str], str]  # kind, labels, organization
+
+
+def _wanted(access: Access, job: str) -> Wanted | Given:
+    """What the job's engines are, from the documents of job and pipeline."""
+    version = current(access, job)
+    if isinstance(version, Given):
+        return version
+    pipeline, organization = version.links.get("pipeline"), access.organization_of(version)
+    if isinstance(organization, Given):
+        return organization
+    if pipeline is None or version.labels is None:
+        return Given(None, f"the document of {job} does not tell its pipeline and labels", RULE)
+    design = current(access, pipeline[0])
+    if isinstance(design, Given):
+        return design
+    if design.kind is None:
+        return Given(None, f"the document of {pipeline[0]} does not tell its pipeline_kind", RULE)
+    return design.kind, version.labels, organization
+
+
+def current(access: Access, name: str) -> Version | Given:
+    """The newest version of an object; not a deletion."""
+    thing = access.thing(name)
+    return unknown(name) if thing is None or thing.current.deleted else thing.current
+
+
+def _labelled(access: Access, wanted: Wanted) -> frozenset[str]:
+    """Engines with every label; for a job without labels all of the kind."""
+    kind, labels, _ = wanted
+    if not labels:
+        return access.facts.find(OBJECT, "engine-kind", kind)
+    return frozenset.intersection(*(access.facts.find(OBJECT, "engine-label", label) for label in labels))
+
+
+def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> Iterator[tuple[str, Version]]:
+    """Those of ``names`` that are engines of the job, as far as their documents tell; sorted."""
+    kind, labels, organization = wanted
+    for name in sorted(names):
+        engine = current(access, name)
+        if isinstance(engine, Given):
+            continue
+        home = access.organization_of(engine)
+        fits = engine.kind in (None, kind) and (engine.labels is None or engine.labels >= labels)
+        if fits and (isinstance(home, Given) or home == organization):
+            yield name, engine

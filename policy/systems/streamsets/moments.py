@@ -1,0 +1,72 @@
+"""Which versions of an object count for a user: the permissions' part of time.
+
+How the rules are read, where they leave room:
+
+- A user holds what he held at his last login (SS-LOGIN); the version of an object in force then counts for
+  him, in both directions (SS-Q11). Without a known login the newest counts (SS-Q12).
+- What came into being after his login counts at once, but for its creator alone: the owner named by its
+  first version. Shares made with it wait for the login (SS-OWN-PRIVATE, SS-Q11). An object that was deleted
+  and made anew is another object: nothing held on the old one holds on the new one.
+- A deleted object is not known any more; what was held on it at a login is of no use.
+- Of a pipeline of an active job the versions up to the start of the run are looked at and no later one
+  (SS-ACTIVE-PIPELINE, SS-Q5), and among them the one of the user's last login, as always. So who logged in
+  before the start has what he had at that login, and who logged in after it has what the pipeline gave
+  at the start. What he himself held at the start, by a login that is no longer known, plays no part.
+- Connections and fragments of an active job's pipeline are as frozen (SS-ACTIVE-CONNECTION,
+  SS-ACTIVE-FRAGMENT): no action on a job that is active asks for them, so no change of theirs can
+  touch it. The next start asks for connections as they are then.
+- Where versions that may have been in force at that moment are not known any more, every version that
+  is known must allow. Only the first version after a moment from which all is known is a creation.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from policy.systems.streamsets.records import Thing, Version
+
+
+class Counting(msgspec.Struct, frozen=True):
+    """Places of the versions that count, every one of which must allow; ``created``: for the owner alone."""
+
+    places: tuple[int, ...]
+    created: bool = False
+
+
+def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Counting | None:
+    """The versions of ``thing`` that count for a user; None: it does not exist, or is not known to.
+
+    ``login_at``: his last login, ms; None: not known. ``until``: the start of the active job, ms, where the
+    object is frozen for it.
+    """
+    lost = until is not None and until < thing.known_from
+    life = _life([n for n, version in enumerate(thing.versions) if lost or _upto(version, until)], thing)
+    if not life:
+        return None
+    born_in_sight = thing.versions[life[0]].at > thing.known_from
+    if lost:
+        return None if born_in_sight else Counting(tuple(life))
+    if login_at is None:
+        return Counting((life[-1],))
+    if login_at < thing.known_from and not born_in_sight:
+        return Counting(tuple(life))
+    held = [place for place in life if thing.versions[place].at <= login_at]
+    return Counting((held[-1],)) if held else Counting((life[0],), created=True)
+
+
+def at_moment(thing: Thing, until: int | None) -> tuple[Version, ...]:
+    """The versions that may have been in force at ``until`` (None: now), without deletions."""
+    found = counting(thing, None, until)
+    return tuple(thing.versions[place] for place in found.places) if found else ()
+
+
+def _upto(version: Version, until: int | None) -> bool:
+    return until is None or version.at <= until
+
+
+def _life(places: Sequence[int], thing: Thing) -> list[int]:
+    """The places since the last deletion; none if the last is one."""
+    life: list[int] = []
+    for place in places:
+        life = [] if thing.versions[place].deleted else [*life, place]
+    return life

@@ -1,0 +1,103 @@
+"""A need of the catalogue on an object as a requirement of the core: the one interpreter of catalogue.yaml."""
+
+import msgspec
+
+from policy.model import All, Given, Requirement, Unanswerable
+from policy.needs import Need, requirement
+from policy.systems.streamsets.access import Access, unknown
+from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
+from policy.systems.streamsets.checks import CHECKS, Asked, Context, named
+from policy.systems.streamsets.engines import engines_of
+from policy.systems.streamsets.moments import at_moment
+from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
+from policy.times import to_text
+
+Related = tuple[str, ...] | Given
+
+
+class Needs:
+    """Turns needs into requirements for one request. ``rule``: of leaves that do not name their own."""
+
+    def __init__(self, access: Access, context: Context, rule: str) -> None:
+        self._access = access
+        self._context = context
+        self._rule = rule
+
+    def on(self, need: Need, name: str) -> Requirement:
+        """``need`` on the object TYPE:NAME."""
+
+        def leaf(written: Need, rule: str) -> Requirement | None:
+            return self._leaf(msgspec.convert(written, Leaf), name, rule)
+
+        return requirement(need, leaf, self._rule) or All((), self._rule)
+
+    def _leaf(self, leaf: Leaf, name: str, rule: str) -> Requirement | None:
+        if leaf.fact:
+            return CHECKS[leaf.fact](Asked(self._access, name, self._context, rule))
+        if leaf.right:
+            return self._right(leaf.right, name, rule)
+        if leaf.path[:1] == ("context",):
+            used = named(self._context, leaf.path[1], leaf.path[1])
+            return self._access.level(used, leaf.permission, rule, f"to be used in {name}")
+        until = self._start_of_run(name) if leaf.frozen else None
+        return self._level(leaf.permission, name, leaf.path, rule, "", until)
+
+    def _level(
+        self, level: str, name: str, path: tuple[str, ...], rule: str, because: str, until: int | None
+    ) -> Requirement | None:
+        """The level on every object at the end of ``path``, one that fails makes it fail; None: there is no object."""
+        if not path:
+            return self._access.level(name, level, rule, because, until)
+        related = self._related(name, path[0], until)
+        if isinstance(related, Given):
+            return related
+        text = f"{_singular(path[0])} of {name}" + ("" if until is None else f", frozen at its start {to_text(until)}")
+        found = (self._level(level, other, path[1:], rule, text, until) for other in related)
+        parts = tuple(part for part in found if part is not None)
+        return parts[0] if len(parts) == 1 else All(parts, rule) if parts else None
+
+    def _related(self, name: str, field: str, until: int | None) -> Related:
+        """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
+        if field == "engines":
+            engines = engines_of(self._access, name)
+            return engines or Given(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
+        thing = self._access.thing(name)
+        versions = at_moment(thing, until) if thing else ()
+        if not versions:
+            return unknown(name)
+        links = {version.links.get(field) for version in versions}
+        found = links.pop()
+        if found is None or links:
+            message = f"the document of {name} does not tell its {field} (an empty list says that there are none)"
+            return Given(None, message, "SS-ACCESS")
+        return found
+
+    def _start_of_run(self, job: str) -> int | None:
+        run: ActiveJob | None = self._access.facts.get(ACTIVE_JOB, job)
+        return run.started_at if run else None
+
+    def _right(self, right: str, name: str, rule: str) -> Requirement:
+        body = self._access.governed(name)
+        if isinstance(body, Given):
+            return body
+        if right == "owner":
+            return self._access.owner(name, rule)
+        if right == "administrator":
+            return self._access.administrator(body[0], rule)
+        return self._access.auth_token_administrator(body[0], rule)
+
+
+def _singular(field: str) -> str:
+    article = "an" if field[0] in "aeiou" else "a"
+    return f"{article} {field[:-1]}" if field.endswith("s") else f"the {field}"
+
+
+def checked(name: str, wanted: str) -> str:
+    """``name``, if it is an object of the type ``wanted`` (or any); raises Unanswerable."""
+    try:
+        type_ = type_of(name)
+    except ValueError as error:
+        raise Unanswerable("malformed-resource", f"resource: {error}") from None
+    if wanted in catalogue().types and type_ != wanted:
+        raise Unanswerable("wrong-resource", f"the action is on a {wanted}, and {name} is a {type_}")
+    return name

@@ -1,0 +1,91 @@
+"""Organization documents, and which organization an object or a user belongs to.
+
+The enforcement switch is a grant as well: off, everyone holds ANYTHING on the organization (SS-ENF-OFF),
+so that a time-bound document opens nothing outside of its window.
+"""
+
+from collections.abc import Iterator
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.patterns import Name, exactly
+from policy.system import EVERYONE
+from policy.systems.streamsets.catalogue import nearest, operations
+from policy.systems.streamsets.records import (
+    ADMINISTRATOR,
+    ANYTHING,
+    AUTH_TOKEN_ADMINISTRATOR,
+    ENGINES,
+    FULL,
+    ORGANIZATION,
+    Organization,
+    organization_name,
+)
+
+EVERY = ("every", "")  # the key under which all organizations are found
+TaskRoles = dict[str, tuple[tuple[str, ...], ...]]
+
+
+def role_holder(organization: str, role: str) -> str:
+    """The holder of a role. Organizations have no ``/`` in their ids, so that no role of one is a role of another."""
+    return f"role:{organization}/{role}"
+
+
+def organizations(facts: Facts) -> frozenset[str]:
+    """Every organization that has a document, also a refused one."""
+    return facts.find(ORGANIZATION, *EVERY) | frozenset(facts.broken(ORGANIZATION))
+
+
+def sole_organization(facts: Facts) -> str | None:
+    """The organization, while there is one; it need not be named then."""
+    known = organizations(facts)
+    return next(iter(known)) if len(known) == 1 else None
+
+
+def read_organization(document: Document) -> Reading:
+    """The switch, off unless it was set (SS-ENF-DEFAULT-OFF), task roles, and what administrators hold."""
+    name, form = document.key.name, Form(document.spec)
+    if "/" in name:
+        form.error("an organization's id has no /", "name")
+    enforcement = form.flag("enforcement") or False
+    if document.spec and document.spec.get("enforcement", False) is None:
+        form.error("must be true or false, not empty; leave it out where it was never set", "enforcement")
+    task_roles = _task_roles(Form(form.raw("task_roles"), "task_roles", form.errors)) if form.has("task_roles") else {}
+    form.close()
+    form.finish()
+    fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), Origin(str(document.key)))
+    return Reading(tuple(_grants(document, enforcement)), facts=(fact,))
+
+
+def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
+    """SS-ADMIN-FULL, SS-ENG-DEFAULT with SS-Q9, and with the switch off SS-ENF-OFF."""
+    name = document.key.name
+    held: list[tuple[str, Name]] = [
+        (role_holder(name, ADMINISTRATOR), FULL),
+        (role_holder(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
+        *([] if enforcement else [(EVERYONE, ANYTHING)]),
+    ]
+    object_, origin = exactly(organization_name(name)), Origin(str(document.key))
+    for holder, permission in held:
+        yield Grant(holder, ALLOW, exactly(permission), object_, origin, document.window)
+
+
+def _task_roles(form: Form) -> TaskRoles:
+    """Each task's roles as lists of which one role each is needed; a flat list is one such list (SS-Q1)."""
+    found = {}
+    for task in form.fields():
+        if task not in operations():
+            form.error(f"there is no such task, so nothing would need the role{nearest(task, operations())}", task)
+        found[task] = _alternatives(form, task)
+    return found
+
+
+def _alternatives(form: Form, task: str) -> tuple[tuple[str, ...], ...]:
+    value = form.raw(task)
+    nested = isinstance(value, list) and bool(value) and all(isinstance(item, list) for item in value)
+    lists = [Form({task: item}, form.where, form.errors).texts(task) for item in (value if nested else [value])]
+    if not all(lists):
+        form.error("needs at least one role; leave the task out if it needs none (SS-Q1)", task)
+    return tuple(lists)

@@ -1,0 +1,140 @@
+"""Who asks: a user with the groups and roles of his last login (SS-LOGIN, SS-Q11), from his session or from claims."""
+
+from typing import Any
+
+import msgspec
+
+from policy.claims import claimed_names
+from policy.documents import Document
+from policy.facts import Facts
+from policy.forms import Form
+from policy.model import Fact, Origin, Reading, Reason, Unanswerable
+from policy.requests import Request
+from policy.systems.streamsets.organizations import role_holder, sole_organization
+from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
+from policy.times import to_ms
+
+PREFIXES = ("user:", "group:", "role:")
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """A user as he counts. ``organization`` None: not known. ``login_at`` None: no login known (SS-Q12).
+
+    ``claims``, ``contested``, ``notes``: see policy.model.Question.
+    """
+
+    name: str
+    organization: str | None
+    groups: tuple[str, ...]
+    roles: tuple[str, ...]
+    login_at: int | None
+    claims: tuple[str, ...]
+    contested: tuple[str, ...]
+    notes: tuple[Reason, ...]
+
+    @property
+    def holders(self) -> tuple[str, ...]:
+        """The holders he is. Of an unknown organization he is himself alone: groups and roles belong to one."""
+        if self.organization is None:
+            return (f"user:{self.name}",)
+        groups = (f"group:{group}" for group in self.groups)
+        roles = (role_holder(self.organization, role) for role in self.roles)
+        return (f"user:{self.name}", *groups, *roles)
+
+
+def read_session(document: Document) -> Reading:
+    """A user's last login; raises DocumentRefused."""
+    form = Form(document.spec)
+    groups, roles = (_names(form, field) for field in ("groups", "roles"))
+    session = Session(_moment(form, "login_at"), groups, roles)
+    return _fact(document, form, SESSION, session)
+
+
+def read_active_job(document: Document) -> Reading:
+    """The present run of a job; raises DocumentRefused."""
+    form = Form(document.spec)
+    if not document.key.name.startswith("job:") or document.key.name == "job:":
+        form.error(f"{document.key.name!r} is not job:NAME", "name")
+    return _fact(document, form, ACTIVE_JOB, ActiveJob(_moment(form, "started_at")))
+
+
+def _fact(document: Document, form: Form, kind: str, body: Any) -> Reading:
+    form.refuse_window(document.window)
+    form.close()
+    form.finish()
+    return Reading(facts=(Fact(kind, document.key.name, body, origin=Origin(str(document.key))),))
+
+
+def _names(form: Form, field: str) -> tuple[str, ...] | None:
+    return form.texts(field) if form.has(field) else None
+
+
+def _moment(form: Form, field: str) -> int:
+    try:
+        return to_ms(form.raw(field))
+    except ValueError as error:
+        form.error(str(error), field)
+        return 0
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """Groups or roles that count, the claim that they rest on, and the one that was not to be trusted."""
+
+    names: tuple[str, ...] = ()
+    used: str = ""
+    contested: str = ""
+    note: Reason | None = None
+
+
+def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
+    """The request's subject; raises Unanswerable for what cannot be a user, and for claims that are no claims."""
+    name = request.subject.id
+    if name.startswith(PREFIXES):
+        message = f"subject {name!r}: write the user's bare name, {name.partition(':')[2]!r} if that is who is meant"
+        raise Unanswerable("unknown-principal", message)
+    session: Session | None = facts.get(SESSION, name)
+    groups = _told(request, "groups", session.groups if session else None, trust)
+    roles = _told(request, "roles", session.roles if session else None, trust)
+    organization, basis = _organization(request, facts, trust)
+    told = (groups, roles, basis)
+    return Asker(
+        name,
+        organization,
+        groups.names,
+        roles.names,
+        session.login_at if session else None,
+        claims=tuple(sorted({one.used for one in told if one.used})),
+        contested=tuple(sorted({one.contested for one in told if one.contested})),
+        notes=tuple(one.note for one in told if one.note),
+    )
+
+
+def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]) -> _Told:
+    """The session's word, where it has one, wins over the claim: what came after the login waits (SS-Q11)."""
+    claimed = claimed_names(request, claim, "SS-Q11")
+    if at_login is not None:
+        return _Told(at_login, note=_contradiction(request.subject.id, claim, claimed, at_login, trust))
+    if not claimed:
+        return _Told()
+    return _Told(claimed, used=claim) if claim in trust else _Told(contested=claim)
+
+
+def _contradiction(
+    user: str, claim: str, claimed: tuple[str, ...], at_login: tuple[str, ...], trust: frozenset[str]
+) -> Reason | None:
+    if not claimed or claim not in trust or set(claimed) == set(at_login):
+        return None
+    written, held = (", ".join(sorted(names)) or "none" for names in (claimed, at_login))
+    message = f"the request claims the {claim} {written}; at his last login {user} had {held}, which counts"
+    return Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}")
+
+
+def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, _Told]:
+    """The user's organization: claimed (trusted with his roles), else the one there is, else not known."""
+    claimed = request.subject.properties.get("organization")
+    sole = sole_organization(facts)
+    if claimed is None or claimed == sole:
+        return sole, _Told()
+    if not isinstance(claimed, str) or not claimed or "/" in claimed:
+        raise Unanswerable("malformed-claim", "subject.properties.organization must be an organization's id")
+    return (claimed, _Told(used="roles")) if "roles" in trust else (None, _Told(contested="roles"))

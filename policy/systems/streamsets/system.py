@@ -1,0 +1,137 @@
+"""StreamSets Control Hub translated.
+
+Holders: ``user:NAME``, ``group:NAME`` and ``role:ORGANIZATION/NAME``; a request can name none, as its
+subject is a bare name. Grants are on versions of objects, requests on those that count (moments.py).
+There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from policy.documents import Document
+from policy.facts import Facts
+from policy.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
+from policy.needs import Need
+from policy.requests import Request
+from policy.system import Kind
+from policy.systems.streamsets.access import Access
+from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Operation, operation, type_of
+from policy.systems.streamsets.needs import Needs, checked
+from policy.systems.streamsets.objects import read_object
+from policy.systems.streamsets.organizations import read_organization
+from policy.systems.streamsets.people import Asker, asker, read_active_job, read_session
+from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION
+from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
+
+READERS: dict[str, Callable[[Document], Reading]] = {
+    ORGANIZATION_KIND: read_organization,
+    OBJECT: read_object,
+    SESSION: read_session,
+    ACTIVE_JOB: read_active_job,
+}
+
+
+class StreamSets:
+    """The translator; see policy.system.System."""
+
+    name = "streamsets"
+    kinds = {
+        ORGANIZATION_KIND: Kind(),
+        OBJECT: Kind(looks_back=True),
+        SESSION: Kind(fact=True),
+        ACTIVE_JOB: Kind(fact=True),
+    }
+    deny_rule: str | None = None
+    default_rule: str | None = None
+
+    def read(self, document: Document) -> Reading:
+        """What a document says, by its kind."""
+        return READERS[document.key.kind](document)
+
+    def binds(self, document: Document) -> frozenset[str]:
+        """Nobody: a refused document could only have allowed, and what is asked of its object is an error anyway."""
+        return frozenset()
+
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+        """What the operation needs, and the role that goes with it."""
+        wanted, who = operation(request.action.name), asker(request, facts, trust)
+        access = Access(facts, who)
+        of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
+        parts = list(of(wanted, request, access))
+        needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
+        return Question(who.holders, needed, who.claims, who.notes, who.contested)
+
+    def horizon(self, facts: Facts) -> int | None:
+        """The oldest last login or start of an active job; users without a known login look at the newest."""
+        logins = (session.login_at for session in _bodies(facts, SESSION))
+        starts = (run.started_at for run in _bodies(facts, ACTIVE_JOB))
+        return min((*logins, *starts), default=None)
+
+
+def _bodies(facts: Facts, kind: str) -> Iterator[Any]:
+    return (body for name in facts.names(kind) if (body := facts.get(kind, name)) is not None)
+
+
+def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Requirement]:
+    """An operation on the organization itself, ``organization:ID`` (SS-ENF-TOGGLE)."""
+    type_, _, organization = request.resource.id.partition(":")
+    if type_ != ORGANIZATION or not organization:
+        message = f"resource: {request.action.name} is on organization:ID, not on {request.resource.id!r}"
+        raise Unanswerable("wrong-resource", message)
+    body = access.member(organization)
+    yield body if isinstance(body, Given) else access.administrator(organization, wanted.rules[0])
+
+
+def _on_objects(wanted: Operation, request: Request, access: Access) -> Iterator[Requirement]:
+    """What is needed on each object, all or nothing (SS-SHARE-BULK, SS-Q17), and the task's role."""
+    needs = Needs(access, request.context, wanted.rules[0])
+    for name in _objects(wanted, request):
+        yield needs.on(_need(wanted, request, type_of(name)), name)
+        yield from _task_role(access, request.action.name, name)
+
+
+def _objects(wanted: Operation, request: Request) -> tuple[str, ...]:
+    """The resource; where several are possible also properties.objects, beside which its id may be no object's."""
+    several = request.resource.properties.get("objects") if wanted.resource == ANY_OBJECT else None
+    if several is None:
+        return (checked(request.resource.id, wanted.resource),)
+    if not isinstance(several, list) or not several or not all(isinstance(name, str) for name in several):
+        message = "resource.properties.objects must be a list of at least one TYPE:NAME"
+        raise Unanswerable("malformed-resource", message, "SS-SHARE-BULK")
+    return tuple(dict.fromkeys((*_if_object(request.resource.id), *(checked(name, ANY_OBJECT) for name in several))))
+
+
+def _if_object(name: str) -> tuple[str, ...]:
+    try:
+        type_of(name)
+    except ValueError:
+        return ()
+    return (name,)
+
+
+def _need(wanted: Operation, request: Request, object_type: str) -> Need:
+    via = request.context.get("via")
+    if via is None or not wanted.via:
+        return wanted.needs_on(object_type)
+    if via not in wanted.via:
+        message = f"context.via: {via!r} is not one of {', '.join(wanted.via)}"
+        raise Unanswerable("malformed-context", message, wanted.rules[0])
+    return wanted.via[via]
+
+
+def _task_role(access: Access, action: str, name: str) -> Iterator[Requirement]:
+    """One role of every list that goes with the task, or the administrator's; also with enforcement off (SS-Q2)."""
+    body = access.governed(name)
+    if isinstance(body, Given):
+        return
+    organization, record = body
+    for roles in record.task_roles.get(action, ()):
+        held = Given(*_holds_one(access.asker, roles, action), rule="SS-TASK-ROLE", code="task-role")
+        yield AnyOf((held, access.administrator(organization, "SS-Q2")), "SS-TASK-ROLE")
+
+
+def _holds_one(who: Asker, roles: tuple[str, ...], action: str) -> tuple[bool, str]:
+    held = [role for role in roles if role in who.roles]
+    if held:
+        return True, f"{who.name} has the role {held[0]}, which goes with {action}"
+    return False, f"{action} needs a role: one of {', '.join(roles)}"
