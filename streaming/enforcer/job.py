@@ -96,7 +96,7 @@ class Enforcer:
         members = group_members(self._admin, self._settings.job_name)
         if members:
             raise CannotStart(
-                f"the consumer group {self._settings.job_name!r} has members ({', '.join(members)}), which would commit "
+                f"the consumer group {self._settings.job_name!r} has members ({', '.join(members)}), who would commit "
                 "offsets of their own. Give them another group.id, or the job another job_name"
             )
         topics = (*self._requests, *_document_topics(self._settings))

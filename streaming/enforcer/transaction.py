@@ -60,7 +60,9 @@ class Output:
     def close(self) -> None:
         """Leave Kafka."""
         self.group.close()
-        self._producer.close()
+        # A producer that was fenced complains once more.
+        with contextlib.suppress(KafkaException):
+            self._producer.close()
 
     def _write(self, results: Iterable[Result]) -> None:
         # Any: the library wants lists of headers whose values might also be text or none.

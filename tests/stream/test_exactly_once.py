@@ -1,0 +1,108 @@
+"""Exactly one decision for each request record: over kills, restarts, a second instance and lost checkpoints."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from tests.brokers import TestBroker
+from tests.stream.running import Job, running
+from tests.stream.world import World, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+STEPS = ("policies-read", "evaluated", "written", "committed")
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world where readers, dana among them, may read about orders."""
+    made = World(broker, fresh_name("once"), str(tmp_path / "checkpoint"), max_records=40)
+    made.publish(role("readers", "kafka:topic:prod/main/orders"))
+    made.publish(group("readers", "user:dana"))
+    return made
+
+
+def _ask(world: World, prefix: str, count: int = 50) -> list[str]:
+    """Send requests, of which every second is allowed; returns their ids."""
+    ids = [f"{prefix}-{number}" for number in range(count)]
+    topics = ("orders", "payments")
+    world.send(request(id_, "dana", topics[number % 2]) for number, id_ in enumerate(ids))
+    return ids
+
+
+def _assert_each_once(world: World, ids: list[str]) -> None:
+    """Exactly one decision for each id, the right one, and nothing left to decide."""
+    world.await_no_lag()
+    decisions = world.decisions(len(ids))
+    assert Counter(decision["request_id"] for decision in decisions) == Counter(ids)
+    for decision in decisions:
+        assert decision["decision"] is (int(decision["request_id"].rpartition("-")[2]) % 2 == 0)
+
+
+def test_killed_at_every_step_of_a_batch_it_decides_each_request_exactly_once(world: World) -> None:
+    """Four jobs, each killed at another step of its first batch, then one that is left alone."""
+    ids: list[str] = []
+    for step in STEPS:
+        ids += _ask(world, step)
+        job = Job(world.settings, kill_at=step)
+        assert job.await_end() == -9, job.told
+        assert job.told[-1]["step"] == step
+    with running(world.settings):
+        _assert_each_once(world, ids)
+
+
+def test_a_second_instance_fences_the_first_which_says_so(world: World, tmp_path: Path) -> None:
+    """The second one has a checkpoint of its own, as on another machine; both see the same requests."""
+    first = Job(world.settings)
+    first.await_start()
+    ids = _ask(world, "before")
+    wait_until(lambda: any(told.get("step") == "committed" for told in first.told), "a batch is decided", 60)
+    other = msgspec.structs.replace(world.settings, checkpoint=str(tmp_path / "other"))
+    with running(other):
+        ids += _ask(world, "after")
+        assert first.await_end() == 1
+        assert first.told[-1]["stopped"] == "Fenced"
+        assert "another instance" in first.told[-1]["why"]
+        _assert_each_once(world, ids)
+
+
+def test_an_older_checkpoint_and_none_at_all_lose_and_double_nothing(world: World, tmp_path: Path) -> None:
+    checkpoint, copy = Path(world.settings.checkpoint), tmp_path / "copy"
+    ids = _ask(world, "one")
+    with running(world.settings):
+        _assert_each_once(world, ids)
+    shutil.copytree(checkpoint, copy)
+    ids += _ask(world, "two")
+    with running(world.settings):
+        _assert_each_once(world, ids)
+    shutil.rmtree(checkpoint)
+    copy.rename(checkpoint)
+    ids += _ask(world, "three")
+    with running(world.settings):
+        _assert_each_once(world, ids)
+    shutil.rmtree(checkpoint)
+    ids += _ask(world, "four")
+    with running(world.settings):
+        _assert_each_once(world, ids)
+
+
+def test_requests_of_an_aborted_transaction_are_not_decided(world: World) -> None:
+    settings = {"bootstrap.servers": world.broker.bootstrap_servers, "transactional.id": f"{world.policies}.client"}
+    client = Producer(settings)
+    client.init_transactions(30)
+    topic = world.names.requests[0]
+    for prefix, end in (("kept-0", client.commit_transaction), ("aborted-0", client.abort_transaction)):
+        client.begin_transaction()
+        client.produce(topic, json.dumps(request(prefix, "dana", "orders")), "k")
+        assert client.flush(30) == 0
+        end(30)
+    ids = ["kept-0", *_ask(world, "plain")]
+    with running(world.settings):
+        _assert_each_once(world, ids)

@@ -1,0 +1,149 @@
+"""A world of topics for one job: publishes documents, sends requests, reads what comes out."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from streaming.runtime.kafka_tools import CONSUMER_GROUPS
+from streaming.settings import Settings
+from streaming.topics import TopicNames, create_topics
+from tests.brokers import TestBroker
+from tests.waiting import wait_until
+
+SYSTEM = "lenses6"
+
+
+def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
+    """A role that may read the details of topics."""
+    statement = {"effect": effect, "action": ["kafka:GetTopicDetails"], "resource": list(resources)}
+    return {"system": SYSTEM, "kind": "Role", "name": name, "spec": {"statements": [statement]}}
+
+
+def group(name: str, *members: str) -> dict[str, Any]:
+    """A group with the role of its own name."""
+    return {"system": SYSTEM, "kind": "Group", "name": name, "spec": {"roles": [name], "members": list(members)}}
+
+
+def request(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
+    """May the user read the details of a topic?"""
+    return {
+        "id": id_,
+        "system": SYSTEM,
+        "subject": {"type": "user", "id": f"user:{user}"},
+        "action": {"name": "kafka:GetTopicDetails"},
+        "resource": {"type": "lrn", "id": f"kafka:topic:prod/main/{topic}"},
+        **more,
+    }
+
+
+class World:
+    """Fresh topics on a broker, and the settings of a job for them."""
+
+    def __init__(self, broker: TestBroker, name: str, checkpoint: str, **settings: Any) -> None:
+        self.broker = broker
+        self.names = TopicNames(
+            requests=(f"{name}.requests", f"{name}.strangers"),
+            audit=(f"{name}.audit",),
+            policies={SYSTEM: f"{name}.policies"},
+            **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
+        )
+        told = {"job_name": name, "bootstrap_servers": broker.bootstrap_servers, "checkpoint": checkpoint}
+        trust = {self.names.requests[1]: frozenset[str]()}
+        self.settings = Settings(topics=self.names, trust=trust, idle_seconds=0.2, **told, **settings)
+        self._client = {"bootstrap.servers": broker.bootstrap_servers}
+        self.admin = AdminClient(self._client)
+        create_topics(self.admin, self.names, partitions=2)
+        self.producer = Producer({**self._client, "linger.ms": "0"})
+        self._sent = 0
+
+    @property
+    def policies(self) -> str:
+        """The policy topic of the system that tests use."""
+        return self.names.policies[SYSTEM]
+
+    def publish(self, document: dict[str, Any] | bytes, key: str | None = None) -> int:
+        """Publish a document; returns its offset once the broker has acknowledged it."""
+        value = document if isinstance(document, bytes) else json.dumps(document).encode()
+        name = key or (f"{document['kind']}/{document['name']}" if isinstance(document, dict) else "")
+        return self._acknowledged(self.policies, name.encode(), value)
+
+    def delete(self, key: str) -> int:
+        """Publish the deletion of a document."""
+        return self._acknowledged(self.policies, key.encode(), None)
+
+    def _acknowledged(self, topic: str, key: bytes, value: bytes | None) -> int:
+        offsets: list[int] = []
+        failures: list[Any] = []
+        self.producer.produce(
+            topic, value, key, on_delivery=lambda e, m: failures.append(e) if e else offsets.append(m.offset())
+        )
+        assert self.producer.flush(30) == 0
+        assert not failures
+        return offsets[0]
+
+    def send(self, requests: Iterable[dict[str, Any] | bytes], topic: str | None = None, **options: Any) -> None:
+        """Send requests, keyed by their ids; returns once the broker has acknowledged them."""
+        for asked in requests:
+            value = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
+            key = asked["id"] if isinstance(asked, dict) else "?"
+            self.producer.produce(topic or self.names.requests[0], value, key, **options)
+        assert self.producer.flush(30) == 0
+
+    def reader(self, topic: str) -> "Reader":
+        """A reader of an output topic from its start."""
+        return Reader(self._client, topic, self.admin)
+
+    def decisions(self, count: int) -> list[dict[str, Any]]:
+        """All decisions, once there are as many."""
+        return self.reader(self.names.decisions).values(count)
+
+    def lags(self) -> list[int]:
+        """The lag of each partition of the job's group, by Kafka's own tool."""
+        printed = self.broker.kafka_tool(CONSUMER_GROUPS, "--describe", "--group", self.settings.job_name)
+        return [int(line.split()[5]) for line in printed.splitlines() if re.match(self.settings.job_name, line)]
+
+    def await_no_lag(self) -> None:
+        """Wait until everything that was sent is decided."""
+        wait_until(lambda: set(self.lags()) == {0}, "the lag of the job's group is zero", 60.0)
+
+
+class Reader:
+    """Reads committed records of a topic, from its start."""
+
+    def __init__(self, client: dict[str, str], topic: str, admin: AdminClient) -> None:
+        self._consumer = Consumer({**client, "group.id": "tests", "isolation.level": "read_committed"})
+        partitions = admin.list_topics(topic).topics[topic].partitions
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        self.messages: list[Any] = []
+
+    def until(self, enough: Callable[[list[Any]], bool], what: str, seconds: float = 60.0) -> list[Any]:
+        """All messages, once there are enough."""
+        deadline = time.monotonic() + seconds
+        while not enough(self.messages):
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}; {len(self.messages)} messages"
+            message = self._consumer.poll(0.05)
+            if message is not None:
+                assert message.error() is None
+                self.messages.append(message)
+        return self.messages
+
+    def values(self, count: int) -> list[dict[str, Any]]:
+        """All values, once there are as many."""
+        return [json.loads(m.value()) for m in self.until(lambda found: len(found) >= count, f"{count} records")]
+
+    def answer(self, id_: str, seconds: float = 30.0) -> dict[str, Any]:
+        """The decision of the request with an id."""
+        found: list[dict[str, Any]] = []
+
+        def seen(messages: list[Any]) -> bool:
+            found.extend(d for d in map(json.loads, (m.value() for m in messages)) if d["request_id"] == id_)
+            del messages[:]
+            return bool(found)
+
+        self.until(seen, f"a decision of {id_}", seconds)
+        return found[0]
