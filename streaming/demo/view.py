@@ -72,8 +72,9 @@ def _line(ledger: Ledger, answers: Sequence[Answer]) -> str:
 
 def _version(answer: Answer) -> str:
     context: dict[str, Any] = answer.record["context"]
-    offsets = ", ".join(f"{topic} {at}" for topic, parts in context["policy_offsets"].items() for at in parts.values())
-    return f"{context['policy_version'][:19]}… ({offsets})"
+    offsets = ((topic, at) for topic, parts in context["policy_offsets"].items() for at in parts.values())
+    written = ", ".join(f"{topic} up to offset {at}" for topic, at in offsets if at >= 0)
+    return f"{context['policy_version'][:19]}… ({written})"
 
 
 def _denials(answers: Sequence[Answer]) -> Table:
