@@ -120,8 +120,8 @@ def _standing(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
     from streaming.stored import read_stored
 
-    systems = _systems(key)
-    reach(settings)
+    systems, topics = _systems(key), settings.topics.policy_topics()
+    reach(settings, *(topics[system] for system in systems))
     stored = read_stored(settings, systems)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:

@@ -1,15 +1,24 @@
 """`lockkeeper request`: send one request and wait for the decision."""
 
-import sys
 import time
-import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streaming.cli.app import app
+from streaming.cli.asked import (
+    AskedAction,
+    AskedContext,
+    AskedFile,
+    AskedGroups,
+    AskedProperties,
+    AskedResource,
+    AskedSubject,
+    AskedSystem,
+    short_form,
+    whole_request,
+)
 from streaming.cli.cluster import reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
 from streaming.cli.options import Bootstrap, Config, Json, settings_of
@@ -19,23 +28,17 @@ if TYPE_CHECKING:
     from streaming.asking import Answer
     from streaming.settings import Settings
 
-STANDARD_INPUT = "-"
-
 
 @app.command("request")
 def request(
-    system: Annotated[str | None, typer.Option(help="Such as lenses6.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Who: the subject's id.")] = None,
-    group: Annotated[list[str] | None, typer.Option(help="A group the subject claims; may be repeated.")] = None,
-    action: Annotated[str | None, typer.Option(help="What to do: the action's name.")] = None,
-    resource: Annotated[str | None, typer.Option(help="On what: the resource's id.")] = None,
-    property_: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=VALUE of the resource; may be repeated.")
-    ] = None,
-    context: Annotated[str | None, typer.Option(help="The request's context, in JSON.")] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
-    ] = None,
+    system: AskedSystem = None,
+    subject: AskedSubject = None,
+    group: AskedGroups = None,
+    action: AskedAction = None,
+    resource: AskedResource = None,
+    property_: AskedProperties = None,
+    context: AskedContext = None,
+    file: AskedFile = None,
     topic: Annotated[str | None, typer.Option(help="The request topic; the first one when left out.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
     config: Config = None,
@@ -53,63 +56,17 @@ def request(
       lockkeeper request --file request.json --json
     """
     from streaming.asking import ask
+    from streaming.topics import dead_letters_of
 
-    given: dict[str, Any] = {"subject": subject, "groups": group, "action": action, "resource": resource}
-    short = {name: value for name, value in given.items() if value}
-    if property_:
-        short["properties"] = dict(map(_pair, property_))
-    if context is not None:
-        short["context"] = _object("--context", context)
-    asked = _whole(file, system, short)
+    asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     asked.setdefault("deadline", int((time.time() + timeout) * 1000))
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
-    reach(settings)
+    reach(settings, where, settings.topics.decisions, dead_letters_of(where))
     answer = ask(settings, where, asked, timeout)
     _show(answer, as_json)
     if answer.decision is None or answer.decision.get("decision") is not True:
         raise typer.Exit(FAILED)
-
-
-def _whole(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
-    """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-    from policy.casefile import full_request
-
-    if file is not None:
-        if system or short:
-            raise Failure("--file holds the whole request: leave out the options that say another", MISUSED)
-        return _object(f"--file {file}", _read(file))
-    lacking = [name for name in ("subject", "action", "resource") if name not in short]
-    if system is None or lacking:
-        options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
-        raise Failure(f"{options}: needed, or --file with a whole request", MISUSED)
-    return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
-
-
-def _read(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"--file {file}: {error}", MISUSED) from error
-
-
-def _object(where: str, text: str) -> dict[str, Any]:
-    from policy.texts import Unreadable, read_json
-
-    try:
-        value = read_json(text)
-    except Unreadable as error:
-        raise Failure(f"{where}: {error}", MISUSED) from error
-    if not isinstance(value, dict):
-        raise Failure(f"{where}: must be a JSON object, not {text.strip()[:40]}", MISUSED)
-    return value
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
-    return name, value
 
 
 def _topic(settings: "Settings", topic: str | None) -> str:

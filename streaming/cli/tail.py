@@ -40,8 +40,8 @@ def tail(
     from streaming.following import follow
 
     settings = settings_of(config, bootstrap)
-    reach(settings)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
+    reach(settings, topic)
     remark(f"following {topic} at {settings.bootstrap_servers}")
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)

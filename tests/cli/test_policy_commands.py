@@ -1,0 +1,202 @@
+"""`lockkeeper policy apply | get | delete`: all or nothing, and what comes back is what was published."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from policy.files import read_documents
+from streaming.settings import Settings
+from streaming.stored import read_stored
+from streaming.topics import TopicNames
+from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
+from tests.cli.lockkeeper import Command, Outcome
+
+pytestmark = pytest.mark.stream
+
+
+class Policies:
+    """`lockkeeper policy` on the topics of one test."""
+
+    def __init__(self, lockkeeper: Command, config: Path, topics: TopicNames) -> None:
+        self._lockkeeper = lockkeeper
+        self._config = str(config)
+        self.topic = topics.policy_topics()["lenses6"]
+
+    def __call__(self, command: str, *arguments: str) -> Outcome:
+        return self._lockkeeper("policy", command, *arguments, "--config", self._config)
+
+    def keys(self) -> list[str]:
+        """The keys of what stands."""
+        return [record["key"] for record in self("get", "--json").records]
+
+
+@pytest.fixture
+def policies(lockkeeper: Command, config: Path, topics: TopicNames) -> Policies:
+    """The command, with empty topics."""
+    return Policies(lockkeeper, config, topics)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Good policies, order-readers and readers."""
+    return readers_folder(tmp_path / "policies")
+
+
+def test_what_was_applied_is_read_back_and_can_be_applied_again(
+    policies: Policies, folder: Path, tmp_path: Path
+) -> None:
+    assert policies("apply", str(folder)).code == 0
+    back = policies("get")
+    assert back.code == 0
+    published = {document["name"]: document for _, document in read_documents(folder)}
+    assert {document["name"]: document for document in yaml.safe_load_all(back.out)} == published
+    again = tmp_path / "again.yaml"
+    again.write_text(back.out)
+    assert policies("apply", str(again)).code == 0
+
+
+def test_apply_prints_the_offset_of_the_last_record_for_requests_to_demand(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    first = policies("apply", str(folder), "--json")
+    assert first.records == [{policies.topic: {"0": 1}}]
+    plain = policies("apply", str(folder))
+    newest = max(stored.offset for stored in read_stored(settings, ["lenses6"]))
+    assert plain.lines == [f"{policies.topic}, partition 0: up to offset {newest}", "2 published, 0 deleted"]
+
+
+def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings: Settings) -> None:
+    """Two records and one marker: were each record a transaction of its own, a marker would stand between them."""
+    policies("apply", str(folder))
+    consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": "counting"})
+    low, high = consumer.get_watermark_offsets(TopicPartition(policies.topic, 0), timeout=10)
+    consumer.close()
+    assert (low, high) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("broken.yaml", BROKEN, "broken.yaml:1 (document 1): lenses6/Role/broken: enforcment"),
+        ("twice.yaml", "kind: Role\nkind: Group\n", "twice.yaml:2: the key 'kind' stands twice"),
+        ("dated.yaml", ROLE.format(name="d", topic="t") + "effective_at: 5\n", "effective_at: not on Kafka"),
+        ("again.yaml", ROLE.format(name="order-readers", topic="t"), "is also in"),
+        ("large.yaml", ROLE.format(name="x" * (1 << 20), topic="t"), "at most 1048576"),
+        ("text.yaml", "just text\n", "text.yaml:1 (document 1)"),
+    ],
+)
+def test_nothing_is_published_when_one_document_is_wrong(
+    policies: Policies, folder: Path, name: str, text: str, told: str
+) -> None:
+    (folder / name).write_text(text)
+    shown = policies("apply", str(folder))
+    assert shown.code == 1
+    assert told in shown.err
+    assert policies.keys() == []
+
+
+def test_every_wrong_document_is_named(policies: Policies, folder: Path) -> None:
+    (folder / "a.yaml").write_text(BROKEN)
+    (folder / "b.yaml").write_text(BROKEN.replace("lenses6", "lenses7"))
+    shown = policies("apply", str(folder))
+    assert "nothing was published" in shown.err
+    assert "a.yaml:1 (document 1)" in shown.err
+    assert "b.yaml:1 (document 1)" in shown.err
+
+
+def test_warnings_are_told_and_do_not_stop_an_apply(policies: Policies, folder: Path) -> None:
+    (folder / "odd.yaml").write_text(ROLE.format(name="odd", topic="t").replace("kafka:Get*", "kafka:GetNothing"))
+    shown = policies("apply", str(folder))
+    assert shown.code == 0
+    assert "warning: lenses6/Role/odd:" in shown.err
+
+
+def test_prune_deletes_what_the_folder_no_longer_has_and_only_of_its_systems(policies: Policies, folder: Path) -> None:
+    policies("apply", str(folder))
+    (folder / "role.yaml").write_text(ROLE.format(name="new", topic="t"))
+    pruned = policies("apply", str(folder), "--prune")
+    assert (pruned.code, pruned.err) == (0, "deleted lenses6/Role/order-readers\n")
+    assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/new"]
+
+
+def test_get_takes_a_system_a_kind_or_a_whole_key(policies: Policies, folder: Path) -> None:
+    (folder / "more.yaml").write_text(GROUP.format(name="readers-too", role="order-readers"))
+    policies("apply", str(folder))
+    found = {key: [r["key"] for r in policies("get", key, "--json").records] for key in ("lenses6", "lenses6/Role")}
+    assert found["lenses6"] == ["lenses6/Group/readers", "lenses6/Group/readers-too", "lenses6/Role/order-readers"]
+    assert found["lenses6/Role"] == ["lenses6/Role/order-readers"]
+    (record,) = policies("get", "lenses6/Group/readers", "--json").records
+    assert (record["topic"], record["partition"], record["document"]["name"]) == (policies.topic, 0, "readers")
+
+
+@pytest.mark.parametrize(
+    ("key", "code", "told"),
+    [
+        ("lenses6/Role/order-reader", 1, "did you mean lenses6/Role/order-readers"),
+        ("lenses6/Group/nothing/like/it/at/all", 1, "`lockkeeper policy get` lists what there is"),
+        ("lenses7/Role/x", 2, "'lenses7' is not a system"),
+    ],
+)
+def test_an_unknown_key_is_told_with_what_is_near(
+    policies: Policies, folder: Path, key: str, code: int, told: str
+) -> None:
+    policies("apply", str(folder))
+    for command in ("get", "delete"):
+        shown = policies(command, key)
+        assert shown.code == code
+        assert told in shown.err
+    assert len(policies.keys()) == 2
+
+
+def test_delete_removes_all_keys_or_none(policies: Policies, folder: Path) -> None:
+    policies("apply", str(folder))
+    both = ["lenses6/Role/order-readers", "lenses6/Group/readers"]
+    assert policies("delete", both[0], "lenses6/Role/gone").code == 1
+    assert policies("delete", both[0], "lenses6/Group").code == 2
+    assert sorted(policies.keys()) == sorted(both)
+    assert policies("delete", *both).lines[-1] == "2 deleted"
+    assert policies.keys() == []
+
+
+def test_a_document_that_cannot_be_read_is_told_and_can_be_deleted(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    policies("apply", str(folder))
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    producer.produce(policies.topic, b'{"a": 1, "a": 2}', b"Role/spoilt")
+    assert producer.flush(10) == 0
+    shown = policies("get")
+    assert shown.code == 1
+    assert f"lenses6/Role/spoilt: offset 3 of {policies.topic}: line 1: the key 'a' stands twice" in shown.err
+    assert len(list(yaml.safe_load_all(shown.out))) == 2
+    assert policies("delete", "lenses6/Role/spoilt").code == 0
+    assert policies("get").code == 0
+
+
+def test_a_transaction_that_was_not_committed_is_not_read_back(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    policies("apply", str(folder))
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers, "transactional.id": f"{policies.topic}-t"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(policies.topic, json.dumps({"never": "seen"}).encode(), b"Role/never")
+    assert producer.flush(10) == 0
+    assert len(policies.keys()) == 2
+    producer.abort_transaction(10)
+    assert len(policies.keys()) == 2
+
+
+def test_topics_that_are_not_there_are_told_with_how_to_make_them(
+    lockkeeper: Command, config: Path, names: TopicNames, folder: Path
+) -> None:
+    shown = lockkeeper("policy", "apply", str(folder), "--config", str(config))
+    assert shown.code == 1
+    assert f"topic {names.policy_topics()['lenses6']} does not exist: run `lockkeeper topics create`" in shown.err
+    shown = lockkeeper("policy", "get", "lenses6", "--config", str(config))
+    assert shown.code == 1
+    assert "no such topic" in shown.err
+    assert "`lockkeeper topics create`" in shown.err

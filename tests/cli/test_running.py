@@ -1,0 +1,139 @@
+"""`lockkeeper run` as a process of its own, asked with `request` and watched with `tail`."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from streaming.settings import Settings
+from tests.cli.documents import lines, readers_folder, request
+from tests.cli.lockkeeper import Command
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.stream, pytest.mark.usefixtures("topics")]
+
+LOCKKEEPER = [sys.executable, "-m", "streaming.cli"]
+ASK = ["request", "--system", "lenses6", "--action", "kafka:GetTopicDetails"]
+ORDERS = ["--resource", "kafka:topic:prod/main/orders"]
+
+
+@pytest.fixture
+def spark_config(config: Path, tmp_path: Path) -> Path:
+    """The configuration, with a checkpoint of its own."""
+    told = {
+        **yaml.safe_load(config.read_text()),
+        "checkpoint": (tmp_path / "checkpoint").as_uri(),
+        "master": "local[1]",
+    }
+    config.write_text(yaml.safe_dump(told))
+    return config
+
+
+@pytest.fixture
+def job(spark_config: Path, tmp_path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """`lockkeeper run`, started; its log is in `job.log`."""
+    with (tmp_path / "job.log").open("wb") as log:
+        running = subprocess.Popen([*LOCKKEEPER, "run", "--config", str(spark_config)], stdout=log, stderr=log)
+        yield running
+        running.kill()
+        running.wait()
+
+
+def test_a_running_job_is_asked_watched_and_stopped(
+    lockkeeper: Command, spark_config: Path, job: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    """One start of Spark for all that needs it: requests of each outcome, what tail shows, and SIGTERM."""
+    with_config = ["--config", str(spark_config)]
+    applied = lockkeeper("policy", "apply", str(readers_folder(tmp_path / "policies")), "--json", *with_config)
+    demand = json.dumps({"min_policy_offsets": applied.records[0]})
+
+    allowed = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--context", demand, "--timeout", "90", *with_config)
+    assert (allowed.code, allowed.err) == (0, ""), (tmp_path / "job.log").read_text()[-3000:]
+    assert allowed.lines[0].startswith("ALLOW  after ")
+    assert "lenses6/Role/order-readers statement 0 allows kafka:GetTopicDetails" in allowed.lines[1]
+    assert allowed.lines[1].endswith("[L6-DECIDE-ALLOW]")
+
+    claimed = lockkeeper(*ASK, *ORDERS, "--subject", "user:eve", "--group", "readers", "--json", *with_config)
+    assert claimed.code == 0
+    assert claimed.records[0]["context"]["claims"] == ["groups"]
+
+    whole = tmp_path / "request.json"
+    whole.write_text(json.dumps(request(id="mine", topic="payments")))
+    denied = lockkeeper("request", "--file", str(whole), "--json", *with_config)
+    assert denied.code == 1
+    assert (denied.records[0]["request_id"], denied.records[0]["context"]["outcome"]) == ("mine", "deny")
+
+    dead = lockkeeper("request", "--file", "-", *with_config, stdin=lines({"system": "lenses6"}))
+    assert dead.code == 1
+    assert dead.lines[0].startswith("DEAD LETTER  not a request")
+
+    watched = lockkeeper("tail", "decisions", "--from-beginning", "--count", "3", "--json", *with_config)
+    assert watched.code == 0
+    assert sorted(_outcomes(watched.records)) == ["allow", "allow", "deny"]
+
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(60) == 0
+    assert (tmp_path / "job.log").read_text().splitlines()[-1] == "stopped"
+
+
+def _outcomes(records: list[Any]) -> list[str]:
+    return [record["context"]["outcome"] for record in records]
+
+
+def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) -> None:
+    shown = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--timeout", "0.5", "--config", str(config))
+    assert shown.code == 1
+    assert "no decision within 0.5 s for offset 0 of" in shown.err
+    assert "Does `lockkeeper run` run" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--system", "lenses6"], "--subject, --action, --resource: needed, or --file"),
+        ([*ASK, *ORDERS, "--subject", "user:a", "--context", "[]"], "--context: must be a JSON object"),
+        ([*ASK, *ORDERS, "--subject", "user:a", "--context", "{"], "--context: line 1: not JSON"),
+        ([*ASK, *ORDERS, "--subject", "user:a", "--property", "x"], "--property x: write NAME=VALUE"),
+        ([*ASK, *ORDERS, "--subject", "user:a", "--topic", "t"], "--topic t: not a request topic"),
+        (["--file", "-", "--subject", "user:a"], "--file holds the whole request"),
+        (["--file", "no-such-file"], "--file no-such-file:"),
+    ],
+)
+def test_a_request_that_is_not_complete_is_wrong_usage(lockkeeper: Command, arguments: list[str], told: str) -> None:
+    shown = lockkeeper(*(arguments if arguments[0] == "request" else ["request", *arguments]), stdin="{}")
+    assert shown.code == 2
+    assert told in shown.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_tail_shows_alerts_as_they_come_and_ends_in_order_when_told_to(
+    config: Path, settings: Settings, number: signal.Signals, tmp_path: Path
+) -> None:
+    """And what a stranger wrote cannot steer the terminal."""
+    alert = {"id": "a", "kind": "policy-rejected", "severity": "high", "time": "2026-11-21T10:00:00Z"}
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("wb") as shown, err.open("wb") as remarks:
+        command = [*LOCKKEEPER, "tail", "alerts", "--from-beginning", "--config", str(config)]
+        tail = subprocess.Popen(command, stdout=shown, stderr=remarks)
+        wait_until(lambda: b"following" in err.read_bytes(), "tail follows")
+        _produce(settings, b"no JSON", json.dumps({**alert, "message": "a role \x1b[2J was refused"}).encode())
+        wait_until(lambda: b"refused" in out.read_bytes(), "the alert is shown")
+        tail.send_signal(number)
+        assert tail.wait(20) == 0
+    line = "2026-11-21T10:00:00Z      high      policy-rejected       a role \\u001b[2J was refused\n"
+    assert out.read_text() == line
+    assert "a record that is no JSON object, 7 bytes" in err.read_text()
+
+
+def _produce(settings: Settings, *values: bytes) -> None:
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    for value in values:
+        producer.produce(settings.topics.alerts, value, b"k")
+    assert producer.flush(10) == 0
