@@ -1,7 +1,7 @@
 """Organization documents, and which organization an object or a user belongs to.
 
-The enforcement switch is a grant as well: off, everyone holds ANYTHING on the organization (SS-ENF-OFF),
-so that a time-bound document opens nothing outside of its window.
+The enforcement switch is a grant as well: off, everyone holds ANYTHING on the organization (SS-ENF-OFF).
+So whoever compares two states of the grants sees what switching it off opened.
 """
 
 from collections.abc import Iterator
@@ -53,6 +53,7 @@ def read_organization(document: Document) -> Reading:
     if document.spec and document.spec.get("enforcement", False) is None:
         form.error("must be true or false, not empty; leave it out where it was never set", "enforcement")
     task_roles = _task_roles(Form(form.raw("task_roles"), "task_roles", form.errors)) if form.has("task_roles") else {}
+    form.refuse_window(document.window)
     form.close()
     form.finish()
     fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), Origin(str(document.key)))
@@ -69,7 +70,7 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
     ]
     object_, origin = exactly(organization_name(name)), Origin(str(document.key))
     for holder, permission in held:
-        yield Grant(holder, ALLOW, exactly(permission), object_, origin, document.window)
+        yield Grant(holder, ALLOW, exactly(permission), object_, origin)
 
 
 def _task_roles(form: Form) -> TaskRoles:
