@@ -18,7 +18,8 @@ from policy.snapshot import Snapshot
 
 POSITIVE = frozenset({"allow", "accepted"})
 
-Arrange = Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]
+Documents = Sequence[dict[str, Any]]
+Arrange = Callable[[Documents], Documents]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -66,24 +67,32 @@ class Coverage(msgspec.Struct, frozen=True):
     decided: frozenset[Origin]
 
     @property
+    def percent(self) -> float:
+        """How many of a hundred statements decided something; 100 where there are none."""
+        return 100 * len(self.decided & self.statements) / len(self.statements) if self.statements else 100.0
+
+    @property
     def idle(self) -> list[Origin]:
         """Statements that decided nothing, sorted."""
         return sorted(self.statements - self.decided, key=lambda origin: (origin.document, origin.statement or 0))
 
 
-def run_cases(file: CaseFile, arrange: Arrange = list) -> list[Result]:
-    """Every expectation of ``file`` with what came. ``arrange``: the order a stage's documents are put in."""
-    return [result for scene in scenes(file, arrange) for result in check_scene(scene)]
+def run_cases(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> list[Result]:
+    """Every expectation of ``file`` with what came.
+
+    ``arrange``: the order a stage's documents are put in. ``given``: documents in force before the first stage.
+    """
+    return [result for scene in scenes(file, arrange, given) for result in check_scene(scene)]
 
 
-def scenes(file: CaseFile, arrange: Arrange = list) -> Iterator[Scene]:
-    """Every stage of every case, played in order."""
+def scenes(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> Iterator[Scene]:
+    """Every stage of every case, played in order; see `run_cases`."""
     for case in file.cases:
-        yield from _play(file.system, case, arrange)
+        yield from _play(file.system, case, arrange, given)
 
 
-def _play(system: str, case: Case, arrange: Arrange) -> Iterator[Scene]:
-    shelves = _Shelves(system)
+def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterator[Scene]:
+    shelves = _Shelves(system, given)
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
@@ -96,11 +105,13 @@ def _play(system: str, case: Case, arrange: Arrange) -> Iterator[Scene]:
 class _Shelves:
     """The documents of a case, over its stages."""
 
-    def __init__(self, system: str) -> None:
+    def __init__(self, system: str, given: Documents) -> None:
         self.policies = Library()
         self.facts = Library(facts_only=True)
         self._system = system
         self._order = itertools.count()
+        for document in given:
+            self.policies.put(document, order=next(self._order))
 
     def change(self, stage: Stage, at: int | None, arrange: Arrange) -> dict[str, Rejected | None]:
         """Make the stage's changes; what became of each document by its key, None: accepted."""
@@ -204,11 +215,11 @@ def describe(request: dict[str, Any]) -> str:
     return " ".join(str(part.get(field, "?")) if isinstance(part, dict) else "?" for part, field in words)
 
 
-def cover(file: CaseFile) -> Coverage:
-    """Which statements of the file's documents decided some request of it."""
+def cover(file: CaseFile, given: Documents = ()) -> Coverage:
+    """Which statements of the documents, ``given`` or of the file, decided some request of it."""
     statements: set[Origin] = set()
     decided: set[Origin] = set()
-    for scene in scenes(file):
+    for scene in scenes(file, given=given):
         grants = (grant for realm in scene.snapshot.realms.values() for held in realm.grants.values() for grant in held)
         statements.update(grant.origin for grant in grants)
         for expectation in scene.stage.expect:

@@ -31,7 +31,7 @@ class Holding(msgspec.Struct, frozen=True):
     narrowed_by: tuple[Grant, ...] = ()
 
 
-class Who(msgspec.Struct, frozen=True, order=True):
+class Who(msgspec.Struct, frozen=True):
     """A subject by its id, or whoever claims ``claim`` (``groups``, ``roles``) of that name."""
 
     name: str
@@ -39,7 +39,10 @@ class Who(msgspec.Struct, frozen=True, order=True):
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """Who is allowed, sorted. ``everyone``: also subjects that no document names; then ``but`` are not."""
+    """Who is allowed, subjects before claims.
+
+    ``everyone``: also subjects that no document names; then ``but`` lists those who are denied.
+    """
 
     allowed: tuple[Who, ...]
     everyone: bool = False
@@ -57,11 +60,14 @@ def who_can(
     system = _single(base).system
     if system not in snapshot.realms:
         return Reach(())
-    candidates = sorted(set(_candidates(snapshot.realms[system], system, also, trust)))
-    verdicts = {who: _allowed(snapshot, base, who, trust) for who in candidates}
-    everyone = any(_allowed(snapshot, base, Who(name), trust) for name in STRANGERS)
-    refused = tuple(who for who, may in verdicts.items() if not may)
-    return Reach(tuple(who for who, may in verdicts.items() if may), everyone, refused if everyone else ())
+    candidates = set(_candidates(snapshot.realms[system], system, also, trust))
+    outcomes = {
+        who: _outcomes(snapshot, base, who, trust) for who in sorted(candidates, key=lambda who: (who.claim, who.name))
+    }
+    allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
+    if not any("allow" in _outcomes(snapshot, base, Who(name), trust) for name in STRANGERS):
+        return Reach(allowed)
+    return Reach(allowed, True, tuple(who for who, found in outcomes.items() if "deny" in found and who not in allowed))
 
 
 def _single(request: Mapping[str, Any]) -> Request:
@@ -87,9 +93,10 @@ def _names(realm: Realm, system: str) -> Iterator[str]:
         yield from realm.facts.names(kind)
 
 
-def _allowed(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> bool:
+def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:
+    """The answers; of a claim those for strangers of either form."""
     subjects = [_subject(name, {who.claim: [who.name]}) for name in STRANGERS] if who.claim else [_subject(who.name)]
-    return any(decide(snapshot, {**request, "subject": subject}, trust=trust).allowed for subject in subjects)
+    return {decide(snapshot, {**request, "subject": subject}, trust=trust).outcome for subject in subjects}
 
 
 def _subject(name: str, properties: Mapping[str, Any] | None = None) -> dict[str, Any]:

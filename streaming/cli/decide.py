@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from policy import Snapshot
 
 
+Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]
+Trust = Annotated[str | None, typer.Option("--trust", help="What requests may claim, with commas between.")]
+
+
 @app.command("decide")
 def decide(
-    policies: Annotated[
-        Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)
-    ],
+    policies: Policies,
     requests: Annotated[str, typer.Option("--requests", "-r", help="A file of JSON lines; - is standard input.")] = "-",
-    trust: Annotated[str | None, typer.Option(help="What requests may claim, with commas between.")] = None,
+    trust: Trust = None,
 ) -> None:
     """Decide requests by documents in files: JSON lines in, decision records out, a line each.
 
@@ -39,8 +41,8 @@ def decide(
     """
     from streaming.offline import decide_lines
 
-    claims = _claims(trust)
-    snapshot = _snapshot(policies)
+    claims = claims_of(trust)
+    snapshot = snapshot_of(policies)
     sound = not snapshot.rejected
     with _opened(requests) as lines:
         for record in decide_lines(snapshot, lines, claims):
@@ -50,8 +52,8 @@ def decide(
         raise typer.Exit(FAILED)
 
 
-def _claims(trust: str | None) -> frozenset[str]:
-    """All when nothing is said; none for an empty text."""
+def claims_of(trust: str | None) -> frozenset[str]:
+    """What requests may claim: all when nothing is said; none for an empty text. Raises Failure."""
     from policy.requests import CLAIMS
 
     if trust is None:
@@ -62,7 +64,8 @@ def _claims(trust: str | None) -> frozenset[str]:
     return claims
 
 
-def _snapshot(path: Path) -> "Snapshot":
+def snapshot_of(path: Path) -> "Snapshot":
+    """The documents at `path`, compiled; refused ones are told. Raises FilesRefused."""
     from policy import compile_documents
     from policy.files import read_documents
 

@@ -1,0 +1,237 @@
+"""`lockkeeper policy lint | test | diff`: for whoever writes policies, before they are applied. Needs no Kafka."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import policy_app
+from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.options import Json
+from streaming.cli.output import remark, tell, tell_json
+
+if TYPE_CHECKING:
+    from policy import Snapshot
+    from policy.caserun import Coverage, Result
+    from policy.diff import Changed, Difference
+    from policy.files import Located
+
+Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
+
+
+@policy_app.command("lint")
+def lint(
+    path: Documents,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find errors, and what is valid but perhaps not meant.
+
+    Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
+    that another covers, an allow cancelled by a deny, a role nobody has, a role or group that does not exist.
+    Statements count from 0. Exit code 1: an error; with --strict also a warning.
+
+    \b
+    Examples:
+      lockkeeper policy lint policies/
+      lockkeeper policy lint policies/ --strict --json
+    """
+    import msgspec
+
+    from policy.files import read_documents
+    from policy.lint import lint as find
+
+    documents = read_documents(path)
+    places = _places(documents)
+    found = find(document.value for document in documents)
+    for finding in found:
+        place = places.get(finding.document, "")
+        if as_json:
+            tell_json({**msgspec.to_builtins(finding), "place": place or None})
+        else:
+            statement = "" if finding.statement is None else f" statement {finding.statement}"
+            where = f"{place}: " if place else ""
+            tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
+    errors = sum(finding.level == "error" for finding in found)
+    remark(f"{len(documents)} documents: {errors} errors, {len(found) - errors} warnings")
+    if errors or (strict and found):
+        raise typer.Exit(FAILED)
+
+
+def _places(documents: Sequence["Located"]) -> dict[str, str]:
+    """Where each document stands, by ``system/kind/name``; of versions the last."""
+    from policy.casefile import document_key
+
+    mappings = ((document.place, document.value) for document in documents if isinstance(document.value, dict))
+    return {document_key("", value): str(place) for place, value in mappings}
+
+
+@policy_app.command("test")
+def run_tests(
+    paths: Annotated[list[Path], typer.Argument(help="Case files, or folders of them.", show_default=False)],
+    policies: Annotated[
+        Path | None, typer.Option("--policies", "-p", help="Documents in force before each case's first stage.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the results here, as JUnit XML.")] = None,
+    at_least: Annotated[
+        float, typer.Option("--coverage", min=0, max=100, help="Fail below this percentage of statements.")
+    ] = 0,
+    as_json: Json = False,
+) -> None:
+    """Run case files: documents, requests, and the answers that must come, stage by stage.
+
+    Ends with the statements that decided no request: what no case would miss. Exit code 1: an expectation
+    failed, or coverage is too low.
+
+    \b
+    Examples:
+      lockkeeper policy test tests/ --policies policies/
+      lockkeeper policy test cases.yaml --junit results.xml --coverage 80
+    """
+    from policy.casefile import load_cases
+    from policy.caserun import cover, run_cases
+    from policy.junit import junit_xml
+
+    given = [] if policies is None else _sound(policies)[0]
+    files = {path: load_cases(path) for path in _case_files(paths)}
+    results = {str(path): run_cases(file, given=given) for path, file in files.items()}
+    coverage = _sum_up([cover(file, given) for file in files.values()])
+    if junit is not None:
+        junit.write_text(junit_xml(results), encoding="utf-8")
+    _show_results(results, coverage, as_json)
+    if coverage.percent < at_least:
+        raise Failure(f"{coverage.percent:.1f} % of the statements decided something; needed are {at_least:g} %")
+    if any(not result.passed for found in results.values() for result in found):
+        raise typer.Exit(FAILED)
+
+
+def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
+    """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
+    from policy import compile_documents
+    from policy.files import read_documents
+
+    documents = [document.value for document in read_documents(path)]
+    snapshot = compile_documents(documents)
+    if snapshot.rejected:
+        refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
+        raise Failure("\n".join([f"{path}: documents are refused:", *refused]))
+    return documents, snapshot
+
+
+def _case_files(paths: Sequence[Path]) -> list[Path]:
+    """The files themselves, and the YAML files of folders. Raises Failure when there are none."""
+    found: list[Path] = []
+    for path in paths:
+        inside = sorted(file for file in path.rglob("*") if file.suffix in (".yaml", ".yml")) if path.is_dir() else []
+        if path.is_dir() and not inside:
+            raise Failure(f"{path}: no case files; they end in .yaml or .yml", MISUSED)
+        found += inside or [path]
+    return found
+
+
+def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
+    from policy.caserun import Coverage
+
+    everything = frozenset().union(*(part.statements for part in parts))
+    return Coverage(everything, frozenset().union(*(part.decided for part in parts)))
+
+
+def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_json: bool) -> None:
+    import msgspec
+
+    wrong = [(name, result) for name, found in results.items() for result in found if not result.passed]
+    total = sum(map(len, results.values()))
+    if as_json:
+        failures = [{"file": name, **msgspec.to_builtins(result)} for name, result in wrong]
+        idle = [str(origin) for origin in coverage.idle]
+        tell_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
+        return
+    for name, result in wrong:
+        tell(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
+    for origin in coverage.idle:
+        tell(f"decided nothing: {origin}")
+    tell(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
+
+
+@policy_app.command("diff")
+def diff(
+    old: Annotated[Path, typer.Argument(help="Documents as they were.", show_default=False)],
+    new: Annotated[Path, typer.Argument(help="Documents as they shall be.", show_default=False)],
+    requests: Annotated[
+        Path | None, typer.Option("--requests", "-r", help="JSON lines to decide on both sides.")
+    ] = None,
+    fail_on: Annotated[str, typer.Option(help="What fails: any, widening or nothing.")] = "any",
+    as_json: Json = False,
+) -> None:
+    """Tell what a change of policies changes: grants, memberships, facts, and decisions of requests.
+
+    A + came and a - went; an exclamation mark where more may be allowed than before. Exit code 1: there is a
+    difference; with --fail-on widening: a difference that may allow more, or a request that is allowed now.
+
+    \b
+    Examples:
+      lockkeeper policy diff policies-before/ policies/
+      lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
+    """
+    from policy.diff import compare, replay
+
+    if fail_on not in ("any", "widening", "nothing"):
+        raise Failure(f"--fail-on {fail_on}: not one of any, widening, nothing", MISUSED)
+    before, after = (_sound(path)[1] for path in (old, new))
+    differences = compare(before, after)
+    changes = list(replay(before, after, _requests(requests)))
+    _show_difference(differences, changes, as_json)
+    widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
+    if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):
+        raise typer.Exit(FAILED)
+
+
+def _requests(path: Path | None) -> list[dict[str, Any]]:
+    """The requests of a file of JSON lines. Raises Failure for a line that is no JSON object."""
+    import msgspec
+
+    if path is None:
+        return []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
+    return found
+
+
+def _show_difference(differences: Sequence["Difference"], changes: Sequence["Changed"], as_json: bool) -> None:
+    from policy.caserun import describe
+
+    if as_json:
+        tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
+        return
+    marks = {"added": "+", "removed": "-", "changed": "~"}
+    for difference in differences:
+        warning = "!" if difference.widens else " "
+        tell(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
+    for change in changes:
+        what = describe(dict(change.request))
+        tell(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
+        for reason in change.after.reasons:
+            tell(f"  {reason.message}")
+    tell(f"{len(differences)} differences, {len(changes)} requests answered otherwise")
+
+
+def _plain(difference: "Difference") -> dict[str, Any]:
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(difference)
+    return found
+
+
+def _change(change: "Changed") -> dict[str, Any]:
+    before, after = change.before.to_record(), change.after.to_record()
+    return {"number": change.number, "request": dict(change.request), "before": before, "after": after}

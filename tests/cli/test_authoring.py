@@ -1,0 +1,169 @@
+"""`lockkeeper policy lint | test | diff`: what policy authors and their build servers see."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.documents import BROKEN, GROUP, ROLE, lines, readers_folder, request
+from tests.cli.lockkeeper import Command
+
+CASES = """\
+system: lenses6
+cases:
+- case: readers read
+  stages:
+  - expect:
+    - ask: {{subject: "user:dana", action: "kafka:GetTopicDetails", resource: "kafka:topic:prod/main/{topic}"}}
+      answer: allow
+"""
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> Path:
+    """A folder of good policies."""
+    return readers_folder(tmp_path / "policies")
+
+
+def case_file(folder: Path, topic: str = "orders") -> Path:
+    """A case file that expects user:dana to be allowed on the topic."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{topic}.yaml").write_text(CASES.format(topic=topic))
+    return folder / f"{topic}.yaml"
+
+
+def test_lint_finds_nothing_in_good_policies(lockkeeper: Command, policies: Path) -> None:
+    """No output, a count, exit code 0 even when strict."""
+    shown = lockkeeper("policy", "lint", str(policies), "--strict")
+    assert (shown.code, shown.out) == (0, "")
+    assert "2 documents: 0 errors, 0 warnings" in shown.err
+
+
+def test_lint_fails_for_errors_and_names_the_place(lockkeeper: Command, policies: Path) -> None:
+    """File, line, document and what would be right."""
+    (policies / "z.yaml").write_text(f"# a comment\n{BROKEN}")
+    shown = lockkeeper("policy", "lint", str(policies))
+    assert shown.code == 1
+    assert f"{policies}/z.yaml:2 (document 1): error: lenses6/Role/broken: enforcment: unknown field" in shown.out
+
+
+def test_lint_fails_for_warnings_when_it_is_strict_alone(lockkeeper: Command, policies: Path) -> None:
+    """A role that nobody has, as JSON too."""
+    (policies / "lonely.yaml").write_text(ROLE.format(name="lonely", topic="x"))
+    assert lockkeeper("policy", "lint", str(policies)).code == 0
+    shown = lockkeeper("policy", "lint", str(policies), "--strict", "--json")
+    assert shown.code == 1
+    (finding,) = shown.records
+    assert (finding["code"], finding["document"], finding["level"]) == (
+        "nobody-has-it",
+        "lenses6/Role/lonely",
+        "warning",
+    )
+    assert finding["place"].startswith(f"{policies}/lonely.yaml:1")
+
+
+def test_cases_that_hold_pass(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """Against the policies of a folder, with coverage."""
+    shown = lockkeeper("policy", "test", str(case_file(tmp_path / "t")), "-p", str(policies), "--coverage", "100")
+    assert shown.code == 0
+    assert shown.out == "1 of 1 expectations hold; 100.0 % of the statements decided\n"
+
+
+def test_cases_that_fail_are_told_and_written_as_junit(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """One line each, and XML that a build server can show."""
+    case_file(tmp_path / "t"), case_file(tmp_path / "t", "payments")
+    report = tmp_path / "junit.xml"
+    shown = lockkeeper("policy", "test", str(tmp_path / "t"), "--policies", str(policies), "--junit", str(report))
+    assert shown.code == 1
+    assert f"FAILED {tmp_path}/t/payments.yaml: readers read, stage 1: user:dana" in shown.out
+    assert "must be allow, was deny" in shown.out
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
+    counts = {Path(str(name)).stem: (suite.get("tests"), suite.get("failures")) for name, suite in suites.items()}
+    assert counts == {"orders": ("1", "0"), "payments": ("1", "1")}
+    (failure,) = ElementTree.parse(report).getroot().iter("failure")
+    assert "was deny" in str(failure.get("message"))
+
+
+def test_too_little_coverage_fails_and_names_the_idle_statement(
+    lockkeeper: Command, policies: Path, tmp_path: Path
+) -> None:
+    """What no case would miss."""
+    (policies / "more.yaml").write_text(ROLE.format(name="more", topic="x"))
+    arguments = ("policy", "test", str(case_file(tmp_path / "t")), "--policies", str(policies))
+    shown = lockkeeper(*arguments, "--coverage", "60")
+    assert shown.code == 1
+    assert "decided nothing: lenses6/Role/more statement 0" in shown.out
+    assert "50.0 % of the statements decided something; needed are 60 %" in shown.err
+    assert lockkeeper(*arguments, "--json").records == [
+        {"expectations": 1, "failures": [], "coverage": 50.0, "idle": ["lenses6/Role/more statement 0"]}
+    ]
+
+
+def test_a_folder_without_case_files_and_a_wrong_one_are_told(lockkeeper: Command, tmp_path: Path) -> None:
+    """Nothing to run is no success."""
+    (tmp_path / "empty").mkdir()
+    assert lockkeeper("policy", "test", str(tmp_path / "empty")).code == 2
+    (tmp_path / "wrong.yaml").write_text("cases: [{case: c, stages: []}]")
+    shown = lockkeeper("policy", "test", str(tmp_path / "wrong.yaml"))
+    assert shown.code == 1
+    assert "wrong.yaml: cases[0] (c): expects nothing" in shown.err
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Path:
+    """The policies with one more topic to read."""
+    folder = readers_folder(tmp_path / "changed")
+    (folder / "more.yaml").write_text(ROLE.format(name="more", topic="payments"))
+    (folder / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, more"))
+    return folder
+
+
+def test_diff_of_the_same_policies_is_nothing(lockkeeper: Command, policies: Path) -> None:
+    """Exit code 0."""
+    shown = lockkeeper("policy", "diff", str(policies), str(policies))
+    assert (shown.code, shown.out) == (0, "0 differences, 0 requests answered otherwise\n")
+
+
+def test_diff_tells_grants_and_decisions_that_change(
+    lockkeeper: Command, policies: Path, changed: Path, tmp_path: Path
+) -> None:
+    """What widens is marked; requests are replayed."""
+    asked = tmp_path / "requests.jsonl"
+    asked.write_text(lines(request(), request(topic="payments"), request(topic="other")))
+    shown = lockkeeper("policy", "diff", str(policies), str(changed), "--requests", str(asked))
+    assert shown.code == 1
+    assert "+! lenses6/Role/more: role:more allow kafka/Get* on kafka/topic/prod/main/payments" in shown.out
+    assert "+! lenses6/Group/readers: group:readers is role:more" in shown.out
+    assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.out
+    assert shown.out.endswith("2 differences, 1 requests answered otherwise\n")
+
+
+def test_diff_fails_for_what_it_is_told_to_fail_for(lockkeeper: Command, policies: Path, changed: Path) -> None:
+    """A change that only narrows passes `--fail-on widening`."""
+    assert lockkeeper("policy", "diff", str(policies), str(changed), "--fail-on", "widening").code == 1
+    assert lockkeeper("policy", "diff", str(changed), str(policies), "--fail-on", "widening").code == 0
+    assert lockkeeper("policy", "diff", str(changed), str(policies)).code == 1
+    assert lockkeeper("policy", "diff", str(policies), str(changed), "--fail-on", "nothing").code == 0
+    assert lockkeeper("policy", "diff", str(policies), str(changed), "--fail-on", "perhaps").code == 2
+
+
+def test_diff_as_json_is_one_object(lockkeeper: Command, policies: Path, changed: Path, tmp_path: Path) -> None:
+    """With whole decisions of both sides."""
+    asked = tmp_path / "requests.jsonl"
+    asked.write_text(lines(request(topic="payments")))
+    shown = lockkeeper("policy", "diff", str(policies), str(changed), "-r", str(asked), "--json")
+    (told,) = shown.records
+    assert [difference["widens"] for difference in told["differences"]] == [True, True]
+    assert (told["changes"][0]["before"]["decision"], told["changes"][0]["after"]["decision"]) == (False, True)
+
+
+def test_diff_refuses_wrong_documents_and_requests(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """A comparison with what would not be in force is worth nothing."""
+    asked = tmp_path / "requests.jsonl"
+    asked.write_text(json.dumps(request()) + "\n[1]\n")
+    shown = lockkeeper("policy", "diff", str(policies), str(policies), "--requests", str(asked))
+    assert (shown.code, "line 2" in shown.err) == (2, True)
+    (policies / "z.yaml").write_text(BROKEN)
+    shown = lockkeeper("policy", "diff", str(policies), str(policies))
+    assert (shown.code, "lenses6/Role/broken: enforcment" in shown.err) == (1, True)
