@@ -13,11 +13,16 @@ from streaming.cli.output import remark
 _NO_COMMANDS = {"__main__"}
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 1 it failed or a check did, 2 wrongly used or configured."""
+def register_commands() -> None:
+    """Let every command module add its commands."""
     for module in pkgutil.iter_modules(__path__):
         if module.name not in _NO_COMMANDS:
             importlib.import_module(f"{__name__}.{module.name}")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit: 0 done, 1 it failed or a check did, 2 wrongly used or configured."""
+    register_commands()
     try:
         app(arguments, prog_name="lockkeeper")
     except Exception as error:

@@ -36,7 +36,7 @@ def decide(
     Examples:
       lockkeeper decide --policies policies/ --requests requests.jsonl
       echo '{"id": "r-1", "system": "lenses6", "subject": {"type": "user", "id": "user:dana"},
-        "action": {"name": "kafka:ListTopics"}, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"}}' \\
+        "action": {"name": "kafka:ListTopic"}, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"}}' \\
         | tr -d '\\n' | lockkeeper decide --policies policies/
     """
     from streaming.offline import decide_lines

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from streaming.cli import register_commands
 from streaming.cli.app import app, policy_app, topics_app
 from tests.cli.lockkeeper import Command
 
@@ -33,6 +34,7 @@ def test_every_commands_help_shows_examples(lockkeeper: Command, command: list[s
 
 def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> None:
     """A new command in these modules must come with examples too."""
+    register_commands()
     here = {f"streaming.cli.{name}" for name in ("run", "decide", "request", "tail", "topics", "policies")}
     groups = {"": app, "topics": topics_app, "policy": policy_app}
     found = {
