@@ -6,6 +6,7 @@ ask for (CD-LIST, CD-GET). Nothing flows down from a parent (CD-EXACT-ENTITY, CD
 to exist and outlive it (CD-CREATE, CD-GRANT).
 """
 
+import functools
 from collections.abc import Iterator
 
 from policy.documents import Document
@@ -32,9 +33,16 @@ def read_grant(document: Document) -> Reading:
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
     origin = Origin(str(document.key))
-    held = [(exactly((privilege,)), _pattern(entity)) for privilege in privileges]
-    held += [(exactly(ANY), _pattern(entity)), *((exactly(BELOW), above) for above in _above(entity))]
+    there = _pattern(entity)
+    held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
+    held += [(_permission(BELOW), above) for above in _above(entity)]
     return Reading(tuple(Grant(holder, ALLOW, what, where, origin, document.window) for what, where in held))
+
+
+@functools.cache
+def _permission(name: Name) -> Pattern:
+    """The same few objects for all grants, of which there may be very many."""
+    return exactly(name)
 
 
 def _holder(form: Form) -> str:
