@@ -110,6 +110,8 @@ class Shelf:
         if not self.kind.looks_back:
             return current.reading
         older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
+        if not older and self.known_from == current.document.known_from:
+            return current.reading
         document = msgspec.structs.replace(current.document, history=older, known_from=self.known_from)
         return all_systems()[self.key.system].read(document)
 

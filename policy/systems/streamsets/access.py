@@ -1,5 +1,6 @@
 """One level on one object, or one right over it, for one user (SS-ACCESS)."""
 
+import functools
 from collections.abc import Iterator
 
 from policy.facts import Facts
@@ -31,6 +32,10 @@ class Access:
     def __init__(self, facts: Facts, asker: Asker) -> None:
         self.facts = facts
         self.asker = asker
+
+    @functools.cached_property
+    def _sole(self) -> str | None:
+        return sole_organization(self.facts)
 
     def thing(self, name: str) -> Thing | None:
         """The object TYPE:NAME, or None."""
@@ -87,7 +92,7 @@ class Access:
 
     def organization_of(self, version: Version) -> str | Given:
         """The organization of an object; it may be left out while there is one."""
-        organization = version.organization or sole_organization(self.facts)
+        organization = version.organization or self._sole
         if organization is not None:
             return organization
         if organizations(self.facts):

@@ -1,0 +1,261 @@
+"""StreamSets: what a case file cannot say: trimmed and missing history, the horizon, the catalogue as data."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import policy
+from policy.documents import Key
+from policy.facts import Facts
+from policy.library import Library
+from policy.snapshot import Snapshot
+from policy.systems import streamsets
+from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Leaf, catalogue, operations
+from policy.systems.streamsets.checks import CHECKS
+from tests.policy.strategies.streamsets import GRANTED, REQUESTED, USERS, objects
+
+PIPELINE = Key("streamsets", "Object", "pipeline:p")
+RULES = Path(streamsets.__file__).parent / "rules.yaml"
+
+
+def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """A StreamSets document."""
+    return {"system": "streamsets", "kind": kind, "name": name, "spec": spec}
+
+
+def pipeline(*readers: str, owner: str = "owner") -> dict[str, Any]:
+    """A version of pipeline:p that ``readers`` may read."""
+    acl = {f"user:{reader}": ["READ"] for reader in readers}
+    return document("Object", "pipeline:p", {"type": "pipeline", "owner": owner, "acl": acl})
+
+
+def policies(**versions: dict[str, Any]) -> Library:
+    """A library with enforcement on and the versions of pipeline:p, named ``at_MOMENT``."""
+    library = Library()
+    library.put(document("Organization", "acme", {"enforcement": True}), at=0)
+    for order, (name, version) in enumerate(versions.items()):
+        assert library.put(version, at=int(name.removeprefix("at_")), order=order) is None
+    return library
+
+
+def logins(**moments: int) -> Library:
+    """The facts layer with the users' last logins."""
+    library = Library(facts_only=True)
+    for user, moment in moments.items():
+        assert library.put(document("Session", user, {"login_at": moment}), at=moment) is None
+    return library
+
+
+def may(library: Library, facts: Library, user: str, action: str = "pipeline.view") -> str:
+    """The answer to ``user`` on pipeline:p."""
+    request = {
+        "id": "r",
+        "system": "streamsets",
+        "subject": {"type": "user", "id": user},
+        "action": {"name": action},
+        "resource": {"type": "pipeline", "id": "pipeline:p"},
+    }
+    return policy.decide(Snapshot(library, facts), request).outcome
+
+
+def horizon(library: Library, facts: Library) -> int | None:
+    """The horizon of the snapshot of both."""
+    return streamsets.SYSTEM.horizon(Snapshot(library, facts).realms["streamsets"].facts)
+
+
+# ── missing history ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_login_before_what_is_known_is_allowed_by_every_known_version_or_not_at_all() -> None:
+    """Of a trimmed document no version is taken for the first: neither creator nor share of one version is enough."""
+    library = policies(at_100=pipeline("always", "early"), at_200=pipeline("always", "early"))
+    library.put(pipeline("always", "late", owner="heir"), at=300, order=9)
+    library.forget_before({"streamsets": 200})
+    facts = logins(always=50, early=50, late=50, owner=50, heir=50)
+    assert may(library, facts, "always") == "allow"
+    assert [may(library, facts, user) for user in ("early", "late", "owner", "heir")] == ["deny"] * 4
+
+
+def test_a_login_within_what_is_known_is_judged_by_its_version_alone() -> None:
+    """Trimming takes nothing from users whose login it kept."""
+    library = policies(at_100=pipeline(), at_200=pipeline("early"), at_300=pipeline("late"))
+    library.forget_before({"streamsets": 250})
+    facts = logins(early=250, late=250)
+    assert (may(library, facts, "early"), may(library, facts, "late")) == ("allow", "deny")
+
+
+def test_the_reader_of_a_compacted_log_can_tell_that_versions_are_missing() -> None:
+    """Without the hint the first version known would be a creation, at once good for its owner."""
+    library = policies(at_500=pipeline("reader", owner="now"))
+    facts = logins(now=100, reader=100)
+    assert (may(library, facts, "now"), may(library, facts, "reader")) == ("allow", "deny")
+    library.put(pipeline("reader", owner="other"), at=600, order=9)
+    library.lost_before(500, PIPELINE)
+    assert (may(library, facts, "now"), may(library, facts, "reader")) == ("deny", "allow")
+    assert may(library, logins(now=500), "now") == "allow", "from 500 on all is known"
+
+
+def test_what_was_made_after_the_moment_from_which_all_is_known_is_a_creation() -> None:
+    """Also for a login before that moment."""
+    library = policies(at_500=pipeline("reader", owner="creator"))
+    library.lost_before(400, PIPELINE)
+    facts = logins(creator=100, reader=100)
+    assert (may(library, facts, "creator"), may(library, facts, "reader")) == ("allow", "deny")
+
+
+def test_a_run_that_began_before_what_is_known_is_judged_by_every_known_version() -> None:
+    """A frozen pipeline whose versions at the start are gone allows what all that are left allow."""
+    library = policies(at_100=pipeline("both", "one"), at_200=pipeline("both"))
+    for name, spec in {
+        "job:j": {"type": "job", "owner": "owner", "pipeline": "p", "labels": [], "acl": {"group:all": ["READ"]}},
+        "engine:e": {
+            "type": "engine",
+            "owner": "owner",
+            "engine_kind": "dc",
+            "labels": [],
+            "acl": {"group:all": ["READ"]},
+        },
+    }.items():
+        assert library.put(document("Object", name, spec), at=10) is None
+    for at in (100, 200):
+        dated = pipeline("both", *(["one"] if at == 100 else []))
+        dated["spec"] |= {"pipeline_kind": "dc", "connections": []}
+        assert library.put(dated, at=at, order=at) is None
+    library.lost_before(100, PIPELINE)
+    facts = Library(facts_only=True)
+    facts.put(document("ActiveJob", "job:j", {"started_at": 50}), at=50)
+    request = {"id": "r", "system": "streamsets", "action": {"name": "job.monitor"}}
+    answers = {}
+    for user in ("both", "one"):
+        subject = {"type": "user", "id": user, "properties": {"groups": ["all"]}}
+        asked = {**request, "subject": subject, "resource": {"type": "job", "id": "job:j"}}
+        answers[user] = policy.decide(Snapshot(library, facts), asked).outcome
+    assert answers == {"both": "allow", "one": "deny"}
+
+
+# ── trimming ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_horizon_is_the_oldest_login_or_start_of_a_run() -> None:
+    """None without either: then the newest versions alone are needed."""
+    library, facts = policies(at_100=pipeline()), logins(rita=300, miguel=200)
+    assert horizon(library, Library(facts_only=True)) is None
+    assert horizon(library, facts) == 200
+    facts.put(document("ActiveJob", "job:j", {"started_at": 150}), at=150)
+    assert horizon(library, facts) == 150
+
+
+def test_history_is_held_as_long_as_it_is_needed_and_the_library_says_how_much() -> None:
+    """The version in force at the horizon is the oldest kept; without a horizon only the newest is."""
+    library = policies(at_100=pipeline("a"), at_200=pipeline("b"), at_300=pipeline("c"))
+    assert library.history_held == 2
+    dropped = library.forget_before({"streamsets": 250})
+    assert [version.at for version in dropped[PIPELINE]] == [100]
+    assert library.history_held == 1
+    assert library.forget_before({"streamsets": 250}) == {}
+    assert [version.at for version in library.forget_before({"streamsets": None})[PIPELINE]] == [200]
+    assert library.history_held == 0
+
+
+def test_systems_that_are_not_named_keep_everything() -> None:
+    """A caller that trims one system trims no other."""
+    library = policies(at_100=pipeline("a"), at_200=pipeline("b"))
+    assert library.forget_before({"cdap": None}) == {}
+    assert library.history_held == 1
+
+
+def test_a_deletion_goes_when_nobody_looks_behind_it_any_more() -> None:
+    """Else every object that ever was would stay for ever."""
+    library = policies(at_100=pipeline("a"))
+    library.delete(PIPELINE, at=200, order=5)
+    library.forget_before({"streamsets": 150})
+    assert [version.at for version in library.shelves[PIPELINE].versions] == [100, 200]
+    library.forget_before({"streamsets": 200})
+    assert PIPELINE not in library.shelves
+    assert may(library, logins(a=150), "a") == "error"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), login=st.integers(0, 9), started=st.integers(0, 9))
+def test_trimming_changes_no_answer_that_its_horizon_covers(data: st.DataObject, login: int, started: int) -> None:
+    """Versions and deletions at random, several at one moment: before and after, every request is answered alike."""
+    library, facts = Library(), logins(**dict.fromkeys(USERS, login))
+    facts.put(document("ActiveJob", "job:j", {"started_at": started}), at=0)
+    library.put(document("Organization", "o", {"enforcement": True}), at=0)
+    moments = sorted(data.draw(st.lists(st.integers(0, 9), min_size=5, max_size=20)))
+    for order, at in enumerate(moments):
+        name = data.draw(st.sampled_from(sorted({name for name, _ in REQUESTED if not name.startswith("org")})))
+        if data.draw(st.integers(0, 5)):
+            library.put(document("Object", name, data.draw(objects(name))), at=at, order=order)
+        else:
+            library.delete(Key("streamsets", "Object", name), at=at, order=order)
+    before = answers(library, facts)
+    library.forget_before({"streamsets": horizon(library, facts)})
+    assert answers(library, facts) == before
+
+
+def answers(library: Library, facts: Library) -> list[str]:
+    """The outcomes of every user's every request."""
+    snapshot = Snapshot(library, facts)
+    return [
+        policy.decide(
+            snapshot,
+            {
+                "id": "r",
+                "system": "streamsets",
+                "subject": {"type": "user", "id": user, "properties": {"groups": ["north"]}},
+                "action": {"name": action},
+                "resource": {"type": "object", "id": name},
+                "context": GRANTED,
+            },
+        ).outcome
+        for user in USERS
+        for name, action in REQUESTED
+    ]
+
+
+# ── the catalogue ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def leaves(need: dict[str, Any]) -> list[dict[str, Any]]:
+    """The leaves of a need."""
+    parts = need.get("all") or need.get("any")
+    return [leaf for part in parts for leaf in leaves(part)] if parts else [need]
+
+
+@pytest.mark.parametrize("action", sorted(operations()))
+def test_every_operation_can_be_worked_out(action: str) -> None:
+    """Its rules exist, its leaves are well-formed, its paths follow fields that the types have."""
+    operation = operations()[action]
+    rules = {rule["id"] for rule in yaml.safe_load(RULES.read_text())}
+    for need in (operation.needs, *operation.via.values(), *operation.instead.values()):
+        for leaf in (msgspec.convert(written, Leaf) for written in leaves(need)):
+            named = {*operation.rules, *([leaf.rule] if leaf.rule else [])}
+            assert all(rule in rules or rule.startswith("SS-Q") for rule in named)
+            assert [bool(leaf.permission), bool(leaf.right), bool(leaf.fact)].count(True) == 1
+            assert not leaf.fact or leaf.fact in CHECKS
+            assert leaf.right in ("", "owner", "administrator", "auth-token-administrator")
+            if leaf.permission:
+                assert leaf.permission in catalogue().types[end_of(leaf, operation.resource)].levels
+
+
+def end_of(leaf: Leaf, start: str) -> str:
+    """The type of the objects that a leaf's path leads to; KeyError where a type has no such field."""
+    assert start not in (ANY_OBJECT, ORGANIZATION), "a level is on objects of a known type"
+    type_, path = start, leaf.path
+    if path[:1] == ("context",):
+        return path[1]
+    for field in path:
+        fields = {**catalogue().types[type_].one, **catalogue().types[type_].many}
+        type_ = "engine" if field == "engines" else fields[field]
+    return type_
+
+
+def test_facts_that_are_not_there_leave_no_horizon() -> None:
+    """An empty snapshot looks at the newest alone."""
+    assert streamsets.SYSTEM.horizon(Facts()) is None
