@@ -12,6 +12,8 @@ Offsets = Mapping[str, Mapping[str, int]]  # the newest offset read, by topic an
 
 def staleness(asked: Request | Batch, read: Offsets) -> str | None:
     """Why the policies read do not cover what the request (or an item of it) asks for; None when they do."""
+    if isinstance(asked, Request) and not asked.context:
+        return None
     items = asked.items if isinstance(asked, Batch) else (asked,)
     wanted = (item.context[FIELD] for item in items if isinstance(item, Request) and FIELD in item.context)
     return next((lack for demand in wanted for lack in _lacks(demand, read)), None)

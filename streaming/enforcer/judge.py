@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 from policy.decide import answer
-from policy.decisions import Decision
+from policy.decisions import Decision, Missing, Outcome
 from policy.model import Reason
-from policy.requests import Batch, MalformedRequest, Request, decode_request
+from policy.requests import MalformedRequest
 from policy.snapshot import Snapshot
-from policy.times import to_ms, to_text
+from policy.times import to_text
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
+from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.wire import JSON, Header, Outgoing
 from streaming.settings import Limits
 
@@ -24,8 +25,6 @@ DECISIONS = 0  # number of the decisions topic among a batch's outputs
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
-AVRO_SINGLE_OBJECT = b"\xc3\x01"
-AVRO_CONFLUENT = b"\x00"
 
 _encode = msgspec.json.encode
 
@@ -33,21 +32,13 @@ Answer = tuple[bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, and `,"evaluations":[…]` of a batch."""
 
 
-class Envelope(msgspec.Struct, gc=False):
-    """A request with the parts that only a cache miss reads left as they came."""
+class Context(msgspec.Struct, gc=False):
+    """The part of a decision record that says why."""
 
-    id: str
-    system: str
-    subject: msgspec.Raw = msgspec.Raw()
-    action: msgspec.Raw = msgspec.Raw()
-    resource: msgspec.Raw = msgspec.Raw()
-    context: msgspec.Raw = msgspec.Raw()
-    time: str | int | None = None
-    deadline: str | int | None = None
-    evaluations: msgspec.Raw = msgspec.Raw()
-
-
-_decode = msgspec.json.Decoder(Envelope).decode
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+    missing: tuple[Missing, ...]
+    claims: tuple[str, ...]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -79,6 +70,7 @@ class Judge:
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
         self.snapshot = snapshot
         self.limits = limits
+        self.parts = Parts()
         self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
 
     def sit(self, source: Source, basis: Basis) -> "Sitting":
@@ -86,11 +78,26 @@ class Judge:
         return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis)
 
 
+class Clock:
+    """Writes moments; most of a batch lie within a few seconds."""
+
+    def __init__(self) -> None:
+        self._second, self._begin = -1, b""
+
+    def text(self, at: int) -> bytes:
+        """RFC 3339 in UTC, with milliseconds."""
+        second, rest = divmod(at, 1000)
+        if second != self._second:
+            self._second, self._begin = second, to_text(second * 1000).encode()[: -len("000Z")]
+        return b"%b%03dZ" % (self._begin, rest)
+
+
 class Sitting:
     """Decides the records of one partition in one batch."""
 
     def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis) -> None:
-        self._snapshot, self._limits, self._cache = judge.snapshot, judge.limits, cache
+        self._judge, self._limits, self._cache = judge, judge.limits, cache
+        self._clock = Clock()
         self._source, self._basis = source, basis
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
         told = {
@@ -113,10 +120,9 @@ class Sitting:
             return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
-        envelope = self._envelope(key, value)
-        assert value is not None
+        envelope, value = self._open(key, value)
         if envelope.time is not None:
-            claimed = _moment(envelope.time)
+            claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
         made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
@@ -125,40 +131,47 @@ class Sitting:
             return self._assemble(asker, system, offset, at, too_large)
         return made
 
-    def _envelope(self, key: bytes | None, value: bytes | None) -> Envelope:
+    def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
         if value is None:
             raise MalformedRequest("not a request: the record has no value")
         size = len(value) + len(key or b"")
         if size > self._limits.record_in:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
-        try:
-            return _decode(value)
-        except (ValueError, RecursionError) as error:
-            raise MalformedRequest(_why(value, error)) from error
+        return open_envelope(value), value
 
     def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Answer) -> bytes:
         number = b"%d" % offset
-        parts = (self._head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', _text(at), b'",')
+        parts = (
+            self._head,
+            number,
+            b'","request_id":',
+            asker,
+            b',"system":',
+            system,
+            b',"time":"',
+            self._clock.text(at),
+            b'",',
+        )
         return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
         if envelope.evaluations or _may_name_offsets(envelope.context):
-            given = self._work_out(value, at)
+            given = self._work_out(envelope, value, at)
         else:
             given = self._recall(envelope, system, value, at)
-        if envelope.deadline is not None and self._basis.now > _moment(envelope.deadline):
+        if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
             return _error("deadline-exceeded", "the request was judged after its deadline")
         return given
 
     def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
-        realm = self._snapshot.realms.get(envelope.system)
+        realm = self._judge.snapshot.realms.get(envelope.system)
         epoch = realm.epoch(at) if realm is not None and realm.edges else 0
         # No part of a well-formed request holds a NUL, so the parts cannot be mistaken for others.
         parts = (b"%d" % epoch, system, envelope.subject, envelope.action, envelope.resource, envelope.context)
         question = b"\0".join(parts)
         given = self._cache.get(question)
         if given is None:
-            given = self._work_out(value, at)
+            given = self._work_out(envelope, value, at)
             if len(question) <= CACHED_KEY_BYTES:
                 self._remember(question, given)
         return given
@@ -168,42 +181,25 @@ class Sitting:
             self._cache.clear()
         self._cache[question] = given
 
-    def _work_out(self, value: bytes, at: int) -> Answer:
-        """Decide by the whole request, its time being the moment to judge by; deadlines are looked at later."""
-        asked = decode_request(value)
+    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Answer:
+        """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
+        asked = self._judge.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             return _error("policies-behind", stale)
-        return _to_json(answer(self._snapshot, _judged_at(asked, at), self._source.trust))
-
-
-def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
-    if isinstance(asked, Request):
-        return msgspec.structs.replace(asked, time=at, deadline=None)
-    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
-    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+        return _to_json(answer(self._judge.snapshot, asked, self._source.trust))
 
 
 def _to_json(decision: Decision) -> Answer:
-    record = decision.to_record()
-    evaluations = record.pop("evaluations", None)
-    listed = b"" if evaluations is None else b',"evaluations":' + _encode(evaluations)
-    return _encode(record)[1:-2], listed
+    evaluations = [item.to_record() for item in decision.evaluations]
+    listed = b',"evaluations":' + _encode(evaluations) if evaluations else b""
+    # Decision.to_record in other words: the same fields, without plain data made of them in between.
+    context = _encode(Context(decision.outcome, decision.reasons, decision.missing, decision.claims))
+    return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1]), listed
 
 
 def _error(code: str, message: str) -> Answer:
     return _to_json(Decision("error", (Reason(code, message),)))
-
-
-def _moment(value: str | int) -> int:
-    try:
-        return to_ms(value)
-    except ValueError as error:
-        raise MalformedRequest(f"not a request: {error}") from error
-
-
-def _text(at: int) -> bytes:
-    return to_text(at).encode()
 
 
 def _may_name_offsets(context: msgspec.Raw) -> bool:
@@ -218,12 +214,3 @@ def _carried(headers: list[dict[str, Any]]) -> list[Header]:
     """The trace headers, and our content type."""
     kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
     return [JSON, *((name, value) for name, value in kept if len(value) <= CARRIED_BYTES)]
-
-
-def _why(value: bytes, error: Exception) -> str:
-    """Why bytes are no request. The encoding is recognised here: whoever adds Avro branches off at `_envelope`."""
-    if value.startswith(AVRO_SINGLE_OBJECT):
-        return "not a request: Avro (single-object encoding) is not read yet; send JSON"
-    if value.startswith(AVRO_CONFLUENT):
-        return "not a request: Avro (Confluent wire format) is not read yet; send JSON"
-    return f"not a request: {error}"

@@ -1,0 +1,122 @@
+"""Request records decoded only as far as needed: the envelope always, its parts when they were not seen before."""
+
+from typing import Any, Final
+
+import msgspec
+
+from policy.requests import MAX_NESTING, Action, Batch, MalformedRequest, Request, Resource, Subject, decode_request
+from policy.times import to_ms
+
+AVRO_SINGLE_OBJECT = b"\xc3\x01"
+AVRO_CONFLUENT = b"\x00"
+PARTS_HELD = 10_000
+PART_BYTES = 1024  # larger parts are not worth their memory
+PLAIN_CONTEXTS = (b"", b"{}")
+NO_CONTEXT: Final[dict[str, Any]] = {}
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """A request with the parts that only a cache miss reads left as they came."""
+
+    id: str
+    system: str
+    subject: msgspec.Raw = msgspec.Raw()
+    action: msgspec.Raw = msgspec.Raw()
+    resource: msgspec.Raw = msgspec.Raw()
+    context: msgspec.Raw = msgspec.Raw()
+    time: str | int | None = None
+    deadline: str | int | None = None
+    evaluations: msgspec.Raw = msgspec.Raw()
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+def open_envelope(value: bytes) -> Envelope:
+    """The envelope of a request in JSON; raises MalformedRequest.
+
+    The encoding is told by the first bytes. Whoever adds Avro branches off here: an envelope with the parts as JSON.
+    """
+    try:
+        return _decode(value)
+    except (ValueError, RecursionError) as error:
+        raise MalformedRequest(_why(value, error)) from error
+
+
+def _why(value: bytes, error: Exception) -> str:
+    if value.startswith(AVRO_SINGLE_OBJECT):
+        return "not a request: Avro (single-object encoding) is not read yet; send JSON"
+    if value.startswith(AVRO_CONFLUENT):
+        return "not a request: Avro (Confluent wire format) is not read yet; send JSON"
+    return f"not a request: {error}"
+
+
+def moment(value: str | int) -> int:
+    """A time or deadline in ms; raises MalformedRequest."""
+    try:
+        return to_ms(value)
+    except ValueError as error:
+        raise MalformedRequest(f"not a request: {error}") from error
+
+
+class Parts:
+    """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
+
+    def __init__(self) -> None:
+        self._subjects: dict[bytes, Subject] = {}
+        self._actions: dict[bytes, Action] = {}
+        self._subject = msgspec.json.Decoder(Subject).decode
+        self._action = msgspec.json.Decoder(Action).decode
+        self._resource = msgspec.json.Decoder(Resource).decode
+
+    def request(self, envelope: Envelope, value: bytes, at: int) -> Request | Batch:
+        """The question to answer, with `at` for its time and without a deadline; raises MalformedRequest.
+
+        The same as `decode_request(value)`, which it leaves everything to that is not plain.
+        """
+        if envelope.evaluations or bytes(envelope.context) not in PLAIN_CONTEXTS or _may_be_deep(value):
+            return _judged_at(decode_request(value), at)
+        try:
+            subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
+            resource = self._resource(envelope.resource)
+        except ValueError:
+            return _judged_at(decode_request(value), at)
+        if not (envelope.id and envelope.system and resource.type and resource.id):
+            return _judged_at(decode_request(value), at)
+        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at)
+
+    def _known_subject(self, raw: bytes) -> Subject:
+        subject = self._subjects.get(raw)
+        if subject is None:
+            subject = self._subject(raw)
+            if not (subject.type and subject.id):
+                raise ValueError("empty")
+            _hold(self._subjects, raw, subject)
+        return subject
+
+    def _known_action(self, raw: bytes) -> Action:
+        action = self._actions.get(raw)
+        if action is None:
+            action = self._action(raw)
+            if not action.name:
+                raise ValueError("empty")
+            _hold(self._actions, raw, action)
+        return action
+
+
+def _hold(cache: dict[bytes, Any], raw: bytes, part: Any) -> None:
+    if len(cache) >= PARTS_HELD:
+        cache.clear()
+    if len(raw) <= PART_BYTES:
+        cache[raw] = part
+
+
+def _may_be_deep(value: bytes) -> bool:
+    return value.count(b"{") + value.count(b"[") > MAX_NESTING
+
+
+def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
+    if isinstance(asked, Request):
+        return msgspec.structs.replace(asked, time=at, deadline=None)
+    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
+    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
