@@ -9,6 +9,8 @@ import pytest
 from policy import Library, Snapshot, compile_documents, decide
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
+from policy.documents import Document, Key
+from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
 from policy.systems.lenses5.groups import MAX_STATEMENTS
 
@@ -169,7 +171,16 @@ def test_every_error_of_a_document_is_named() -> None:
             "no grant of Connect Clusters Access on Connect cluster g",
             "L5-CC-ACCESS",
         ),
+        (
+            {"action": {"name": "admin.audit-log.manage-channels"}}
+            | {"resource": {"type": "feature", "id": "g", "properties": {"operation": "create"}}}
+            | {"context": {"connection_exists": False}},
+            "fact",
+            "administration: it is not so that the connection that the channel uses exists",
+            "L5-ADM-AUDIT-MANAGE",
+        ),
         ({"action": {"name": "topology.view"}}, "malformed-properties", None, None),
+        ({"action": {"name": "topology.see"}}, "unknown-action", None, None),
     ],
 )
 def test_what_is_said_when_something_is_missing(
@@ -182,6 +193,36 @@ def test_what_is_said_when_something_is_missing(
     reasons = decide(snapshot, consumers([]) | {"context": {}} | asked).reasons
     assert (code, rule) in [(reason.code, reason.rule) for reason in reasons]
     assert message is None or message in [reason.message for reason in reasons]
+
+
+def test_a_group_with_nothing_odd_in_it_warns_of_nothing() -> None:
+    """Manage beside View, one type for each connection, datasets and permissions: no warning."""
+    namespaces = [
+        {"connection": "main", "type": "Kafka", "datasets": ["a*"], "permissions": ["Show Topic"]},
+        {"connection": "main", "type": "Kafka", "datasets": ["b"], "permissions": ["View Data"]},
+        {"connection": "es", "type": "Elasticsearch", "datasets": ["*"], "permissions": ["Show Index"]},
+    ]
+    application = ["Topology / View", "Topology / Manage"]
+    document = group(
+        namespaces=namespaces, application=application, administration=["License / Manage"], connect_clusters=["dev"]
+    )
+    snapshot = compile_documents([document])
+    assert (snapshot.rejected, snapshot.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(("datasets", "permissions"), [([], ["Show Topic"]), (["a"], []), ([], [])])
+def test_a_namespace_that_grants_nothing_is_warned_of(datasets: list[str], permissions: list[str]) -> None:
+    """Without datasets or without permissions it is valid, and surely not meant."""
+    namespace = {"connection": "main", "type": "Kafka", "datasets": datasets, "permissions": permissions}
+    ((_, warning),) = compile_documents([group(namespaces=[namespace])]).warnings
+    assert warning == "namespaces[0]: grants nothing; it has no datasets or no permissions"
+
+
+def test_a_refused_group_binds_itself_its_claimants_and_members_and_a_refused_fact_nobody() -> None:
+    """Members of a document that is about what exists are not taken for people."""
+    spec = {"members": ["dana", 7]}
+    assert SYSTEM.binds(Document(Key("lenses5", "Group", "g"), spec)) == {"group:g", "claim:g", "user:dana"}
+    assert SYSTEM.binds(Document(Key("lenses5", "Processor", "g"), spec)) == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,8 @@ class _GroupReader:
             if permission in family.known:
                 found[permission] = None
             elif text in catalogue().legacy:
-                self.warnings.append(f"{field}: {text} is a legacy name that grants nothing")
+                place = ".".join(part for part in (form.where, field) if part)
+                self.warnings.append(f"{place}: {text} is a legacy name that grants nothing")
             else:
                 hint = nearest(text, [*family.known, *family.codes])
                 form.error(f"{text!r} is not one of {family.text}{hint}", field)
