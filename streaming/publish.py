@@ -81,7 +81,7 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     deleted = [(key, None) for key in deletions]
     records = [_record(topics, key, value) for key, value in (*written, *deleted)]
     _check_topics(settings, {record.topic for record in records})
-    return _in_transaction(_producer(settings), records)
+    return write(transactional_producer(settings), records)
 
 
 def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
@@ -100,8 +100,8 @@ def _check_topics(settings: Settings, topics: Iterable[str]) -> None:
             raise PublishFailed(f"topic {topic} has more than one partition: see `lockkeeper topics create`")
 
 
-def _producer(settings: Settings) -> Producer:
-    """A later publisher with this transactional id ends what an earlier one left open."""
+def transactional_producer(settings: Settings) -> Producer:
+    """What documents are published with; a later one ends what an earlier one left open."""
     return Producer(
         {
             "log_level": "2",
@@ -116,7 +116,8 @@ def _producer(settings: Settings) -> Producer:
     )
 
 
-def _in_transaction(producer: Producer, records: Iterable[Record]) -> Offsets:
+def write(producer: Producer, records: Iterable[Record]) -> Offsets:
+    """Write the records in one transaction. Raises PublishFailed."""
     offsets: Offsets = {}
 
     def note(error: KafkaError | None, message: Message) -> None:

@@ -5,6 +5,7 @@ Everything is data here (contracts, "Topics"): `topic_specs` gives it for the co
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -112,21 +113,29 @@ KEEPS_ACKNOWLEDGED = Rule(
 KEEPS_VERSIONS = Rule(
     "min.compaction.lag.ms", str(7 * DAY_MS), "older versions could be gone before they were read", at_least=True
 )
-HOLDS_ANSWERS = Rule(
-    "max.message.bytes", str(4 * MIB + ROOM), "one large answer would stop its batch for ever", at_least=True
-)
-HOLDS_HISTORY = Rule(
-    "max.message.bytes", str(2 * MIB + ROOM), "one large document would stop its batch for ever", at_least=True
-)
 
 LOG_ORDERS = "the order of changes would be lost between the partitions"
 TOMBSTONES = {"delete.retention.ms": str(7 * DAY_MS)}
-LARGE_DOCUMENTS = {"max.message.bytes": str(MIB + ROOM), **TOMBSTONES}
 
 
-def topic_specs(names: TopicNames) -> list[TopicSpec]:
+class Sizes(msgspec.Struct, frozen=True):
+    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` tells both."""
+
+    record_out: int = 4 * MIB
+    document: int = MIB
+
+
+USUAL_SIZES = Sizes()
+
+
+def _holds(size: int, what: str) -> Rule:
+    why = f"one large {what} would stop its batch for ever"
+    return Rule("max.message.bytes", str(size + ROOM), why, at_least=True)
+
+
+def topic_specs(names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[TopicSpec]:
     """Every topic of the job, as configured."""
-    return [*_inputs(names), *_documents(names), *_outputs(names)]
+    return [*_inputs(names), *_documents(names, sizes), *_outputs(names, sizes)]
 
 
 def _inputs(names: TopicNames) -> Iterator[TopicSpec]:
@@ -134,16 +143,18 @@ def _inputs(names: TopicNames) -> Iterator[TopicSpec]:
         yield TopicSpec(topic, (KEEPS_ALL, BROKER_DATES, KEEPS_ACKNOWLEDGED))
 
 
-def _documents(names: TopicNames) -> Iterator[TopicSpec]:
+def _documents(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
     compacted = (KEEPS_NEWEST, KEEPS_ACKNOWLEDGED)
+    settings = {"max.message.bytes": str(sizes.document + ROOM), **TOMBSTONES}
     for topic in names.policy_topics().values():
-        yield TopicSpec(topic, (*compacted, BROKER_DATES, KEEPS_VERSIONS), LARGE_DOCUMENTS, 1, LOG_ORDERS)
-    yield TopicSpec(names.facts, (*compacted, BROKER_DATES), LARGE_DOCUMENTS, 1, LOG_ORDERS)
-    yield TopicSpec(names.history, (*compacted, HOLDS_HISTORY), TOMBSTONES, 1, LOG_ORDERS)
+        yield TopicSpec(topic, (*compacted, BROKER_DATES, KEEPS_VERSIONS), settings, 1, LOG_ORDERS)
+    yield TopicSpec(names.facts, (*compacted, BROKER_DATES), settings, 1, LOG_ORDERS)
+    history = (*compacted, _holds(2 * sizes.document, "document"))  # the job writes more than the document itself
+    yield TopicSpec(names.history, history, TOMBSTONES, 1, LOG_ORDERS)
 
 
-def _outputs(names: TopicNames) -> Iterator[TopicSpec]:
-    rules = (KEEPS_ALL, HOLDS_ANSWERS, KEEPS_ACKNOWLEDGED)
+def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
+    rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
     for topic in (names.decisions, names.verdicts):
         yield TopicSpec(topic, rules)
     for topic in (names.alerts, *map(dead_letters_of, (*names.requests, *names.audit))):
@@ -156,17 +167,24 @@ def dead_letters_of(topic: str) -> str:
 
 
 def create_topics(
-    admin: AdminClient, names: TopicNames, *, partitions: int = EVENT_PARTITIONS, replication: int = -1
+    admin: AdminClient,
+    names: TopicNames,
+    *,
+    partitions: int = EVENT_PARTITIONS,
+    replication: int = -1,
+    sizes: Sizes = USUAL_SIZES,
 ) -> list[str]:
     """Make the topics that are missing and return their names; the others are left as they are.
 
     `partitions`: of the topics of events. `replication`: of all; -1 leaves it to the broker.
     Raises KafkaException when the cluster does not answer or refuses.
     """
-    missing = [spec for spec in topic_specs(names) if spec.name not in _topics(admin)]
+    there = _topics(admin)
+    missing = {spec.name: spec for spec in topic_specs(names, sizes) if spec.name not in there}
     if not missing:
         return []
-    made = admin.create_topics([spec.new_topic(partitions, replication) for spec in missing], operation_timeout=SECONDS)
+    wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
+    made = admin.create_topics(wanted, operation_timeout=SECONDS)
     created = [topic for topic, future in made.items() if _created(future)]
     # The controller answers before the brokers know: whoever looks next must find them.
     _wait(lambda: set(created) <= _topics(admin).keys(), "the new topics are not visible")
@@ -196,21 +214,29 @@ def _created(future: Any) -> bool:
     return True
 
 
-def check_topics(admin: AdminClient, names: TopicNames) -> list[Problem]:
+def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[Problem]:
     """Every topic that is missing or would break a promise; none: the job may run.
 
     Raises KafkaException when the cluster does not answer.
     """
     there = _topics(admin)
-    specs = topic_specs(names)
-    settings = _settings_of(admin, [spec.name for spec in specs if spec.name in there])
-    problems: list[Problem] = []
+    specs = topic_specs(names, sizes)
+    settings = _settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
+    problems = list(_shared(specs))
     for spec in specs:
         if spec.name not in there:
             problems.append(_missing(spec))
         else:
             problems += _wrong(spec, len(there[spec.name].partitions), settings[spec.name])
     return problems
+
+
+def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
+    counts = Counter(spec.name for spec in specs)
+    for topic, count in counts.items():
+        if count > 1:
+            wrong = f"the configuration names it for {count} purposes"
+            yield Problem(topic, wrong, "records would be taken for what they are not", "give each a topic of its own")
 
 
 def _settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:

@@ -11,7 +11,8 @@ from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
-    from streaming.topics import Problem
+    from streaming.settings import Settings
+    from streaming.topics import Problem, Sizes
 
 PARTITIONS = 6
 
@@ -40,12 +41,12 @@ def create(
     from streaming.topics import check_topics, create_topics, mend_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
-    admin = reach(settings)
-    made = create_topics(admin, settings.topics, partitions=partitions, replication=replication)
-    problems = check_topics(admin, settings.topics)
+    admin, sizes = reach(settings), _sizes(settings)
+    made = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
+    problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:
         mend_topics(admin, problems)
-        problems = check_topics(admin, settings.topics)
+        problems = check_topics(admin, settings.topics, sizes)
     names = [spec.name for spec in topic_specs(settings.topics)]
     _show(names, set(made), problems, as_json)
     if problems:
@@ -63,10 +64,16 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
     from streaming.topics import check_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
-    problems = check_topics(reach(settings), settings.topics)
+    problems = check_topics(reach(settings), settings.topics, _sizes(settings))
     _show([spec.name for spec in topic_specs(settings.topics)], set(), problems, as_json)
     if problems:
         raise typer.Exit(FAILED)
+
+
+def _sizes(settings: "Settings") -> "Sizes":
+    from streaming.topics import Sizes
+
+    return Sizes(settings.limits.record_out, settings.limits.document)
 
 
 def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: bool) -> None:

@@ -1,6 +1,7 @@
 """`lockkeeper policy apply | get | delete`: all or nothing, and what comes back is what was published."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.files import read_documents
+from streaming.publish import PublishFailed, Record, transactional_producer, write
 from streaming.settings import Settings
 from streaming.stored import read_stored
 from streaming.topics import TopicNames
@@ -188,6 +190,20 @@ def test_a_transaction_that_was_not_committed_is_not_read_back(
     assert len(policies.keys()) == 2
     producer.abort_transaction(10)
     assert len(policies.keys()) == 2
+
+
+def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_told(
+    policies: Policies, folder: Path, settings: Settings
+) -> None:
+    """And what it had begun does not stand in anybody's way."""
+
+    def interrupted() -> Iterator[Record]:
+        yield Record(policies.topic, b"Role/never", b"{}")
+        assert policies("apply", str(folder)).code == 0
+
+    with pytest.raises(PublishFailed, match="somebody else published at the same moment, and nothing of this"):
+        write(transactional_producer(settings), interrupted())
+    assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/order-readers"]
 
 
 def test_topics_that_are_not_there_are_told_with_how_to_make_them(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -10,9 +11,11 @@ from streaming.topics import (
     KEEPS_NEWEST,
     KEEPS_VERSIONS,
     Problem,
+    Sizes,
     TopicNames,
     check_topics,
     create_topics,
+    dead_letters_of,
     mend_topics,
     topic_specs,
 )
@@ -130,6 +133,24 @@ def test_a_decision_topic_too_small_for_the_largest_answer_is_found(admin: Admin
     create_topics(admin, names)
     problem = _only(check_topics(admin, names))
     assert (problem.topic, problem.setting) == (names.decisions, "max.message.bytes")
+
+
+@pytest.mark.stream
+def test_topics_are_as_large_as_the_configured_limits(admin: AdminClient, names: TopicNames) -> None:
+    """The history topic must hold a document and what is told about it."""
+    create_topics(admin, names)
+    larger = {problem.topic for problem in check_topics(admin, names, Sizes(record_out=8 << 20, document=2 << 20))}
+    dead_letters = {dead_letters_of(topic) for topic in (*names.requests, *names.audit)}
+    assert larger == {names.decisions, names.verdicts, names.alerts, names.history, *dead_letters}
+
+
+@pytest.mark.stream
+def test_one_topic_for_two_purposes_is_found(admin: AdminClient, names: TopicNames) -> None:
+    """Decisions in a request topic would be requests."""
+    looped = msgspec.structs.replace(names, decisions=names.requests[0])
+    create_topics(admin, looped)
+    problem = next(problem for problem in check_topics(admin, looped) if problem.topic == names.requests[0])
+    assert problem.wrong == "the configuration names it for 2 purposes"
 
 
 def _create(admin: AdminClient, topic: str, partitions: int, config: Mapping[str, str]) -> None:
