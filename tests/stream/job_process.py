@@ -37,4 +37,4 @@ def main(settings: Settings, deadly: str | None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(msgspec.json.decode(sys.argv[1], type=Settings), (sys.argv[2:] or [None])[0]))
+    sys.exit(main(msgspec.json.decode(sys.argv[1], type=Settings), next(iter(sys.argv[2:]), None)))

@@ -52,14 +52,19 @@ class World:
             policies={SYSTEM: f"{name}.policies"},
             **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
         )
-        told = {"job_name": name, "bootstrap_servers": broker.bootstrap_servers, "checkpoint": checkpoint}
-        trust = {self.names.requests[1]: frozenset[str]()}
-        self.settings = Settings(topics=self.names, trust=trust, idle_seconds=0.2, **told, **settings)
+        self.settings = Settings(
+            job_name=name,
+            bootstrap_servers=broker.bootstrap_servers,
+            checkpoint=checkpoint,
+            topics=self.names,
+            trust={self.names.requests[1]: frozenset()},
+            idle_seconds=0.2,
+            **settings,
+        )
         self._client = {"bootstrap.servers": broker.bootstrap_servers}
-        self.admin = AdminClient(self._client)
+        self.admin = AdminClient(dict(self._client))
         create_topics(self.admin, self.names, partitions=2)
         self.producer = Producer({**self._client, "linger.ms": "0"})
-        self._sent = 0
 
     @property
     def policies(self) -> str:
@@ -77,21 +82,25 @@ class World:
         return self._acknowledged(self.policies, key.encode(), None)
 
     def _acknowledged(self, topic: str, key: bytes, value: bytes | None) -> int:
-        offsets: list[int] = []
-        failures: list[Any] = []
-        self.producer.produce(
-            topic, value, key, on_delivery=lambda e, m: failures.append(e) if e else offsets.append(m.offset())
-        )
+        delivered: list[Any] = []
+        self.producer.produce(topic, value, key, on_delivery=lambda error, message: delivered.append((error, message)))
         assert self.producer.flush(30) == 0
-        assert not failures
-        return offsets[0]
+        [(error, message)] = delivered
+        assert error is None
+        return int(message.offset())
 
-    def send(self, requests: Iterable[dict[str, Any] | bytes], topic: str | None = None, **options: Any) -> None:
-        """Send requests, keyed by their ids; returns once the broker has acknowledged them."""
+    def send(
+        self,
+        requests: Iterable[dict[str, Any] | bytes],
+        topic: str | None = None,
+        key: str | None = None,
+        headers: list[Any] | None = None,
+    ) -> None:
+        """Send requests, keyed by their ids or `key`; returns once the broker has acknowledged them."""
         for asked in requests:
             value = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
-            key = asked["id"] if isinstance(asked, dict) else "?"
-            self.producer.produce(topic or self.names.requests[0], value, key, **options)
+            name = key or (asked["id"] if isinstance(asked, dict) else "?")
+            self.producer.produce(topic or self.names.requests[0], value, name, headers=headers or [])
         assert self.producer.flush(30) == 0
 
     def reader(self, topic: str) -> "Reader":

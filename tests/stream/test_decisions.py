@@ -1,0 +1,233 @@
+"""What a running job does with requests and with changes of the policies. One job serves all of these tests."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from policy import compile_documents, decide
+from tests.brokers import TestBroker
+from tests.stream.running import running
+from tests.stream.world import World, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "100"))  # `make soak` has a thousand
+ORDERS = "kafka:topic:prod/main/orders"
+
+
+@pytest.fixture(scope="module")
+def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A world with a running job in it."""
+    name = f"decisions-{time.time_ns()}"
+    made = World(broker, name, str(tmp_path_factory.mktemp(name) / "checkpoint"))
+    with running(made.settings):
+        yield made
+
+
+@pytest.fixture
+def user(world: World, fresh_name: Callable[[str], str]) -> str:
+    """Somebody who holds the role of their own name, which does not exist yet."""
+    name = fresh_name("user")
+    world.publish(group(name, f"user:{name}"))
+    return name
+
+
+def _ask(world: World, asked: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The decision of a request."""
+    decisions = world.reader(world.names.decisions)
+    world.send([asked], **options)
+    return decisions.answer(asked["id"])
+
+
+def _code(decision: dict[str, Any]) -> str:
+    return str(decision["context"]["reasons"][0]["code"])
+
+
+def test_a_decision_record_tells_what_it_rests_on_and_carries_the_trace(world: World, user: str) -> None:
+    offset = world.publish(role(user, ORDERS))
+    decisions = world.reader(world.names.decisions)
+    headers = [("traceparent", b"00-ab-cd-01"), ("authorization", b"Bearer x")]
+    world.send([request(f"trace-{user}", user, "orders")], headers=headers)
+    is_it = f"trace-{user}".encode()
+    messages = decisions.until(lambda found: any(m.key() == is_it for m in found), "the decision")
+    message = next(m for m in messages if m.key() == is_it)
+    decision = json.loads(message.value())
+    assert sorted(message.headers()) == [("content-type", b"application/json"), ("traceparent", b"00-ab-cd-01")]
+    assert decision["decision"] is True
+    assert decision["context"]["reasons"][0]["document"] == f"lenses6/Role/{user}"
+    assert decision["context"]["policy_offsets"][world.policies] == {"0": offset}
+    assert decision["context"]["policy_version"].startswith("sha256:")
+    assert decision["context"]["facts_offset"] == -1
+    source = decision["context"]["source"]
+    assert source["topic"] == world.names.requests[0]
+    assert decision["id"].endswith(f"-{source['partition']}-{source['offset']}")
+
+
+def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None:
+    """Allowed, denied, unknown system, and a batch of evaluations: the record is what `policy.decide` makes of it."""
+    documents = [role(user, "kafka:topic:prod/*"), group(user, f"user:{user}")]
+    world.publish(documents[0])
+    base = request("", user, "orders")
+    asked: dict[str, dict[str, Any]] = {
+        "allow": base,
+        "deny": {**base, "action": {"name": "kafka:DeleteTopic"}},
+        "error": {**base, "system": "nothing"},
+        "batch": {**base, "evaluations": [{}, {"action": {"name": "kafka:DeleteTopic"}}, {"subject": 1}]},
+    }
+    for name, question in asked.items():
+        question = {**question, "id": f"{name}-{user}"}
+        expected = json.loads(json.dumps(decide(compile_documents(documents), question).to_record()))
+        decision = _ask(world, question)
+        assert decision["decision"] is expected["decision"]
+        assert expected["context"].items() <= decision["context"].items()
+        assert decision.get("evaluations") == expected.get("evaluations")
+
+
+def test_what_is_no_request_becomes_a_dead_letter_that_says_why_without_secrets(world: World, user: str) -> None:
+    letters = world.reader(f"{world.names.requests[0]}.dlq")
+    secret = {**request("", user, "orders")}
+    secret["subject"] = {**secret["subject"], "properties": {"token": {"sub": "s3cret"}}}
+    bad = [b"\xff\x00no", json.dumps(secret).encode(), b'{"id":"x","subject":{"token":"s3cret', b"\xc3\x01avro"]
+    world.send(bad, headers=[("Authorization", b"Bearer s3cret"), ("kept", b"yes")])
+    found = letters.until(lambda messages: len(messages) >= len(bad), "dead letters")
+    for message in found:
+        headers = dict(message.headers())
+        assert b"s3cret" not in message.value()
+        assert headers["Authorization"] == b"***"
+        assert headers["kept"] == b"yes"
+        assert headers["__connect.errors.topic"] == world.names.requests[0].encode()
+        assert headers["__connect.errors.exception.message"].startswith(b"not a request")
+    assert {m.value() for m in found} >= {bad[0], bad[3]}, "what holds no secret is kept as it came"
+
+
+def test_a_request_after_its_deadline_is_an_error(world: World, user: str) -> None:
+    world.publish(role(user, ORDERS))
+    late = _ask(world, request(f"late-{user}", user, "orders", deadline="2026-01-01T00:00:00Z"))
+    in_time = _ask(world, request(f"in-time-{user}", user, "orders", deadline="2126-01-01T00:00:00Z"))
+    assert (late["decision"], _code(late)) == (False, "deadline-exceeded")
+    assert in_time["decision"] is True
+
+
+def test_min_policy_offsets_are_honoured_and_nobody_can_make_the_stream_wait(world: World, user: str) -> None:
+    offset = world.publish(role(user, ORDERS))
+
+    def answer(name: str, topic: str, newest: object) -> dict[str, Any]:
+        context = {"min_policy_offsets": {topic: {"0": newest}}}
+        return _ask(world, request(f"{name}-{user}", user, "orders", context=context))
+
+    assert answer("there", world.policies, offset)["decision"] is True
+    beyond = answer("beyond", world.policies, offset + 1_000_000)
+    unknown = answer("unknown", "no-such-topic", 0)
+    assert [(d["decision"], _code(d)) for d in (beyond, unknown)] == [(False, "policies-behind")] * 2
+
+
+def test_producers_who_are_not_trusted_to_claim_groups_get_no_access_by_them(world: World, user: str) -> None:
+    """The same request on two topics; nothing but the claim gives access."""
+    world.publish(role(user, ORDERS))
+    stranger = request(f"claim-{user}", "nobody", "orders")
+    stranger["subject"] = {**stranger["subject"], "properties": {"groups": [user]}}
+    trusted = _ask(world, {**stranger, "id": f"trusted-{user}"})
+    strange = _ask(world, {**stranger, "id": f"strange-{user}"}, topic=world.names.requests[1])
+    assert (trusted["decision"], trusted["context"]["claims"]) == (True, ["groups"])
+    assert (strange["decision"], strange["context"]["outcome"]) == (False, "error")
+
+
+def test_a_broken_document_leaves_the_last_good_one_in_force_and_raises_one_alert(world: World, user: str) -> None:
+    world.publish(role(user, ORDERS))
+    assert _ask(world, request(f"good-{user}", user, "orders"))["decision"] is True
+    offset = world.publish({**role(user, ORDERS), "enforcment": False})
+    assert _ask(world, request(f"broken-{user}", user, "orders"))["decision"] is True
+    alerts = world.reader(world.names.alerts)
+    told = alerts.until(lambda found: any(m.key() == f"lenses6/Role/{user}".encode() for m in found), "the alert")
+    alert = next(json.loads(m.value()) for m in told if m.key() == f"lenses6/Role/{user}".encode())
+    assert alert["kind"] == "policy-rejected"
+    assert alert["evidence"][0]["offset"] == offset
+    assert "enforcment" in alert["message"]
+
+
+def test_a_document_that_is_not_what_its_key_says_is_refused(world: World, user: str) -> None:
+    """Nobody gets a role of another name into force by its key."""
+    world.publish(role("somebody-else", ORDERS), key=f"Role/{user}")
+    decision = _ask(world, request(f"wrong-key-{user}", user, "orders"))
+    assert (decision["decision"], _code(decision)) == (False, "refused-document")
+
+
+def test_a_deleted_document_stops_granting(world: World, user: str) -> None:
+    world.publish(role(user, ORDERS))
+    assert _ask(world, request(f"before-{user}", user, "orders"))["decision"] is True
+    world.delete(f"Role/{user}")
+    assert _ask(world, request(f"after-{user}", user, "orders"))["decision"] is False
+
+
+def test_the_alert_of_a_refused_document_needs_no_request(world: World, user: str) -> None:
+    world.publish(b"{no document", key=f"Role/{user}")
+    alerts = world.reader(world.names.alerts)
+    alerts.until(lambda found: any(m.key() == f"lenses6/Role/{user}".encode() for m in found), "the alert", 10)
+
+
+def test_all_decisions_of_a_batch_carry_one_version(world: World, user: str) -> None:
+    """While requests stream in, policies change; versions never mix between changes of the version."""
+    decisions = world.reader(world.names.decisions)
+    for number in range(10):
+        world.publish(role(user, f"kafka:topic:prod/main/{number}"))
+        world.send(request(f"mixed-{number}-{n}-{user}", user, str(number)) for n in range(50))
+    found = decisions.until(lambda seen: sum(user.encode() in m.key() for m in seen) >= 500, "500 decisions")
+    by_batch: dict[tuple[int, ...], set[str]] = {}
+    for message in (m for m in found if user.encode() in m.key()):
+        context = json.loads(message.value())["context"]
+        by_batch.setdefault(tuple(context["policy_offsets"][world.policies].values()), set()).add(
+            context["policy_version"]
+        )
+    assert len(by_batch) > 1
+    assert all(len(versions) == 1 for versions in by_batch.values())
+
+
+def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: World, user: str) -> None:
+    """Grant, request, revoke, request, without a pause; and how long a change takes to show."""
+    decisions = world.reader(world.names.decisions)
+    seconds = []
+    for number in range(CHANGES):
+        granted = number % 2 == 0
+        effect = "allow" if granted else "deny"
+        offset = world.publish(role(user, ORDERS, effect=effect))
+        begun = time.monotonic()
+        id_ = f"change-{number}-{user}"
+        world.send([request(id_, user, "orders")])
+        decision = decisions.answer(id_)
+        seconds.append(time.monotonic() - begun)
+        assert decision["decision"] is granted, f"change {number} at offset {offset}: {decision}"
+        assert decision["context"]["policy_offsets"][world.policies]["0"] >= offset
+    print(
+        f"\n{CHANGES} changes, in force after {statistics.median(seconds):.3f} s (median), {max(seconds):.3f} s at most"
+    )
+
+
+def test_the_lag_is_zero_in_kafkas_own_tool_when_nothing_is_left_to_do(world: World, user: str) -> None:
+    """Of the policy topics too: what was published is in force, and told of."""
+    world.publish(role(user, ORDERS))
+    wait_until(lambda: set(world.lags()) == {0}, "the lag of the group is zero", 60)
+
+
+def test_requests_of_an_aborted_transaction_are_not_decided(world: World, user: str) -> None:
+    """One committed, one aborted, and one after them that shows the stream has passed both."""
+    world.publish(role(user, ORDERS))
+    decisions = world.reader(world.names.decisions)
+    client = Producer({"bootstrap.servers": world.broker.bootstrap_servers, "transactional.id": f"client-{user}"})
+    client.init_transactions(30)
+    for name, end in (("kept", client.commit_transaction), ("aborted", client.abort_transaction)):
+        client.begin_transaction()
+        asked = request(f"{name}-{user}", user, "orders")
+        client.produce(world.names.requests[0], json.dumps(asked), user.encode())
+        assert client.flush(30) == 0
+        end(30)
+    world.send([request(f"last-{user}", user, "orders")], key=user)
+    found = decisions.until(lambda seen: sum(m.key() == user.encode() for m in seen) >= 2, "two decisions")
+    ids = [json.loads(m.value())["request_id"] for m in found if m.key() == user.encode()]
+    assert ids == [f"kept-{user}", f"last-{user}"]
