@@ -94,8 +94,9 @@ def test_the_reader_of_a_compacted_log_can_tell_that_versions_are_missing() -> N
     library = policies(at_500=pipeline("reader", owner="now"))
     facts = logins(now=100, reader=100)
     assert (may(library, facts, "now"), may(library, facts, "reader")) == ("allow", "deny")
-    library.put(pipeline("reader", owner="other"), at=600, order=9)
     library.lost_before(500, PIPELINE)
+    assert may(library, facts, "reader") == "allow", "the one version known allows, and was perhaps not the first"
+    library.put(pipeline("reader", owner="other"), at=600, order=9)
     assert (may(library, facts, "now"), may(library, facts, "reader")) == ("deny", "allow")
     assert may(library, logins(now=500), "now") == "allow", "from 500 on all is known"
 
@@ -108,34 +109,51 @@ def test_what_was_made_after_the_moment_from_which_all_is_known_is_a_creation() 
     assert (may(library, facts, "creator"), may(library, facts, "reader")) == ("allow", "deny")
 
 
+def running(started: int) -> Library:
+    """The facts layer with job:j active since ``started``."""
+    facts = Library(facts_only=True)
+    assert facts.put(document("ActiveJob", "job:j", {"started_at": started}), at=started) is None
+    return facts
+
+
+def runnable(**versions: dict[str, Any]) -> Library:
+    """As policies(), with a job and an engine for pipeline:p that the group ``all`` may read."""
+    for version in versions.values():
+        version["spec"] |= {"pipeline_kind": "dc", "connections": []}
+    library = policies(**versions)
+    shared = {"owner": "owner", "labels": [], "acl": {"group:all": ["READ"]}}
+    for name, more in {"job:j": {"pipeline": "p"}, "engine:e": {"engine_kind": "dc"}}.items():
+        spec = {"type": name.partition(":")[0], **shared, **more}
+        assert library.put(document("Object", name, spec), at=10) is None
+    return library
+
+
+def monitors(library: Library, facts: Library, user: str) -> str:
+    """The answer to ``user``, of the group ``all``, who wants to monitor job:j."""
+    request = {
+        "id": "r",
+        "system": "streamsets",
+        "subject": {"type": "user", "id": user, "properties": {"groups": ["all"]}},
+        "action": {"name": "job.monitor"},
+        "resource": {"type": "job", "id": "job:j"},
+    }
+    return policy.decide(Snapshot(library, facts), request).outcome
+
+
 def test_a_run_that_began_before_what_is_known_is_judged_by_every_known_version() -> None:
     """A frozen pipeline whose versions at the start are gone allows what all that are left allow."""
-    library = policies(at_100=pipeline("both", "one"), at_200=pipeline("both"))
-    for name, spec in {
-        "job:j": {"type": "job", "owner": "owner", "pipeline": "p", "labels": [], "acl": {"group:all": ["READ"]}},
-        "engine:e": {
-            "type": "engine",
-            "owner": "owner",
-            "engine_kind": "dc",
-            "labels": [],
-            "acl": {"group:all": ["READ"]},
-        },
-    }.items():
-        assert library.put(document("Object", name, spec), at=10) is None
-    for at in (100, 200):
-        dated = pipeline("both", *(["one"] if at == 100 else []))
-        dated["spec"] |= {"pipeline_kind": "dc", "connections": []}
-        assert library.put(dated, at=at, order=at) is None
+    library = runnable(at_100=pipeline("both", "one"), at_200=pipeline("both"))
     library.lost_before(100, PIPELINE)
-    facts = Library(facts_only=True)
-    facts.put(document("ActiveJob", "job:j", {"started_at": 50}), at=50)
-    request = {"id": "r", "system": "streamsets", "action": {"name": "job.monitor"}}
-    answers = {}
-    for user in ("both", "one"):
-        subject = {"type": "user", "id": user, "properties": {"groups": ["all"]}}
-        asked = {**request, "subject": subject, "resource": {"type": "job", "id": "job:j"}}
-        answers[user] = policy.decide(Snapshot(library, facts), asked).outcome
-    assert answers == {"both": "allow", "one": "deny"}
+    assert (monitors(library, running(50), "both"), monitors(library, running(50), "one")) == ("allow", "deny")
+    assert monitors(library, running(100), "one") == "allow", "the version of that very moment is known"
+
+
+def test_a_run_cannot_have_begun_before_its_pipeline_was_made() -> None:
+    """Then the documents contradict each other, and nothing is known of the pipeline at the start."""
+    library = runnable(at_100=pipeline("reader"))
+    assert monitors(library, running(50), "reader") == "error"
+    library.lost_before(60, PIPELINE)
+    assert monitors(library, running(50), "reader") == "error"
 
 
 # ── trimming ─────────────────────────────────────────────────────────────────────────────────────────────────────
