@@ -38,9 +38,12 @@ def open_envelope(value: bytes) -> Envelope:
     The encoding is told by the first bytes. Whoever adds Avro branches off here: an envelope with the parts as JSON.
     """
     try:
-        return _decode(value)
+        envelope = _decode(value)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(_why(value, error)) from error
+    if not envelope.id:  # the one field that must be looked at though no answer depends on it
+        raise MalformedRequest("not a request: id must not be empty")
+    return envelope
 
 
 def _why(value: bytes, error: Exception) -> str:
@@ -81,7 +84,7 @@ class Parts:
             resource = self._resource(envelope.resource)
         except ValueError:
             return _judged_at(decode_request(value), at)
-        if not (envelope.id and envelope.system and resource.type and resource.id):
+        if not (envelope.system and resource.type and resource.id):
             return _judged_at(decode_request(value), at)
         return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at)
 

@@ -38,7 +38,7 @@ def _ask(world: World, prefix: str, count: int = 50) -> list[str]:
 def _assert_each_once(world: World, ids: list[str]) -> None:
     """Exactly one decision for each id, the right one, and nothing left to decide."""
     world.await_no_lag()
-    decisions = world.decisions(len(ids))
+    decisions = world.everything(world.names.decisions)
     assert Counter(decision["request_id"] for decision in decisions) == Counter(ids)
     for decision in decisions:
         assert decision["decision"] is (int(decision["request_id"].rpartition("-")[2]) % 2 == 0)

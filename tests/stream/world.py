@@ -107,9 +107,9 @@ class World:
         """A reader of an output topic from its start."""
         return Reader(self._client, topic, self.admin)
 
-    def decisions(self, count: int) -> list[dict[str, Any]]:
-        """All decisions, once there are as many."""
-        return self.reader(self.names.decisions).values(count)
+    def everything(self, topic: str) -> list[Any]:
+        """The values of all records of an output topic that are committed now."""
+        return [json.loads(message.value()) for message in self.reader(topic).to_the_end()]
 
     def lags(self) -> list[int]:
         """The lag of each partition of the job's group, by Kafka's own tool."""
@@ -127,7 +127,8 @@ class Reader:
     def __init__(self, client: dict[str, str], topic: str, admin: AdminClient) -> None:
         self._consumer = Consumer({**client, "group.id": "tests", "isolation.level": "read_committed"})
         partitions = admin.list_topics(topic).topics[topic].partitions
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        self._partitions = [TopicPartition(topic, number, 0) for number in partitions]
+        self._consumer.assign(self._partitions)
         self.messages: list[Any] = []
 
     def until(self, enough: Callable[[list[Any]], bool], what: str, seconds: float = 60.0) -> list[Any]:
@@ -141,9 +142,18 @@ class Reader:
                 self.messages.append(message)
         return self.messages
 
-    def values(self, count: int) -> list[dict[str, Any]]:
-        """All values, once there are as many."""
-        return [json.loads(m.value()) for m in self.until(lambda found: len(found) >= count, f"{count} records")]
+    def to_the_end(self) -> list[Any]:
+        """All messages that are committed now."""
+        ends = {tp.partition: self._consumer.get_watermark_offsets(tp, timeout=30)[1] for tp in self._partitions}
+
+        def is_there(_messages: list[Any]) -> bool:
+            return all(
+                tp.offset >= ends[tp.partition]
+                for tp in self._consumer.position(self._partitions)
+                if ends[tp.partition]
+            )
+
+        return self.until(is_there, f"the ends {ends}")
 
     def answer(self, id_: str, seconds: float = 30.0) -> dict[str, Any]:
         """The decision of the request with an id."""

@@ -1,0 +1,217 @@
+"""A judge's records say what `policy.decide` says, whatever its caches hold; and what is no request never decides."""
+
+import json
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy import compile_documents, decide
+from streaming import workload
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.settings import DEFAULT_TRUST, Limits
+
+AT = 1_795_000_000_123
+TIME = "2026-11-18T11:06:40.123Z"
+READ = {"policies": {"0": 41}}
+DOCUMENTS = workload.documents(100)
+SNAPSHOT = compile_documents(DOCUMENTS)
+BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
+
+
+def _sit(snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int) -> Sitting:
+    source = Source("requests", 3, "topic-id", trust, 1)
+    basis = Basis(snapshot.version, READ, 7, {**READ, "facts": {"0": 7}}, AT)
+    return Judge(snapshot, Limits(**limits)).sit(source, basis)
+
+
+def _decide(sitting: Sitting, request: Any, at: int = AT) -> dict[str, Any]:
+    """The decision record for a request."""
+    value = request if isinstance(request, bytes) else json.dumps(request).encode()
+    number, _, made, _ = sitting.decide(b"key", value, None, 17, at)
+    assert number == 0, made
+    return dict(json.loads(made or b""))
+
+
+def _some_request(**changes: Any) -> dict[str, Any]:
+    return {**next(workload.requests(DOCUMENTS, 1)), **changes}
+
+
+def _said(record: dict[str, Any]) -> dict[str, Any]:
+    """What a decision record says of the decision alone."""
+    context = {name: value for name, value in record["context"].items() if name not in BATCH_FIELDS}
+    return {**{name: record[name] for name in ("decision", "evaluations") if name in record}, "context": context}
+
+
+def _expected(request: dict[str, Any], **more: Any) -> Any:
+    return json.loads(json.dumps(decide(SNAPSHOT, request, **more).to_record()))
+
+
+@pytest.mark.parametrize("held", [1, 7, 50_000])
+def test_every_answer_is_that_of_decide_with_caches_of_any_size(held: int) -> None:
+    """Twice in random order, so that most answers come from the cache the second time."""
+    sitting, asked = _sit(cached_decisions=held), list(workload.requests(DOCUMENTS, 300))
+    random.Random(1).shuffle(asked)
+    for request in asked + asked:
+        assert _said(_decide(sitting, request)) == _expected(request)
+
+
+def test_a_record_names_its_request_its_source_and_what_it_rests_on() -> None:
+    record = _decide(_sit(), _some_request(id='"ü\n'))
+    assert record["id"] == "topic-id-3-17"
+    assert (record["request_id"], record["system"], record["time"]) == ('"ü\n', "lenses6", TIME)
+    assert {name: record["context"][name] for name in BATCH_FIELDS} == {
+        "policy_version": SNAPSHOT.version,
+        "policy_offsets": READ,
+        "facts_offset": 7,
+        "source": {"topic": "requests", "partition": 3, "offset": 17},
+    }
+
+
+@pytest.mark.parametrize("field", ["subject", "action", "resource"])
+def test_the_cache_tells_requests_apart_by_every_field_that_a_decision_reads(field: str) -> None:
+    """One request after another that differs in one field, both of which the cache must keep apart."""
+    sitting, first = _sit(), _some_request()
+    others = [request for request in workload.requests(DOCUMENTS, 50) if request[field] != first[field]]
+    for other in others:
+        changed = {**first, field: other[field]}
+        assert _said(_decide(sitting, first)) == _expected(first)
+        assert _said(_decide(sitting, changed)) == _expected(changed)
+
+
+def test_a_cached_answer_ends_where_the_validity_of_a_document_does() -> None:
+    role, group = (
+        {
+            "system": "lenses6",
+            "kind": "Role",
+            "name": "r",
+            "valid_until": AT,
+            "spec": {"statements": [{"effect": "allow", "action": "kafka:*", "resource": "kafka:topic:a/b/c"}]},
+        },
+        {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["r"], "members": ["user:dana"]}},
+    )
+    sitting = _sit(compile_documents([role, group]))
+    request = _some_request(
+        subject={"type": "user", "id": "user:dana"},
+        action={"name": "kafka:GetTopicDetails"},
+        resource={"type": "lrn", "id": "kafka:topic:a/b/c"},
+    )
+    assert [_decide(sitting, request, at)["decision"] for at in (AT - 1, AT, AT - 1)] == [True, False, True]
+
+
+def test_time_is_the_brokers_unless_the_topic_is_trusted_to_tell_it() -> None:
+    request = _some_request(time="2026-01-01T00:00:00Z")
+    assert _decide(_sit(), request)["time"] == TIME
+    assert _decide(_sit(trust=frozenset({"time"})), request)["time"] == "2026-01-01T00:00:00.000Z"
+
+
+def test_after_the_deadline_it_is_an_error_also_when_the_answer_was_cached() -> None:
+    sitting = _sit()
+    outcomes = [
+        _decide(sitting, _some_request(deadline=deadline))["context"]["reasons"][0]["code"] == "deadline-exceeded"
+        for deadline in (AT, AT - 1, AT)
+    ]
+    assert outcomes == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "behind"),
+    [
+        ({"policies": {"0": 41}}, False),
+        ({"facts": {"0": 7}}, False),
+        ({"policies": {"0": 42}}, True),
+        ({"policies": {"1": 0}}, True),
+        ({"policies": {"0": "41"}}, True),
+        ({"policies": 41}, True),
+        ({"unknown": {"0": 0}}, True),
+        ([], True),
+    ],
+)
+def test_min_policy_offsets_are_held_against_what_was_read(wanted: Any, behind: bool) -> None:
+    """Also with the field's name written in escapes, and within a batch of evaluations."""
+    plain = json.dumps(_some_request(context={"min_policy_offsets": wanted})).encode()
+    escaped = plain.replace(b"min_policy", rb"min\u005fpolicy")
+    batch = json.dumps(_some_request(evaluations=[{"context": {"min_policy_offsets": wanted}}])).encode()
+    for value in (plain, escaped, batch):
+        record = _decide(_sit(), value)
+        assert (record["context"]["reasons"][0]["code"] == "policies-behind") is behind
+        assert not (behind and record["decision"])
+
+
+@pytest.mark.parametrize("semantic", ["execute_all", "deny_on_first_deny", "permit_on_first_permit"])
+def test_a_batch_gets_the_answers_of_decide(semantic: str) -> None:
+    items = [{"resource": request["resource"]} for request in workload.requests(DOCUMENTS, 20)]
+    batch = _some_request(evaluations=[*items, {"subject": 1}], options={"evaluations_semantic": semantic})
+    assert _said(_decide(_sit(), batch)) == _expected(batch)
+
+
+def test_claims_of_a_topic_that_is_not_trusted_are_not_used() -> None:
+    nobody = frozenset[str]()
+    answers = [_said(_decide(_sit(trust=nobody), request)) for request in workload.requests(DOCUMENTS, 50)]
+    expected = [_expected(request, trust=nobody) for request in workload.requests(DOCUMENTS, 50)]
+    assert answers == expected
+    assert not any(answer["decision"] for answer in answers)
+
+
+def test_an_answer_that_is_too_large_becomes_an_error() -> None:
+    batch = _some_request(evaluations=[{}] * 100)
+    record = _decide(_sit(record_out=4096), batch)
+    assert record["decision"] is False
+    assert record["context"]["reasons"][0]["code"] == "answer-too-large"
+    assert "evaluations" not in record
+
+
+DEEP = json.loads('{"a":' * 40 + "1" + "}" * 40)
+MALFORMED: dict[str, Any] = {
+    "nothing": b"",
+    "not JSON": b"{",
+    "not UTF-8": json.dumps(_some_request()).encode().replace(b"user:", b"\xff\xfe"),
+    "not an object": b"[]",
+    "Avro, single object": b"\xc3\x01\x00",
+    "Avro, Confluent": b"\x00\x00\x00\x00\x01",
+    "no id": _some_request(id=None),
+    "empty id": _some_request(id=""),
+    "empty system": _some_request(system=""),
+    "no subject": _some_request(subject=None),
+    "subject of a wrong type": _some_request(subject="dana"),
+    "empty subject": _some_request(subject={"type": "user", "id": ""}),
+    "empty action": _some_request(action={"name": ""}),
+    "empty resource": _some_request(resource={"type": "lrn", "id": ""}),
+    "groups outside of properties are ignored, but properties must be an object": _some_request(
+        subject={"type": "user", "id": "user:u1", "properties": []}
+    ),
+    "context of a wrong type": _some_request(context=[]),
+    "number for a context": _some_request(context=12),
+    "wrong time": _some_request(time="yesterday"),
+    "wrong deadline": _some_request(deadline="soon"),
+    "nested too deep": _some_request(context=DEEP),
+    "too big": _some_request(padding="x" * (1 << 20)),
+}
+
+
+@pytest.mark.parametrize("value", MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_is_no_request_is_a_dead_letter_also_when_its_like_was_cached(value: Any) -> None:
+    sitting = _sit()
+    _decide(sitting, _some_request())
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    number, _, _, headers = sitting.decide(b"key", data, None, 17, AT)
+    assert number == 1
+    told = dict(headers or ())
+    assert told["__connect.errors.exception.message"].startswith(b"not a request: ")
+    assert told["__connect.errors.offset"] == b"17"
+
+
+def test_a_record_without_a_value_is_a_dead_letter() -> None:
+    assert _sit().decide(None, None, None, 17, AT)[0] == 1
+
+
+def test_only_trace_headers_are_carried_over() -> None:
+    headers = [
+        {"key": "traceparent", "value": b"00-1"},
+        {"key": "tracestate", "value": b"x" * 2000},
+        {"key": "authorization", "value": b"Bearer x"},
+        {"key": "traceparent", "value": None},
+    ]
+    carried = _sit().decide(b"k", msgspec.json.encode(_some_request()), headers, 17, AT)[3]
+    assert carried == [("content-type", b"application/json"), ("traceparent", b"00-1")]
