@@ -74,7 +74,7 @@ class Coverage(msgspec.Struct, frozen=True):
     @property
     def idle(self) -> list[Origin]:
         """Statements that decided nothing, sorted."""
-        return sorted(self.statements - self.decided, key=lambda origin: (origin.document, origin.statement or 0))
+        return sorted(self.statements - self.decided, key=lambda origin: origin.place)
 
 
 def run_cases(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> list[Result]:

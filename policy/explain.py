@@ -53,7 +53,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
     if leaf.grants:
-        return _granted(requirement, min(leaf.grants, key=lambda grant: grant.origin), trial)
+        return _granted(requirement, min(leaf.grants, key=lambda grant: (grant.origin.place, grant.holder)), trial)
     rule = trial.system.default_rule or requirement.rule
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 

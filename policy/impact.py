@@ -41,7 +41,8 @@ class Who(msgspec.Struct, frozen=True):
 class Reach(msgspec.Struct, frozen=True):
     """Who is allowed, subjects before claims.
 
-    ``everyone``: also subjects that no document names; then ``but`` lists those who are denied.
+    ``everyone``: also subjects that no document names; then ``but`` lists those who are denied,
+    and ``allowed`` names no claims, which need not be made.
     """
 
     allowed: tuple[Who, ...]
@@ -67,7 +68,8 @@ def who_can(
     allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
     if not any("allow" in _outcomes(snapshot, base, Who(name), trust) for name in STRANGERS):
         return Reach(allowed)
-    return Reach(allowed, True, tuple(who for who, found in outcomes.items() if "deny" in found and who not in allowed))
+    subjects = tuple(who for who in allowed if not who.claim)
+    return Reach(subjects, True, tuple(w for w, found in outcomes.items() if "deny" in found and w not in allowed))
 
 
 def _single(request: Mapping[str, Any]) -> Request:
@@ -118,7 +120,7 @@ def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in standing.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
-    ordered = sorted(held, key=lambda grant: (grant.origin.document, grant.origin.statement or 0))
+    ordered = sorted(held, key=lambda grant: grant.origin.place)
     return tuple(_holding(grant, standing, denies if grant.effect != DENY else []) for grant in ordered)
 
 

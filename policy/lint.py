@@ -137,8 +137,8 @@ def _about_statement(origin: Origin, grants: list[Grant], index: PatternIndex[Gr
 def _first_covering(grant: Grant, others: list[Grant]) -> Origin | None:
     """The first other statement that says the same or more; of two that say the same only the later is covered."""
     candidates = [o for o in others if o.effect == grant.effect and o.origin != grant.origin]
-    counted = [o for o in candidates if not _outdoes(grant, o) or _place(o.origin) < _place(grant.origin)]
-    return min((o.origin for o in counted), key=_place, default=None)
+    counted = [o for o in candidates if not _outdoes(grant, o) or o.origin.place < grant.origin.place]
+    return min((o.origin for o in counted), key=lambda origin: origin.place, default=None)
 
 
 def _outdoes(wide: Grant, narrow: Grant) -> bool:
@@ -167,7 +167,3 @@ def _example_part(part: Part) -> str:
 
 def _at(origin: Origin, code: str, message: str) -> Finding:
     return Finding(origin.document, origin.statement, "warning", code, message)
-
-
-def _place(origin: Origin) -> tuple[str, int]:
-    return (origin.document, -1 if origin.statement is None else origin.statement)

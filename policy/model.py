@@ -17,11 +17,16 @@ ALLOW: Effect = "allow"
 DENY: Effect = "deny"
 
 
-class Origin(msgspec.Struct, frozen=True, order=True):
+class Origin(msgspec.Struct, frozen=True):
     """Where something was written: the document's ``system/kind/name`` and its statement, counted from 0."""
 
     document: str
     statement: int | None = None
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """To sort by: a document before its statements."""
+        return (self.document, -1 if self.statement is None else self.statement)
 
     def __str__(self) -> str:
         return self.document if self.statement is None else f"{self.document} statement {self.statement}"

@@ -60,6 +60,6 @@ def _text(requirement: Requirement) -> str:
 
 
 def _notes(evidence: Evidence, trial: Trial) -> Iterator[str]:
-    for grant in sorted(evidence.grants, key=lambda grant: (grant.origin.document, grant.origin.statement or 0)):
+    for grant in sorted(evidence.grants, key=lambda grant: (grant.origin.place, grant.holder)):
         verb = "allowed" if grant.effect == "allow" else "denied"
         yield f"{verb} by {grant.origin} ({route(trial.standing.via, grant.holder)})"

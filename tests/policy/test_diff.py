@@ -1,0 +1,98 @@
+"""What a change of policies changes: which differences are told, and which of them let more through."""
+
+from typing import Any
+
+import pytest
+
+import policy
+from policy.diff import compare, replay
+from tests.policy.test_lint import READ, group, role
+
+ALL = ("allow", "*", "*")
+LESS = ("allow", "kafka:ReadTopicData", "kafka:topic:a/b/*")
+BAN = ("deny", "kafka:ReadTopicData", "kafka:topic:a/*")
+
+
+def differences(old: list[Any], new: list[Any]) -> list[tuple[str, str, bool]]:
+    """(sign, text, widens) of every difference."""
+    before, after = policy.compile_documents(old), policy.compile_documents(new)
+    return [(d.sign, d.text, d.widens) for d in compare(before, after)]
+
+
+def test_the_order_and_place_of_statements_is_no_difference() -> None:
+    """A statement moved within its role, or written twice, changes nothing."""
+    assert differences([role("r", READ, BAN)], [role("r", BAN, READ, READ)]) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "widens"),
+    [
+        ([], [READ], [True]),
+        ([READ], [], [False]),
+        ([READ], [READ, BAN], [False]),
+        ([READ, BAN], [READ], [True]),
+        ([READ], [READ, LESS], [False]),
+        ([LESS], [READ], [False, True]),
+        ([READ], [LESS], [False, False]),
+        ([READ, ALL], [ALL], [False]),
+    ],
+    ids=["allow added", "allow lost", "deny added", "deny lost", "covered", "wider", "narrower", "needless one lost"],
+)
+def test_what_lets_more_through_is_told(old: list[Any], new: list[Any], widens: list[bool]) -> None:
+    """An allow more or a deny less, unless another says as much on the other side."""
+    assert [widening for _, _, widening in differences([role("r", *old)], [role("r", *new)])] == widens
+
+
+def test_a_new_membership_widens_by_the_allows_and_a_lost_one_by_the_denies_it_leads_to() -> None:
+    """A role given, a role taken away."""
+    roles = [role("reads", READ), role("bans", BAN)]
+    bare, reader, banned = group("g"), group("g", "reads"), group("g", "bans")
+    assert differences([*roles, bare], [*roles, reader]) == [("added", "group:g is role:reads", True)]
+    assert differences([*roles, reader], [*roles, bare]) == [("removed", "group:g is role:reads", False)]
+    assert differences([*roles, bare], [*roles, banned]) == [("added", "group:g is role:bans", False)]
+    assert differences([*roles, banned], [*roles, bare]) == [("removed", "group:g is role:bans", True)]
+
+
+def test_a_window_is_part_of_a_grant() -> None:
+    """The same statement for a longer time is another grant, and told with its time."""
+    bound = role("r", READ, valid_until="2026-01-01T00:00:00Z")
+    (lost, new) = differences([bound], [role("r", READ)])
+    assert lost == (
+        "removed",
+        "role:r allow kafka/ReadTopicData on kafka/topic/a/** until 2026-01-01T00:00:00.000Z",
+        False,
+    )
+    assert (new[0], new[2]) == ("added", True)
+
+
+def test_a_changed_fact_is_told() -> None:
+    """Nobody can tell from a fact alone what it opens, so it counts as widening."""
+    enforced = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": True}}
+    open_ = {**enforced, "spec": {"enforcement": False}}
+    assert differences([enforced], [enforced]) == []
+    told = differences([enforced], [open_])
+    assert told
+    assert all(widens for _, _, widens in told)
+    assert any("Organization o" in text for _, text, _ in told)
+
+
+def test_replay_tells_the_requests_that_are_answered_otherwise() -> None:
+    """By number, with both decisions; of batches also when a single evaluation changes."""
+    old = policy.compile_documents([group("g", "r"), role("r", READ)])
+    new = policy.compile_documents([group("g", "r"), role("r", LESS)])
+    one = {
+        "id": "r",
+        "system": "lenses6",
+        "subject": {"type": "user", "id": "user:x", "properties": {"groups": ["g"]}},
+        "action": {"name": "kafka:ReadTopicData"},
+        "resource": {"type": "lrn", "id": "kafka:topic:a/b/c"},
+    }
+    other = {**one, "resource": {"type": "lrn", "id": "kafka:topic:a/c/c"}}
+    nothing = {**one, "resource": {"type": "lrn", "id": "iam:role:x"}}
+    batch = {**one, "evaluations": [{}, {"resource": other["resource"]}, {"resource": nothing["resource"]}]}
+    changes = list(replay(old, new, [one, other, batch]))
+    assert [(c.number, c.before.outcome, c.after.outcome) for c in changes] == [
+        (2, "allow", "deny"),
+        (3, "deny", "deny"),
+    ]
+    assert list(replay(old, new, [one, other], trust=frozenset())) == []

@@ -1,0 +1,87 @@
+"""Who can, and what can: the answers that the properties cannot pin down."""
+
+from typing import Any
+
+import pytest
+
+import policy
+from policy.facts import Facts
+from policy.impact import Reach, Who, what_can, who_can
+from policy.model import ALLOW, DENY, Grant, Origin, Reading
+from policy.patterns import EVERYTHING
+from policy.requests import MalformedRequest
+from policy.snapshot import Realm
+from policy.system import EVERYONE
+from tests.policy.test_lint import READ, group, role
+from tests.policy.test_tree import ASK
+
+BAN = ("deny", "kafka:*", "kafka:topic:a/*")
+PART = ("deny", "kafka:ReadTopicData", "kafka:topic:a/b/*")
+
+
+def members(name: str, roles: list[str], *who: str) -> dict[str, Any]:
+    """A group with members."""
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": list(who)}}
+
+
+def test_members_and_claims_are_found_and_those_who_are_denied_are_not() -> None:
+    """A member of a second group with a deny is left out."""
+    documents = [
+        members("readers", ["reads"], "user:dana", "service-account:ci", "user:erik"),
+        members("banned", ["bans"], "user:erik"),
+        role("reads", READ),
+        role("bans", BAN),
+    ]
+    reach = who_can(policy.compile_documents(documents), ASK)
+    assert reach.allowed == (Who("service-account:ci"), Who("user:dana"), Who("readers", "groups"))
+    assert (reach.everyone, reach.but) == (False, ())
+
+
+def test_where_everyone_may_it_is_said() -> None:
+    """With StreamSets' enforcement off a stranger may too."""
+    open_ = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"enforcement": False}}
+    job = {
+        "system": "streamsets",
+        "kind": "Object",
+        "name": "job:j",
+        "spec": {"type": "job", "owner": "rita", "acl": {}},
+    }
+    request = {
+        **ASK,
+        "system": "streamsets",
+        "action": {"name": "job.view"},
+        "resource": {"type": "job", "id": "job:j"},
+        "subject": {"type": "user", "id": "anyone"},
+        "time": 5,
+    }
+    snapshot = policy.compile_documents([open_, job])
+    assert who_can(snapshot, request).everyone
+
+
+def test_an_unknown_system_has_nobody_and_a_batch_is_refused() -> None:
+    """Neither is an empty success by accident."""
+    snapshot = policy.compile_documents([])
+    assert who_can(snapshot, {**ASK, "system": "none"}).allowed == ()
+    with pytest.raises(MalformedRequest, match="not for a batch"):
+        who_can(snapshot, {**ASK, "evaluations": [{}]})
+
+
+def test_what_a_subject_holds_is_listed_with_the_denies_that_meet_it() -> None:
+    """A deny of all of it cancels, a deny of a part narrows."""
+    documents = [group("g", "reads", "part"), role("reads", READ), role("part", PART)]
+    reads, part = reversed(what_can(policy.compile_documents(documents), ASK))
+    assert (reads.route, reads.cancelled_by, reads.narrowed_by) == ("claim:g → group:g → role:reads", (), (part.grant,))
+    assert (part.cancelled_by, part.narrowed_by) == ((), ())
+    documents = [group("g", "reads", "bans"), role("reads", READ), role("bans", BAN)]
+    bans, reads = what_can(policy.compile_documents(documents), ASK)
+    assert (reads.cancelled_by, reads.narrowed_by) == ((bans.grant,), ())
+
+
+def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
+    """A ban is no matter for strangers, so whom it meets is told beside "everyone"; who errs is not."""
+    everything = (EVERYTHING, EVERYTHING, Origin("x"))
+    grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
+    snapshot = policy.compile_documents([])
+    snapshot.realms["lenses6"] = Realm([Reading(grants)], Facts(), {})
+    reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
+    assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))
