@@ -13,8 +13,8 @@ MASK = b"***"
 ROOM = 16 * 1024  # for the headers that say why
 SECRET_HEADER = re.compile(r"authorization|cookie|token|secret|password|credential|api-?key", re.IGNORECASE)
 BEARER = re.compile(rb"^\s*(bearer|basic)\s", re.IGNORECASE)
-# A token's value may be text or an object, in JSON or in what only looks like it: without its end, all is masked.
-TOKEN_TEXT = re.compile(rb'("(?:token|password|secret)"\s*:\s*")(?:[^"\\]|\\.)*', re.IGNORECASE | re.DOTALL)
+# In what is not JSON a secret's end cannot be told, nor a name that is written in escapes: all that follows is masked.
+SECRET_FOLLOWS = re.compile(rb"(token|password|secret)\W*[:=]|\\u00", re.IGNORECASE)
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -67,14 +67,13 @@ def _mask_header(name: str, value: bytes) -> bytes:
 
 
 def mask_value(value: bytes) -> bytes:
-    """The value without its token: exactly where it is JSON, else by what looks like one."""
+    """The value without its tokens: exactly where it is JSON, else without all that follows what looks like one."""
     try:
         told = msgspec.json.decode(value)
-        if not _mask_within(told):
-            return value
-        return msgspec.json.encode(told)
     except (ValueError, RecursionError):
-        return TOKEN_TEXT.sub(rb"\1" + MASK, value)
+        secret = SECRET_FOLLOWS.search(value)
+        return value if secret is None else value[: secret.end()] + MASK
+    return msgspec.json.encode(told) if _mask_within(told) else value
 
 
 def _mask_within(value: Any) -> bool:
@@ -86,6 +85,7 @@ def _mask_within(value: Any) -> bool:
         if isinstance(part, dict):
             found |= "token" in part
             part.update({"token": MASK.decode()} if "token" in part else {})
-        if isinstance(part, dict | list):
-            todo += part.values() if isinstance(part, dict) else part
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part
     return found

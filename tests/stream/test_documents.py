@@ -1,0 +1,140 @@
+"""Records of the documents' topics: what comes into force, what is refused, and what the history keeps."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy.library import Library
+from streaming.enforcer.documents import Record, Refused, Shelving
+from streaming.enforcer.history import History
+from tests.stream.world import role
+
+TOPIC = "policies"
+ROLE = role("r", "kafka:topic:a/b/c")
+
+
+def _record(value: Any, offset: int = 0, key: bytes = b"Role/r") -> Record:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Record(TOPIC, key, data, offset, 1000 + offset)
+
+
+class Shelf:
+    """A policy topic's records going into a library, and its history beside it."""
+
+    def __init__(self) -> None:
+        self.library = Library()
+        self.shelving = Shelving(self.library, "lenses6", 1 << 20)
+        self.history = History("history", {"lenses6": TOPIC}, 1 << 20)
+
+    def take(self, record: Record) -> Refused | None:
+        """Add a record as the job does."""
+        key = self.shelving.key_of(record)
+        if key is not None:
+            self.history.note(key, record)
+        return self.shelving.take(record)
+
+    def statements(self) -> list[Any]:
+        """The statements in force."""
+        [shelf] = self.library.shelves.values()
+        current = shelf.in_force
+        return (
+            [] if current is None or current.document is None else (current.document.spec or {}).get("statements", [])
+        )
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(ROLE).encode(), b"system: lenses6\nkind: Role\nname: r\nspec: {statements: []}"]
+)
+def test_json_and_yaml_come_into_force(text: bytes) -> None:
+    shelf = Shelf()
+    assert shelf.take(_record(text)) is None
+    assert shelf.library.rejected() == ()
+
+
+def test_an_empty_value_deletes() -> None:
+    shelf = Shelf()
+    shelf.take(_record(ROLE))
+    assert shelf.take(_record(b"", 1)) is None
+    assert shelf.statements() == []
+
+
+REFUSED = {
+    "neither JSON nor YAML": (b"{", b"Role/r", ""),
+    "a list": (b"[]", b"Role/r", "a mapping, not list"),
+    "another name": ({**ROLE, "name": "other"}, b"Role/r", "lenses6/Role/other"),
+    "another kind": (ROLE, b"Group/r", "lenses6/Role/r"),
+    "another system": ({**ROLE, "system": "cdap"}, b"Role/r", "cdap/Role/r"),
+    "too big": (b"#" * (1 << 20) + b"#", b"Role/r", "1048577 bytes; at most 1048576"),
+    "a time of its own": ({**ROLE, "effective_at": 1}, b"Role/r", "effective_at"),
+    "an unknown field": ({**ROLE, "enforcment": True}, b"Role/r", "enforcment"),
+    "a key without a kind": (ROLE, b"r", "is not <kind>/<name>"),
+    "a key that is not UTF-8": (ROLE, b"\xff", "is not <kind>/<name>"),
+}
+
+
+@pytest.mark.parametrize(("value", "key", "why"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_not_the_document_its_place_says_is_refused_and_the_one_before_stays(
+    value: Any, key: bytes, why: str
+) -> None:
+    shelf = Shelf()
+    shelf.take(_record(ROLE))
+    refused = shelf.take(_record(value, 1, key))
+    assert refused is not None
+    assert (refused.topic, refused.offset) == (TOPIC, 1)
+    assert why in "; ".join(refused.errors)
+    held = next(held for known, held in shelf.library.shelves.items() if str(known) == "lenses6/Role/r")
+    assert held.in_force is not None
+    assert held.in_force.order == 0
+
+
+def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() -> None:
+    shelving = Shelving(Library(facts_only=True), None, 1 << 20)
+    refused = shelving.take(_record(ROLE, key=b"lenses6/Role/r"))
+    assert refused is not None
+    assert "does not belong in the facts topic" in refused.errors[0]
+
+
+def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -> None:
+    shelf = Shelf()
+    shelf.take(_record(ROLE, 3))
+    assert shelf.history.changes(shelf.library) == []
+    shelf.take(_record(b"{", 4))
+    added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), [("at", b"1003")])]
+    assert shelf.history.changes(shelf.library) == added
+    shelf.history.written(shelf.library)
+    assert shelf.history.changes(shelf.library) == []
+
+
+def test_the_history_lets_go_of_a_version_that_a_newer_good_one_replaced() -> None:
+    shelf = Shelf()
+    for offset, value in enumerate((ROLE, b"{")):
+        shelf.take(_record(value, offset))
+    shelf.history.written(shelf.library)
+    shelf.take(_record(role("r", "kafka:topic:x/y/z"), 2))
+    for held in shelf.library.shelves.values():
+        held.forget_before(None)
+    assert shelf.history.changes(shelf.library) == [("history", b"lenses6/Role/r/0", None, [])]
+
+
+def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
+    """The policy topic may still have it: then it is the same version, not another."""
+    before, after = Shelf(), Shelf()
+    for offset, value in enumerate((ROLE, b"{")):
+        before.take(_record(value, offset))
+    [(_, key, value, headers)] = before.history.changes(before.library)
+    kept = after.history.read_back(key or b"", value, headers)
+    assert kept == _record(ROLE, 0)
+    after.take(kept)
+    for record in (_record(ROLE, 0), _record(b"{", 1)):
+        after.take(record)
+    assert after.statements() == before.statements() == ROLE["spec"]["statements"]
+    assert after.library.version() == before.library.version()
+    assert after.history.changes(after.library) == []
+
+
+@pytest.mark.parametrize("key", [b"", b"nothing", b"lenses6/Role/r/x", b"unknown/Role/r/1", b"\xff/1"])
+def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None:
+    shelf = Shelf()
+    assert shelf.history.read_back(key, b"{}", [("at", b"1")]) is None
+    assert shelf.history.changes(shelf.library) == []

@@ -1,0 +1,83 @@
+"""The ledger: which batches follow from what is committed, what a transaction commits, and when a job may start."""
+
+import pytest
+
+from streaming.enforcer.checkpoint import format_offsets, parse_offsets
+from streaming.enforcer.errors import CannotStart, OffsetsDisagree
+from streaming.enforcer.ledger import ANY, Committed, Ledger, Mark, check_marks
+
+PLACE = ("requests", 0)
+IDS = {"requests": "id-1"}
+
+
+def _ledger(offset: int = 10) -> Ledger:
+    return Ledger({PLACE: Committed(offset, Mark("query", 4, "id-1"))}, IDS)
+
+
+@pytest.mark.parametrize("start", [0, 9, 10])
+def test_a_batch_that_starts_where_decisions_end_or_before_is_taken(start: int) -> None:
+    _ledger().check_range(5, {PLACE: start})
+
+
+def test_a_batch_that_starts_beyond_what_is_decided_stops_the_job_naming_the_gap() -> None:
+    with pytest.raises(OffsetsDisagree, match=r"starts at offset 11 of requests-0, but only what is below 10"):
+        _ledger().check_range(5, {PLACE: 11})
+
+
+def test_a_partition_that_nobody_has_seen_must_start_at_its_first_record() -> None:
+    with pytest.raises(OffsetsDisagree, match="requests-1"):
+        _ledger().check_range(5, {("requests", 1): 3})
+
+
+def test_every_partition_is_committed_and_none_moves_back() -> None:
+    ledger = _ledger()
+    committed = ledger.to_commit({PLACE: 7, ("requests", 1): 3, ("policies", 0): 2}, "query", 5)
+    assert [(tp.topic, tp.partition, tp.offset) for tp in committed] == [
+        ("policies", 0, 2),
+        ("requests", 0, 10),
+        ("requests", 1, 3),
+    ]
+    assert committed[1].metadata == '{"checkpoint":"query","batch":5,"topic_id":"id-1"}'
+    ledger.advance(committed)
+    assert ledger.committed == {PLACE: 10, ("requests", 1): 3, ("policies", 0): 2}
+
+
+def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
+    [committed] = _ledger().to_commit({})
+    assert committed.metadata == '{"checkpoint":"query","batch":4,"topic_id":"id-1"}'
+
+
+def test_positions_not_committed_yet_are_noticed() -> None:
+    assert _ledger().lacks({("policies", 0): 0})
+    assert _ledger().lacks({PLACE: 11})
+    assert not _ledger().lacks({PLACE: 10})
+
+
+def _check(mark: Mark | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7) -> None:
+    check_marks({PLACE: Committed(10, mark)}, {"requests": topic_id}, checkpoint, completed)
+
+
+def test_marks_topics_and_checkpoint_that_belong_together_may_start() -> None:
+    """Also: no checkpoint, one from which no batch was completed, a first commit, and another program's commit."""
+    mark = Mark("query", 9, "id-1")
+    _check(mark)
+    _check(mark, checkpoint=None, completed=-1)
+    _check(mark, checkpoint="new", completed=-1)
+    _check(Mark(ANY, -1, "id-1"))
+    _check(None)
+
+
+def test_a_checkpoint_of_another_query_stops_the_start() -> None:
+    with pytest.raises(CannotStart, match="checkpoint query, but the configured one is other"):
+        _check(Mark("query", 9, "id-1"), checkpoint="other")
+
+
+def test_a_topic_that_was_made_anew_stops_the_start() -> None:
+    with pytest.raises(CannotStart, match="requests-0 was deleted and made anew"):
+        _check(Mark("query", 9, "id-1"), topic_id="id-2")
+
+
+def test_offsets_in_sparks_form_are_read_and_written() -> None:
+    offsets = {("a", 0): 3, ("a", 1): 0, ("b", 0): 17}
+    assert parse_offsets(format_offsets(offsets)) == offsets
+    assert parse_offsets('{"a":{"0":3}}') == {("a", 0): 3}
