@@ -1,7 +1,6 @@
-"""The topics: which there are, with which settings, and what breaks when a setting is another.
+"""The topics on a cluster: made where they are missing, checked against the promises, mended.
 
-Everything is data here (contracts, "Topics"): `topic_specs` gives it for the configured names,
-`create_topics` makes what is missing, `check_topics` finds what would break a promise.
+What they must be is data, in `streaming.topic_specs`.
 """
 
 import time
@@ -10,79 +9,41 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewTopic,
+    OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
 
-from policy.systems import all_systems
+from streaming.topic_specs import (
+    USUAL_SIZES,
+    Rule,
+    Sizes,
+    TopicNames,
+    TopicSpec,
+    dead_letters_of,
+    topic_specs,
+)
+
+__all__ = [
+    "Problem",
+    "Sizes",
+    "TopicNames",
+    "check_topics",
+    "create_topics",
+    "dead_letters_of",
+    "mend_topics",
+    "topic_specs",
+]
 
 SECONDS = 15.0
 POLL_SECONDS = 0.05
 EVENT_PARTITIONS = 6
-DEAD_LETTERS = ".dlq"
-
-MIB = 1 << 20
-ROOM = 64 * 1024  # what a record batch needs beside its largest record
-DAY_MS = 24 * 60 * 60 * 1000
-
-
-class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the topics are called. `policies`: by system; a system that is not named has the default name."""
-
-    requests: tuple[str, ...] = ("authz.requests.v1",)
-    audit: tuple[str, ...] = ("authz.audit.v1",)
-    policies: dict[str, str] = {}
-    facts: str = "authz.facts.v1"
-    history: str = "authz.history.v1"
-    decisions: str = "authz.decisions.v1"
-    verdicts: str = "authz.verdicts.v1"
-    alerts: str = "authz.alerts.v1"
-
-    def policy_topics(self) -> dict[str, str]:
-        """The policy topic of every system, by the system's name."""
-        return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in all_systems()}
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """What a topic's setting must be, and what a wrong one breaks.
-
-    `value`: exactly this text, or with `at_least` a number no smaller.
-    """
-
-    setting: str
-    value: str
-    why: str
-    at_least: bool = False
-
-    def holds(self, found: str | None) -> bool:
-        """Whether a topic whose setting is `found` keeps the promise; unknown is no."""
-        if found is None:
-            return False
-        if self.at_least:
-            return found.isdecimal() and int(found) >= int(self.value)
-        return found.replace(" ", "") == self.value
-
-
-class TopicSpec(msgspec.Struct, frozen=True):
-    """One topic. `settings`: what a new one gets beside the rules. `single`: one partition, and why."""
-
-    name: str
-    rules: tuple[Rule, ...]
-    settings: Mapping[str, str] = {}
-    partitions: int | None = None
-    single: str = ""
-
-    def new_topic(self, partitions: int, replication: int) -> NewTopic:
-        """What to ask Kafka for; `partitions` counts where the topic does not say its own."""
-        config = {**self.settings, **{rule.setting: rule.value for rule in self.rules}}
-        return NewTopic(self.name, self.partitions or partitions, replication, config=config)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -100,70 +61,6 @@ class Problem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"topic {self.topic}: {self.wrong}: {self.breaks}. To mend it: {self.fix}"
-
-
-BROKER_DATES = Rule(
-    "message.timestamp.type", "LogAppendTime", "clients could date their records, and judge by another moment"
-)
-KEEPS_NEWEST = Rule("cleanup.policy", "compact", "documents would be deleted after a while, denies among them")
-KEEPS_ALL = Rule("cleanup.policy", "delete", "compaction would drop all but the newest record of a key")
-KEEPS_ACKNOWLEDGED = Rule(
-    "unclean.leader.election.enable", "false", "a replica that lags could become leader and lose records"
-)
-KEEPS_VERSIONS = Rule(
-    "min.compaction.lag.ms", str(7 * DAY_MS), "older versions could be gone before they were read", at_least=True
-)
-
-LOG_ORDERS = "the order of changes would be lost between the partitions"
-TOMBSTONES = {"delete.retention.ms": str(7 * DAY_MS)}
-
-
-class Sizes(msgspec.Struct, frozen=True):
-    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` tells both."""
-
-    record_out: int = 4 * MIB
-    document: int = MIB
-
-
-USUAL_SIZES = Sizes()
-
-
-def _holds(size: int, what: str) -> Rule:
-    why = f"one large {what} would stop its batch for ever"
-    return Rule("max.message.bytes", str(size + ROOM), why, at_least=True)
-
-
-def topic_specs(names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[TopicSpec]:
-    """Every topic of the job, as configured."""
-    return [*_inputs(names), *_documents(names, sizes), *_outputs(names, sizes)]
-
-
-def _inputs(names: TopicNames) -> Iterator[TopicSpec]:
-    for topic in (*names.requests, *names.audit):
-        yield TopicSpec(topic, (KEEPS_ALL, BROKER_DATES, KEEPS_ACKNOWLEDGED))
-
-
-def _documents(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
-    compacted = (KEEPS_NEWEST, KEEPS_ACKNOWLEDGED)
-    settings = {"max.message.bytes": str(sizes.document + ROOM), **TOMBSTONES}
-    for topic in names.policy_topics().values():
-        yield TopicSpec(topic, (*compacted, BROKER_DATES, KEEPS_VERSIONS), settings, 1, LOG_ORDERS)
-    yield TopicSpec(names.facts, (*compacted, BROKER_DATES), settings, 1, LOG_ORDERS)
-    history = (*compacted, _holds(2 * sizes.document, "document"))  # the job writes more than the document itself
-    yield TopicSpec(names.history, history, TOMBSTONES, 1, LOG_ORDERS)
-
-
-def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
-    rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
-    for topic in (names.decisions, names.verdicts):
-        yield TopicSpec(topic, rules)
-    for topic in (names.alerts, *map(dead_letters_of, (*names.requests, *names.audit))):
-        yield TopicSpec(topic, rules, partitions=1)
-
-
-def dead_letters_of(topic: str) -> str:
-    """The topic for dead letters of an input topic."""
-    return f"{topic}{DEAD_LETTERS}"
 
 
 def create_topics(
@@ -186,9 +83,20 @@ def create_topics(
     wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
     made = admin.create_topics(wanted, operation_timeout=SECONDS)
     created = [topic for topic, future in made.items() if _created(future)]
-    # The controller answers before the brokers know: whoever looks next must find them.
-    _wait(lambda: set(created) <= _topics(admin).keys(), "the new topics are not visible")
+    # The controller answers before the brokers lead the partitions: whoever comes next must find them ready.
+    _wait(lambda: _are_ready(admin, created), "the new topics are not ready")
     return created
+
+
+def _are_ready(admin: AdminClient, topics: Sequence[str]) -> bool:
+    """Whether every partition is known and its leader answers."""
+    there = _topics(admin)
+    if not set(topics) <= there.keys():
+        return False
+    partitions = [TopicPartition(topic, number) for topic in topics for number in there[topic].partitions]
+    end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets(dict.fromkeys(partitions, end), request_timeout=SECONDS)
+    return bool(partitions) and all(future.exception(SECONDS) is None for future in asked.values())
 
 
 def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from policy.systems import all_systems
+from streaming.topic_specs import KEEPS_NEWEST, KEEPS_VERSIONS
 from streaming.topics import (
-    KEEPS_NEWEST,
-    KEEPS_VERSIONS,
     Problem,
     Sizes,
     TopicNames,
@@ -19,6 +19,7 @@ from streaming.topics import (
     mend_topics,
     topic_specs,
 )
+from tests.brokers import TestBroker
 
 GOOD_POLICY_TOPIC = {
     "cleanup.policy": "compact",
@@ -66,6 +67,16 @@ def test_created_topics_pass_the_check_and_a_second_creation_makes_nothing(
     partitions = {name: len(topic.partitions) for name, topic in admin.list_topics(timeout=10).topics.items()}
     assert partitions[names.requests[0]] == partitions[names.decisions] == 3
     assert {partitions[topic] for topic in (*names.policy_topics().values(), names.facts, names.history)} == {1}
+
+
+@pytest.mark.stream
+def test_created_topics_can_be_used_at_once(broker: TestBroker, admin: AdminClient, names: TopicNames) -> None:
+    """Kafka answers a creation before the partitions have their leaders: whoever comes next would fail."""
+    made = create_topics(admin, names)
+    fresh = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = fresh.list_offsets({TopicPartition(topic, 0): end for topic in made})
+    assert {future.result(10).offset for future in asked.values()} == {0}
 
 
 @pytest.mark.stream
