@@ -29,7 +29,8 @@ from streaming.enforcer.wire import JSON_ALONE, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
-from streaming.topics import check_topics, dead_letters_of
+from streaming.topic_specs import Sizes, dead_letters_of
+from streaming.topics import check_topics
 
 ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
@@ -50,7 +51,7 @@ def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambd
         Fenced: another instance with this job name took over.
         JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
     """
-    problems = check_topics(admin_client(settings), settings.topics)
+    problems = check_topics(admin_client(settings), settings.topics, _sizes(settings))
     if problems:
         raise CannotStart("\n".join(map(str, problems)))
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
@@ -185,8 +186,8 @@ class Enforcer:
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:
-        """While there are no requests: policies are still read and told of, and offsets committed (rule 3)."""
-        if not self._busy.acquire(blocking=False):
+        """Also while there are no requests: policies are read and told of, and offsets committed (rule 3)."""
+        if not self._busy.acquire(timeout=self._settings.idle_seconds):
             return
         try:
             with self._noting_failure():
@@ -229,6 +230,10 @@ class Enforcer:
     def close(self) -> None:
         """Leave Kafka."""
         self._policies.close()
+
+
+def _sizes(settings: Settings) -> Sizes:
+    return Sizes(settings.limits.record_out, settings.limits.document)
 
 
 def _document_topics(settings: Settings) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Kafka's clients with the settings that the promises need."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from streaming.settings import Settings
 SECONDS = 30.0
 RESULT_QUEUE = 10_000_000  # records a transaction may hold before the broker has them
 RESULT_QUEUE_KBYTES = 2_000_000
+POLL_SECONDS = 0.05
+COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
@@ -99,8 +102,15 @@ def _offsets(
 
 def group_members(admin: AdminClient, group: str) -> list[str]:
     """The client ids of a group's members; a job's own group has none, as nobody joins it."""
-    described = admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
-    return sorted(str(member.client_id) for member in described.members)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            described = admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
+            return sorted(str(member.client_id) for member in described.members)
+        except KafkaException as error:
+            if error_name(error) not in COORDINATOR_STARTS or time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_SECONDS)
 
 
 def error_name(error: KafkaException) -> str:

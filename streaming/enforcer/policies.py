@@ -69,9 +69,9 @@ class Policies:
 
     def _compile(self) -> Snapshot:
         snapshot = Snapshot(self._policies, self._facts)
-        for key, shelf in (*self._policies.shelves.items(), *self._facts.shelves.items()):
-            if len(shelf.versions) > 1:
-                shelf.forget_before(all_systems()[key.system].horizon(snapshot.realms[key.system].facts))
+        horizons = {name: system.horizon(snapshot.realms[name].facts) for name, system in all_systems().items()}
+        for library in (self._policies, self._facts):
+            library.forget_before(horizons)
         self._history.settle(self._policies)
         return snapshot
 
