@@ -14,7 +14,6 @@ from policy.impact import swallows
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
 from policy.patterns import Exact, Glob, Name, Part, PatternIndex, Prefix
-from policy.system import EVERYONE
 from policy.times import Window
 from policy.wording import pattern_text
 
@@ -92,27 +91,14 @@ class _Policies:
                     yield _at(membership.origin, "does-not-exist", message)
 
     def _about_statements(self, holder: str) -> Iterator[Finding]:
-        """What becomes of each statement of ``holder``, beside all that its members hold in any case."""
-        held = [grant for each in self._always_with(holder) for grant in self._grants.get(each, ())]
+        """What becomes of each statement of ``holder`` beside its others."""
         index: PatternIndex[Grant] = PatternIndex()
-        for grant in held:
-            index.add(grant.object, grant)
         statements: dict[Origin, list[Grant]] = {}
         for grant in self._grants[holder]:
+            index.add(grant.object, grant)
             statements.setdefault(grant.origin, []).append(grant)
         for origin, grants in statements.items():
             yield from _about_statement(origin, grants, index)
-
-    def _always_with(self, holder: str) -> set[str]:
-        """The holders that every member of ``holder`` is too: itself, everyone, and where its memberships lead."""
-        reached = {holder, EVERYONE}
-        todo = list(reached)
-        while todo:
-            ways = self._memberships.get(todo.pop(), ())
-            new = {way.holder for way in ways if way.window == Window()} - reached
-            reached |= new
-            todo += new
-        return reached
 
 
 def _gone(shelf: Shelf) -> bool:

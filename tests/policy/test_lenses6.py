@@ -8,6 +8,9 @@ import yaml
 import policy
 from policy.systems.lenses6.catalogue import catalogue
 from policy.systems.lenses6.grammar import resource_name, resource_pattern
+from tests.policy.test_cases import SYSTEMS, shown
+
+LIBRARY = ("ADMIN", "BLUE", "LA", "OPERATOR", "DENY-PROD", "DEV")
 
 STRING_MATCH_TABLE = [
     ("lit", "lit", True),
@@ -97,9 +100,20 @@ def test_every_error_of_a_document_is_named() -> None:
     assert places == ["statements[0].effect", "statements[0].action", "statements[0].resource", "statements[1].effect"]
 
 
+@pytest.mark.parametrize("number", range(1, 20))
+def test_every_open_question_is_answered_by_cases(number: int) -> None:
+    """For and against the reading that lockkeeper takes."""
+    signs = {sign for rule, sign in shown() if rule == f"L6-Q{number}"}
+    assert signs == {True, False}
+
+
+@pytest.mark.parametrize("example", ["EVAL-1", "EVAL-2", "EVAL-3", "RED", *(f"LIB-{n}" for n in LIBRARY)])
+def test_every_worked_example_is_a_case(example: str) -> None:
+    """Each example of the vendor's pages is asked under its id."""
+    assert any(rule == f"L6-EX-{example}" for rule, _ in shown())
+
+
 def test_the_rules_are_listed_once() -> None:
     """rules.yaml has every id of the specification's 26 rules once."""
-    from tests.policy.test_cases import SYSTEMS
-
     ids = [rule["id"] for rule in yaml.safe_load((SYSTEMS / "lenses6" / "rules.yaml").read_text())]
     assert len(ids) == len(set(ids)) == 26
