@@ -25,7 +25,7 @@ from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import session_settings, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import JSON_ALONE, unpack
+from streaming.enforcer.wire import DECISIONS, JSON_ALONE, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -172,8 +172,11 @@ class Enforcer:
         )
 
     def _results(self, packed: bytes) -> Iterator[Result]:
-        for number, key, value, headers in unpack(packed):
-            yield self._outputs[number], key, value, JSON_ALONE if headers is None else headers
+        told, decisions = unpack(packed), self._outputs[DECISIONS]
+        for key, value in zip(told.keys, told.values, strict=True):
+            yield decisions, key, value, JSON_ALONE
+        for number, key, other, headers in told.others:
+            yield self._outputs[number], key, other, headers or []
 
     def _commit(self, results: Iterable[Result], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""

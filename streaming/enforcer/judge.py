@@ -18,10 +18,9 @@ from policy.times import to_text
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
-from streaming.enforcer.wire import JSON, Header, Outgoing
+from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing
 from streaming.settings import Limits
 
-DECISIONS = 0  # number of the decisions topic among a batch's outputs
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
