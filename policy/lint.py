@@ -4,6 +4,7 @@ What only a system knows (its operations, its permissions) comes from its transl
 is seen in grants and memberships and is the same for all systems.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
@@ -14,7 +15,7 @@ from policy.impact import swallows
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
 from policy.patterns import Exact, Glob, Name, Part, PatternIndex, Prefix
-from policy.times import Window
+from policy.times import ALWAYS, Window
 from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]
@@ -66,6 +67,12 @@ class _Policies:
                 self._grants.setdefault(grant.holder, []).append(grant)
             for membership in reading.memberships:
                 self._memberships.setdefault(membership.member, []).append(membership)
+        self._givers: dict[str, set[str]] = {}
+        self._gives: dict[str, set[str]] = {}
+        for way in itertools.chain.from_iterable(self._memberships.values()):
+            self._givers.setdefault(way.holder, set()).add(way.member)
+            if way.window == ALWAYS:
+                self._gives.setdefault(way.member, set()).add(way.holder)
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no particular order."""
@@ -76,8 +83,7 @@ class _Policies:
 
     def _nobody_has(self) -> Iterator[Finding]:
         """Documents that grant to themselves (a role) and that no membership leads to."""
-        held = {membership.holder for ways in self._memberships.values() for membership in ways}
-        for holder in self._grants.keys() - held:
+        for holder in self._grants.keys() - self._givers.keys():
             if (key := self._own.get(holder)) is not None:
                 message = f"nobody has {holder}: no document gives it to anybody, so its statements do nothing"
                 yield Finding(str(key), None, "warning", "nobody-has-it", message)
@@ -91,14 +97,21 @@ class _Policies:
                     yield _at(membership.origin, "does-not-exist", message)
 
     def _about_statements(self, holder: str) -> Iterator[Finding]:
-        """What becomes of each statement of ``holder`` beside its others."""
+        """What becomes of each statement of ``holder`` beside its others, and beside denies that come with it."""
         index: PatternIndex[Grant] = PatternIndex()
         statements: dict[Origin, list[Grant]] = {}
         for grant in self._grants[holder]:
-            index.add(grant.object, grant)
             statements.setdefault(grant.origin, []).append(grant)
+        for grant in itertools.chain(self._grants[holder], self._denies_beside(holder)):
+            index.add(grant.object, grant)
         for origin, grants in statements.items():
             yield from _about_statement(origin, grants, index)
+
+    def _denies_beside(self, holder: str) -> Iterator[Grant]:
+        """The denies of all that whoever gives ``holder`` gives too: no allow of it escapes them."""
+        given = [self._gives.get(giver, set()) for giver in self._givers.get(holder, ())]
+        for companion in set.intersection(*given) - {holder} if given else ():
+            yield from (grant for grant in self._grants.get(companion, ()) if grant.effect == "deny")
 
 
 def _gone(shelf: Shelf) -> bool:

@@ -229,6 +229,10 @@ def _may_be_equal(a: tuple[str, str], b: tuple[str, str]) -> bool:
 
 def _part_covers(wide: Part, narrow: Part) -> bool:
     """Whether every text that matches ``narrow`` matches ``wide`` (never true wrongly)."""
+    if isinstance(wide, Exact) and not isinstance(narrow, Glob):
+        return wide == narrow
+    if isinstance(wide, Prefix) and not isinstance(narrow, Glob):
+        return narrow.text.startswith(wide.text)
     a, b = _tokens(wide), _tokens(narrow)
     row = [True] + [False] * len(b)
     for symbol in a:

@@ -126,3 +126,13 @@ def test_findings_are_sorted_by_document_and_statement() -> None:
     assert findings == sorted(findings, key=lambda f: (f.document, -1 if f.statement is None else f.statement))
     assert len(findings) == 3
     assert isinstance(findings[0], Finding)
+
+
+def test_an_allow_is_cancelled_by_the_deny_of_a_role_that_always_comes_with_it() -> None:
+    """Every group that gives the one gives the other; a group that does not, or not for ever, saves the allow."""
+    roles = [role("r", READ), role("ban", ("deny", "*", "*"))]
+    both = group("g", "r", "ban")
+    assert found(*roles, both) == [("Role/r", 0, "cancelled-by-deny")]
+    assert found(*roles, both, group("h", "r")) == []
+    assert found(*roles, both, group("h", "ban", "r")) == [("Role/r", 0, "cancelled-by-deny")]
+    assert found(*roles, {**both, "valid_until": 1000}) == []
