@@ -96,7 +96,10 @@ def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterat
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
-        outcomes = shelves.change(stage, at, arrange)
+        try:
+            outcomes = shelves.change(stage, at, arrange)
+        except CaseFileError as error:
+            raise CaseFileError(f"{case.case}, stage {number + 1}: {error}") from error
         snapshot = Snapshot(shelves.policies, shelves.facts)
         documents = _judge_documents(system, case, number, outcomes, snapshot)
         yield Scene(system, case, number, stage, at, snapshot, tuple(documents))

@@ -96,7 +96,7 @@ def test_a_stage_lends_its_moment_to_requests() -> None:
 
 def test_deleting_what_is_nowhere_is_refused() -> None:
     """A slip in a name must not pass for a deletion."""
-    with pytest.raises(CaseFileError, match="Role/q"):
+    with pytest.raises(CaseFileError, match="c, stage 1: delete: there is no lenses6/Role/q"):
         run_cases(file_of({"apply": [GROUP], "delete": ["Role/q"], "expect": [{"ask": ALLOWED, "answer": "deny"}]}))
 
 
