@@ -41,7 +41,7 @@ def any_broker() -> Iterator[TestBroker]:
         with _in_container() as address:
             yield TestBroker(address, f"in a container of {_IMAGE}")
     else:
-        with EmbeddedBroker() as embedded:
+        with EmbeddedBroker(config={"log.cleaner.backoff.ms": "1000"}) as embedded:
             yield TestBroker(embedded.bootstrap_servers, "embedded")
 
 

@@ -1,5 +1,6 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
+import time
 from collections.abc import Mapping
 
 from confluent_kafka import Message
@@ -33,7 +34,8 @@ class Policies:
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
-        self.snapshot = self._compile()
+        self._complete = False
+        self.snapshot = Snapshot(self._policies, self._facts)
 
     def _read_history(self, settings: Settings) -> None:
         reader = TopicReader(settings, [settings.topics.history])
@@ -57,8 +59,11 @@ class Policies:
             refused = self._shelve(_record(message))
             if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
                 self._untold.append(refused)
-        if self.positions != before:
+        if not self._complete:
+            self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
+        if self.positions != before or not self._complete:
             self.snapshot = self._compile()
+        self._complete = True
 
     def _shelve(self, record: Record) -> Refused | None:
         shelving = self._shelvings[record.topic]

@@ -100,7 +100,7 @@ def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -
     shelf.take(_record(ROLE, 3))
     assert shelf.history.changes(shelf.library) == []
     shelf.take(_record(b"{", 4))
-    added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), [("at", b"1003")])]
+    added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), [("at", b"1003"), ("next", b"4")])]
     assert shelf.history.changes(shelf.library) == added
     shelf.history.written(shelf.library)
     assert shelf.history.changes(shelf.library) == []
@@ -133,8 +133,54 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     assert after.history.changes(after.library) == []
 
 
+def _restarted(kept: list[Any], *records: Record) -> Shelf:
+    """A job that starts with what the history and the policy topic still hold."""
+    shelf = Shelf()
+    for _, key, value, headers in kept:
+        record = shelf.history.read_back(key or b"", value, headers)
+        assert record is not None
+        shelf.take(record)
+    for record in records:
+        shelf.take(record)
+    shelf.history.close_gaps(shelf.library, 2000)
+    return shelf
+
+
+def _kept_below_a_refused_version() -> list[Any]:
+    shelf = Shelf()
+    for offset, value in enumerate((ROLE, b"{")):
+        shelf.take(_record(value, offset))
+    return list(shelf.history.changes(shelf.library))
+
+
+def test_a_kept_version_whose_successor_is_known_stays_in_force() -> None:
+    shelf = _restarted(_kept_below_a_refused_version(), _record(b"{", 1))
+    assert shelf.statements() == ROLE["spec"]["statements"]
+
+
+def test_a_kept_version_does_not_come_back_when_the_deletion_after_it_was_compacted_away() -> None:
+    """While the job was away, somebody deleted the document, and Kafka has forgotten even the deletion."""
+    shelf = _restarted(_kept_below_a_refused_version())
+    assert shelf.statements() == []
+
+
+def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refused_one() -> None:
+    """Between the two were others that compaction took: what was in force is not known, so nobody is allowed."""
+    shelf = _restarted(_kept_below_a_refused_version(), _record(b"{", 7))
+    [held] = shelf.library.shelves.values()
+    assert shelf.statements() == []
+    assert held.broken
+
+
+def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> None:
+    shelf = Shelf()
+    shelf.take(_record(ROLE, 0))
+    shelf.take(Record(TOPIC, b"Role/r", b"", 1, 5))
+    assert shelf.statements() == []
+
+
 @pytest.mark.parametrize("key", [b"", b"nothing", b"lenses6/Role/r/x", b"unknown/Role/r/1", b"\xff/1"])
 def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None:
     shelf = Shelf()
-    assert shelf.history.read_back(key, b"{}", [("at", b"1")]) is None
+    assert shelf.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
     assert shelf.history.changes(shelf.library) == []

@@ -16,6 +16,7 @@ from tests.brokers import TestBroker
 from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
+LOOKS_BACK = "streamsets"  # a system in which older versions count
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
@@ -49,7 +50,7 @@ class World:
         self.names = TopicNames(
             requests=(f"{name}.requests", f"{name}.strangers"),
             audit=(f"{name}.audit",),
-            policies={SYSTEM: f"{name}.policies"},
+            policies={SYSTEM: f"{name}.policies", LOOKS_BACK: f"{name}.{LOOKS_BACK}"},
             **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
         )
         self.settings = Settings(
@@ -76,6 +77,10 @@ class World:
         value = document if isinstance(document, bytes) else json.dumps(document).encode()
         name = key or (f"{document['kind']}/{document['name']}" if isinstance(document, dict) else "")
         return self._acknowledged(self.policies, name.encode(), value)
+
+    def publish_to(self, topic: str, key: str, document: dict[str, Any]) -> int:
+        """Publish a document of any system to a topic; returns its offset once the broker has acknowledged it."""
+        return self._acknowledged(topic, key.encode(), json.dumps(document).encode())
 
     def delete(self, key: str) -> int:
         """Publish the deletion of a document."""
