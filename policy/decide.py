@@ -14,6 +14,7 @@ from policy.model import DENY, All, AnyOf, Given, Grant, Holds, HoldsSome, Reaso
 from policy.patterns import matches, overlaps
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot, Standing, in_force
+from policy.system import System
 from policy.systems import all_systems
 
 MAX_RELATED = 10_000  # atoms of one requirement
@@ -57,6 +58,13 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
     standing = _sound_standing(realm, question.holders, request.time)
     evidence = Evaluation(realm, standing, request.time).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
+
+
+def conclude_atom(
+    system: System, standing: Standing, atom: Holds, grants: list[Grant], claims: tuple[str, ...]
+) -> Decision:
+    """The decision of a question that is one atom, from the grants that match it: for callers that keep answers."""
+    return _conclude(Trial(system, _leaf(atom, grants), standing, claims, (), ()))
 
 
 def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:

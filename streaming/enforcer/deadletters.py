@@ -23,7 +23,7 @@ class Rejection(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int
-    message: str
+    why: Exception
 
 
 def dead_letter(
@@ -44,8 +44,8 @@ def _reasons(rejection: Rejection) -> list[Header]:
         "partition": str(rejection.partition),
         "offset": str(rejection.offset),
         "stage": "VALUE_CONVERTER",
-        "exception.class.name": "policy.requests.MalformedRequest",
-        "exception.message": rejection.message[:4000],
+        "exception.class.name": f"{type(rejection.why).__module__}.{type(rejection.why).__name__}",
+        "exception.message": str(rejection.why)[:4000],
     }
     return [(f"__connect.errors.{name}", text.encode("utf-8", "replace")) for name, text in told.items()]
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from policy.decide import answer
-from policy.decisions import Decision, Missing, Outcome
+from policy.decisions import Decision
 from policy.model import Reason
 from policy.requests import MalformedRequest
 from policy.snapshot import Snapshot
 from policy.times import to_text
+from streaming.enforcer.answers import Answer, Answers, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
@@ -26,18 +26,6 @@ CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
 
 _encode = msgspec.json.encode
-
-Answer = tuple[bytes, bytes]
-"""JSON of a decision: its fields up to and with `claims`, and `,"evaluations":[…]` of a batch."""
-
-
-class Context(msgspec.Struct, gc=False):
-    """The part of a decision record that says why."""
-
-    outcome: Outcome
-    reasons: tuple[Reason, ...]
-    missing: tuple[Missing, ...]
-    claims: tuple[str, ...]
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -70,6 +58,7 @@ class Judge:
         self.snapshot = snapshot
         self.limits = limits
         self.parts = Parts()
+        self.answers = Answers(snapshot)
         self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
 
     def sit(self, source: Source, basis: Basis) -> "Sitting":
@@ -114,8 +103,8 @@ class Sitting:
         """The record to write for one request record: its decision, or its dead letter. Never raises."""
         try:
             return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
-        except MalformedRequest as malformed:
-            rejection = Rejection(self._source.topic, self._source.partition, offset, str(malformed))
+        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
+            rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
             return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
@@ -186,19 +175,11 @@ class Sitting:
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             return _error("policies-behind", stale)
-        return _to_json(answer(self._judge.snapshot, asked, self._source.trust))
-
-
-def _to_json(decision: Decision) -> Answer:
-    evaluations = [item.to_record() for item in decision.evaluations]
-    listed = b',"evaluations":' + _encode(evaluations) if evaluations else b""
-    # Decision.to_record in other words: the same fields, without plain data made of them in between.
-    context = _encode(Context(decision.outcome, decision.reasons, decision.missing, decision.claims))
-    return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1]), listed
+        return self._judge.answers.of(asked, self._source.trust)
 
 
 def _error(code: str, message: str) -> Answer:
-    return _to_json(Decision("error", (Reason(code, message),)))
+    return to_json(Decision("error", (Reason(code, message),)))
 
 
 def _may_name_offsets(context: msgspec.Raw) -> bool:

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from policy.requests import MalformedRequest
 from streaming.enforcer.deadletters import Rejection, dead_letter, mask_value
 from streaming.settings import Limits
 
-REJECTION = Rejection("requests", 2, 17, "not a request: é" + "x" * 10_000)
+REJECTION = Rejection("requests", 2, 17, MalformedRequest("not a request: é" + "x" * 10_000))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""The stream's fast path on every case of the specification, of all systems: word for word what `decide` says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import decide
+from policy.casefile import load_cases
+from policy.caserun import Scene, scenes
+from policy.times import to_ms
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.settings import Limits
+
+FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
+BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
+NOW = 1_795_000_000_000
+
+
+def _said(sitting: Sitting, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+    """What the stream says; None: it is no request."""
+    number, _, value, _ = sitting.decide(None, json.dumps(request).encode(), None, 0, at)
+    if number != 0:
+        return None
+    record = json.loads(value or b"")
+    context = {name: told for name, told in record["context"].items() if name not in BATCH_FIELDS}
+    said = {name: record[name] for name in ("decision", "evaluations") if name in record}
+    return {**said, "context": context}
+
+
+def _expected(scene: Scene, request: dict[str, Any]) -> dict[str, Any] | None:
+    decision = decide(scene.snapshot, request, trust=scene.stage.claims)
+    if decision.reasons[0].code == "malformed-request":
+        return None
+    return dict(json.loads(json.dumps(decision.to_record())))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_fast_path_answers_every_case_as_decide_does(path: Path) -> None:
+    """Each request twice, so that the second answer comes from what the first one left behind."""
+    compared = 0
+    for scene in scenes(load_cases(path)):
+        judge, source = Judge(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
+        for expectation in scene.stage.expect:
+            asked = {"id": "1", **scene.request(expectation)}
+            asked.pop("deadline", None)  # held against the clock in the stream, and tested there
+            at = to_ms(asked.pop("time", NOW))
+            sitting = judge.sit(source, Basis("", {}, 0, {}, NOW))
+            expected = _expected(scene, {**asked, "time": at})
+            for _ in range(2):
+                assert _said(sitting, asked, at) == expected, (scene.case.case, asked)
+            compared += expected is not None
+    assert compared > 0
