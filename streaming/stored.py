@@ -1,20 +1,15 @@
 """What a policy topic holds now: the newest committed version of each document."""
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
 from policy.documents import Key
 from policy.texts import Unreadable, read_value
-from streaming.enforcer.kafka import Partition, admin_client, log_reader, partitions_of, stable_ends
+from streaming.committed import committed_records
 from streaming.settings import Settings
-
-SECONDS = 30.0
-POLL_SECONDS = 0.1
-FETCH = 1000
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -40,7 +35,7 @@ def read_stored(settings: Settings, systems: Iterable[str]) -> list[Stored]:
     topics = settings.topics.policy_topics()
     by_topic = {topics[system]: system for system in systems}
     newest: dict[str, Message] = {}
-    for message in _committed(settings, by_topic):
+    for message in committed_records(settings, by_topic):
         newest[_key(by_topic, message)] = message
     return sorted((_stored(key, message) for key, message in newest.items() if message.value()), key=lambda s: s.key)
 
@@ -61,32 +56,3 @@ def _stored(key: str, message: Message) -> Stored:
         return Stored(*place, read_value(message.value() or b""))
     except Unreadable as error:
         return Stored(*place, None, str(error))
-
-
-def _committed(settings: Settings, topics: Iterable[str]) -> Iterator[Message]:
-    """Every committed record of the topics, up to their last stable offsets as of now."""
-    admin = admin_client(settings)
-    ends = stable_ends(admin, partitions_of(admin, topics))
-    consumer = log_reader(settings)
-    try:
-        consumer.assign([TopicPartition(*partition, 0) for partition in ends])
-        yield from _up_to(consumer, ends)
-    finally:
-        consumer.close()
-
-
-def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Message]:
-    deadline = time.monotonic() + SECONDS
-    while not _reached(consumer, ends):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the policy topics were not read to their end within {SECONDS:.0f} s")
-        for message in consumer.consume(FETCH, POLL_SECONDS):
-            if message.error() is not None:
-                raise KafkaException(message.error())
-            yield message
-
-
-def _reached(consumer: Consumer, ends: Mapping[Partition, int]) -> bool:
-    """By position, which moves past the markers of transactions too."""
-    positions = consumer.position([TopicPartition(*partition) for partition in ends])
-    return all(max(tp.offset, 0) >= ends[tp.topic, tp.partition] for tp in positions)

@@ -1,6 +1,7 @@
-"""`lockkeeper policy lint | test | diff`: for whoever writes policies, before they are applied. Needs no Kafka."""
+"""`lockkeeper policy lint | test | diff`: for whoever writes policies, before they are applied."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +9,7 @@ import typer
 
 from streaming.cli.app import policy_app
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Json
+from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
@@ -161,7 +162,12 @@ def diff(
     requests: Annotated[
         Path | None, typer.Option("--requests", "-r", help="JSON lines to decide on both sides.")
     ] = None,
+    newest: Annotated[
+        int, typer.Option(min=0, help="Decide so many of the newest requests in Kafka on both sides.")
+    ] = 0,
     fail_on: Annotated[str, typer.Option(help="What fails: any, widening or nothing.")] = "any",
+    config: Config = None,
+    bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
     """Tell what a change of policies changes: grants, memberships, facts, and decisions of requests.
@@ -173,6 +179,7 @@ def diff(
     Examples:
       lockkeeper policy diff policies-before/ policies/
       lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
+      lockkeeper policy diff policies-before/ policies/ --newest 10000 --bootstrap localhost:9092
     """
     from policy.diff import compare, replay
 
@@ -180,11 +187,29 @@ def diff(
         raise Failure(f"--fail-on {fail_on}: not one of any, widening, nothing", MISUSED)
     before, after = (_sound(path)[1] for path in (old, new))
     differences = compare(before, after)
-    changes = list(replay(before, after, _requests(requests)))
+    asked = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
+    changes = list(replay(before, after, asked))
     _show_difference(differences, changes, as_json)
     widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
     if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):
         raise typer.Exit(FAILED)
+
+
+def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[dict[str, Any]]:
+    """The newest requests of the request topics, to be judged by their broker timestamps as the job judges them.
+
+    Without records that are no requests: the job writes these to the dead letters.
+    """
+    import msgspec
+
+    from streaming.cli.cluster import reach
+    from streaming.committed import newest_requests
+
+    settings = settings_of(config, bootstrap)
+    reach(settings, *settings.topics.requests)
+    for at, value in newest_requests(settings, count):
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            yield msgspec.json.decode(value, type=dict[str, Any]) | {"time": at}
 
 
 def _requests(path: Path | None) -> list[dict[str, Any]]:

@@ -5,7 +5,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from confluent_kafka import Producer
 
+from streaming.topics import TopicNames
+from tests.brokers import TestBroker
 from tests.cli.documents import BROKEN, GROUP, ROLE, lines, readers_folder, request
 from tests.cli.lockkeeper import Command
 
@@ -167,3 +170,19 @@ def test_diff_refuses_wrong_documents_and_requests(lockkeeper: Command, policies
     (policies / "z.yaml").write_text(BROKEN)
     shown = lockkeeper("policy", "diff", str(policies), str(policies))
     assert (shown.code, "lenses6/Role/broken: enforcment" in shown.err) == (1, True)
+
+
+@pytest.mark.stream
+def test_diff_replays_the_newest_requests_of_the_request_topic(
+    lockkeeper: Command, policies: Path, changed: Path, config: Path, topics: TopicNames, broker: TestBroker
+) -> None:
+    """So many of them over all partitions; a record that is no request is passed over."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    values = [request(topic="payments"), request(topic="other"), request(topic="payments"), request(topic="payments")]
+    for value in (b"no request", *(json.dumps(value).encode() for value in values)):
+        producer.produce(topics.requests[0], value)
+        assert producer.flush(30) == 0
+    shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "2", "--config", str(config))
+    assert shown.out.endswith("2 differences, 2 requests answered otherwise\n")
+    shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "9", "--config", str(config))
+    assert shown.out.endswith("2 differences, 3 requests answered otherwise\n")
