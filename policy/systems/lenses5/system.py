@@ -4,9 +4,10 @@ Holders: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that th
 for a Group document. Everything that any group of a user holds counts (L5-Q1); there is no deny.
 """
 
+from policy.claims import claimed_names
 from policy.documents import Document
 from policy.facts import Facts
-from policy.model import All, Question, Reading, Unanswerable
+from policy.model import All, Question, Reading
 from policy.requests import Request
 from policy.system import Kind
 from policy.systems.lenses5.catalogue import find_action
@@ -43,7 +44,7 @@ class Lenses5:
         descriptions, notes = describe(request, action, facts, "facts" in trust)
         requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
         requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
-        groups, subject = _groups(request), f"user:{request.subject.id}"
+        groups, subject = claimed_names(request, "groups", "L5-Q1"), f"user:{request.subject.id}"
         trusted = groups if "groups" in trust else ()
         claims = (("groups", bool(trusted)), ("facts", any(d.rests_on_claims for d in descriptions)))
         return Question(
@@ -57,12 +58,3 @@ class Lenses5:
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 5 never looks back."""
         return None
-
-
-def _groups(request: Request) -> tuple[str, ...]:
-    groups = request.subject.properties.get("groups")
-    if groups is None:
-        return ()
-    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-        raise Unanswerable("malformed-claim", "subject.properties.groups must be a list of texts")
-    return tuple(sorted(set(groups)))

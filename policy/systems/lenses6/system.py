@@ -7,6 +7,7 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 import functools
 from collections.abc import Callable, Iterator
 
+from policy.claims import claimed_names
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
@@ -52,7 +53,7 @@ class Lenses6:
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
-        groups = _groups(request)
+        groups = claimed_names(request, "groups", "L6-GROUP")
         if not groups:
             return Question((subject,), needed)
         if "groups" not in trust:
@@ -62,15 +63,6 @@ class Lenses6:
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
         return None
-
-
-def _groups(request: Request) -> tuple[str, ...]:
-    groups = request.subject.properties.get("groups")
-    if groups is None:
-        return ()
-    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
-        raise Unanswerable("malformed-claim", "subject.properties.groups must be a list of texts", "L6-GROUP")
-    return tuple(groups)
 
 
 @functools.lru_cache(maxsize=65536)
