@@ -1,15 +1,19 @@
 """Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.model import Fact, Unanswerable
 
+Refused = Mapping[tuple[str, str], str]
+"""(kind, name) of refused documents without a good version -> ``system/kind/name``."""
+
 
 class FactTable:
-    """Facts of one layer by kind and name, and by their keys."""
+    """Facts of one layer by kind and name, and by their keys, and what is refused in it."""
 
-    def __init__(self, facts: Iterable[Fact] = ()) -> None:
+    def __init__(self, facts: Iterable[Fact] = (), refused: Refused | None = None) -> None:
+        self.refused = dict(refused or {})
         self._by_name: dict[tuple[str, str], Fact] = {}
         self._by_key: dict[tuple[str, str, str], set[str]] = {}
         for fact in facts:
@@ -48,19 +52,18 @@ class FactTable:
 
 
 class Facts:
-    """The layers as one, the first that knows a fact winning; refused documents are known as broken."""
+    """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused."""
 
-    def __init__(self, *layers: FactTable, broken: dict[tuple[str, str], str] | None = None) -> None:
+    def __init__(self, *layers: FactTable) -> None:
         self._layers = layers
-        self._broken = broken or {}
 
     def get(self, kind: str, name: str) -> Any | None:
         """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
         for layer in self._layers:
             if (fact := layer.get(kind, name)) is not None:
                 return fact.body
-        if (document := self._broken.get((kind, name))) is not None:
-            raise Unanswerable("refused-document", f"{document} was refused and has no earlier good version")
+            if (document := layer.refused.get((kind, name))) is not None:
+                raise Unanswerable("refused-document", f"{document} was refused and has no earlier good version")
         return None
 
     def find(self, kind: str, index: str, value: str) -> frozenset[str]:
@@ -77,5 +80,11 @@ class Facts:
         return sorted({name for layer in self._layers for name in layer.names(kind)})
 
     def broken(self, kind: str) -> list[str]:
-        """Names of the refused documents of ``kind`` that have no good version, sorted."""
-        return sorted(name for known, name in self._broken if known == kind)
+        """Names of the refused documents of ``kind`` that have no good version there or above, sorted."""
+        found = {
+            name
+            for number, layer in enumerate(self._layers)
+            for known, name in layer.refused
+            if known == kind and all(above.get(kind, name) is None for above in self._layers[:number])
+        }
+        return sorted(found)

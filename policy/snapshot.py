@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.facts import Facts, FactTable
-from policy.library import Library, Rejected
+from policy.library import Library, Rejected, Shelf
 from policy.model import Grant, Membership, Reading, Unanswerable
 from policy.patterns import Name, Pattern, PatternIndex
 from policy.system import EVERYONE
@@ -164,15 +164,19 @@ class Snapshot:
 
 
 def _realm(system: str, policies: Library, facts: Library) -> Realm:
-    shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
-    upper = [shelf for key, shelf in facts.shelves.items() if key.system == system]
+    shelves, facts_alone = (
+        [s for key, s in layer.shelves.items() if key.system == system] for layer in (policies, facts)
+    )
     readings = [shelf.reading() for shelf in shelves]
-    tables = [FactTable(f for r in layer for f in r.facts) for layer in (readings, [s.reading() for s in upper])]
-    broken = [shelf for shelf in (*shelves, *upper) if shelf.broken]
-    lost = {(shelf.key.kind, shelf.key.name): str(shelf.key) for shelf in broken}
+    broken = [shelf for shelf in (*shelves, *facts_alone) if shelf.broken]
     names = sorted(broken, key=lambda shelf: shelf.key, reverse=True)  # of several the first is told, in any order
     bound = {holder: str(shelf.key) for shelf in names for holder in shelf.binds}
-    return Realm(readings, Facts(*tables, broken=lost), bound)
+    return Realm(readings, Facts(_table(shelves), _table(facts_alone)), bound)
+
+
+def _table(shelves: list[Shelf]) -> FactTable:
+    refused = {(shelf.key.kind, shelf.key.name): str(shelf.key) for shelf in shelves if shelf.broken}
+    return FactTable((fact for shelf in shelves for fact in shelf.reading().facts), refused)
 
 
 def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:
