@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
+import structlog
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,6 +33,8 @@ from streaming.settings import Settings
 from streaming.topic_specs import Sizes, dead_letters_of
 from streaming.topics import check_topics
 
+log = structlog.get_logger()
+
 ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
 POLL_SECONDS = 0.02
@@ -51,9 +54,7 @@ def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambd
         Fenced: another instance with this job name took over.
         JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
     """
-    problems = check_topics(admin_client(settings), settings.topics, _sizes(settings))
-    if problems:
-        raise CannotStart("\n".join(map(str, problems)))
+    _check_cluster(settings)
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
     with (
         contextlib.closing(Output(settings)) as output,
@@ -61,6 +62,20 @@ def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambd
         contextlib.closing(Enforcer(settings, spark, output, stop, on_step)) as enforcer,
     ):
         enforcer.run()
+
+
+def _check_cluster(settings: Settings) -> None:
+    """What can be told before anything is started or fenced; raises CannotStart."""
+    admin = admin_client(settings)
+    problems = check_topics(admin, settings.topics, _sizes(settings))
+    if problems:
+        raise CannotStart("\n".join(map(str, problems)))
+    members = group_members(admin, settings.job_name)
+    if members:
+        raise CannotStart(
+            f"the consumer group {settings.job_name!r} has members ({', '.join(members)}), who would commit offsets "
+            "of their own. Give them another group.id, or the job another job_name"
+        )
 
 
 @contextlib.contextmanager
@@ -94,12 +109,6 @@ class Enforcer:
         self._last_commit = time.monotonic()
 
     def _open_ledger(self) -> Ledger:
-        members = group_members(self._admin, self._settings.job_name)
-        if members:
-            raise CannotStart(
-                f"the consumer group {self._settings.job_name!r} has members ({', '.join(members)}), who would commit "
-                "offsets of their own. Give them another group.id, or the job another job_name"
-            )
         topics = (*self._requests, *_document_topics(self._settings))
         partitions = partitions_of(self._admin, topics)
         return open_ledger(self._output.group, partitions, self._requests, self._topic_ids, self._checkpoint)
@@ -140,6 +149,7 @@ class Enforcer:
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
         self._last_batch = batch
+        log.info("batch decided", batch=batch, policy_version=snapshot.snapshot.version, ends=str(ends))
         self._on_step("committed", batch)
         self._broadcasts.tidy()
 
@@ -153,6 +163,7 @@ class Enforcer:
             try:
                 return self._policies.catch_up(ATTEMPT_SECONDS)
             except (KafkaException, TimeoutError) as error:
+                log.warning("policies not read to their end; waiting", error=str(error))
                 if self._stop.is_set():
                     raise JobStopped("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))

@@ -122,8 +122,8 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     before, after = Shelf(), Shelf()
     for offset, value in enumerate((ROLE, b"{")):
         before.take(_record(value, offset))
-    [(_, key, value, headers)] = before.history.changes(before.library)
-    kept = after.history.read_back(key or b"", value, headers)
+    [(_, key, text, headers)] = before.history.changes(before.library)
+    kept = after.history.read_back(key or b"", text, headers)
     assert kept == _record(ROLE, 0)
     after.take(kept)
     for record in (_record(ROLE, 0), _record(b"{", 1)):

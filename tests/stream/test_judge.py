@@ -207,7 +207,7 @@ def test_a_record_without_a_value_is_a_dead_letter() -> None:
 
 
 def test_only_trace_headers_are_carried_over() -> None:
-    headers = [
+    headers: list[dict[str, Any]] = [
         {"key": "traceparent", "value": b"00-1"},
         {"key": "tracestate", "value": b"x" * 2000},
         {"key": "authorization", "value": b"Bearer x"},
