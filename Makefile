@@ -18,7 +18,7 @@ export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 unexport VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench lock clean
+.PHONY: help setup demo test soak check format bench lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ demo: $(READY) ## See it work: a broker, policies, requests, and the decisions a
 
 test: $(READY) ## Run all tests (ARGS="-m 'not stream'" leaves out those with a broker and Spark)
 	$(BIN)/pytest $(ARGS)
+
+soak: $(READY) ## Change policies a thousand times under load: no request is judged by an older one
+	LOCKKEEPER_TEST_CHANGES=1000 $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
 
 check: $(READY) ## Check style and types, as CI does
 	$(BIN)/ruff check .

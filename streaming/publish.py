@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from policy.documents import Key, identify
 from policy.files import Located
 from policy.library import Library
-from streaming.enforcer.kafka import admin_client
+from streaming.enforcer.kafka import admin_client, stable_ends
 from streaming.settings import Settings
 from streaming.topics import SECONDS
 
@@ -19,6 +20,7 @@ Offsets = dict[str, dict[str, int]]
 """The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""
 
 TRANSACTION_MS = 30_000
+POLL_SECONDS = 0.005
 ROOM = 64 * 1024  # for the key and the batch around the largest document
 
 
@@ -71,9 +73,10 @@ def encode_document(document: Mapping[str, Any]) -> bytes:
 
 
 def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
-    """Write documents and deletions to their policy topics, all in one transaction.
+    """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
-    The documents are taken as they are: check them with `refusals` first.
+    From then on no request is judged by older ones. The documents are taken as they are: check them with
+    `refusals` first.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """
     topics = settings.topics.policy_topics()
@@ -81,7 +84,19 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     deleted = [(key, None) for key in deletions]
     records = [_record(topics, key, value) for key, value in (*written, *deleted)]
     _check_topics(settings, {record.topic for record in records})
-    return write(transactional_producer(settings), records)
+    offsets = write(transactional_producer(settings), records)
+    _await_visible(settings, offsets)
+    return offsets
+
+
+def _await_visible(settings: Settings, offsets: Offsets) -> None:
+    """Kafka confirms a transaction once it is decided; its markers, which readers wait for, are written after that."""
+    admin, deadline = admin_client(settings), time.monotonic() + SECONDS
+    last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
+    while any(end <= last[partition] for partition, end in stable_ends(admin, last).items()):
+        if time.monotonic() > deadline:
+            raise PublishFailed(f"published, but not readable after {SECONDS:g} s: an older transaction is still open")
+        time.sleep(POLL_SECONDS)
 
 
 def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from policy import compile_documents, decide
+from streaming.publish import publish
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
@@ -213,6 +214,23 @@ def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: Wor
     print(
         f"\n{CHANGES} changes, in force after {statistics.median(seconds):.3f} s (median), {max(seconds):.3f} s at most"
     )
+
+
+def test_requests_sent_right_after_apply_returned_are_never_judged_by_the_older_policy(world: World, user: str) -> None:
+    """Applied as `lockkeeper policy apply` does, in transactions, and without waiting for any answer between."""
+    decisions, applied = world.reader(world.names.decisions), dict[str, int]()
+    for number in range(CHANGES):
+        offsets = publish(world.settings, [role(user, ORDERS, effect="allow" if number % 2 == 0 else "deny")])
+        applied[f"applied-{number}-{user}"] = offsets[world.policies]["0"]
+        world.send([request(f"applied-{number}-{user}", user, "orders")])
+    found = {}
+    while len(found) < CHANGES:
+        [message] = decisions.until(lambda seen: len(seen) > 0, f"{CHANGES} decisions, after {len(found)}")[:1]
+        del decisions.messages[:1]
+        decision = json.loads(message.value())
+        if decision["request_id"] in applied:
+            found[decision["request_id"]] = decision["context"]["policy_offsets"][world.policies]["0"]
+    assert [id_ for id_, offset in applied.items() if found[id_] < offset] == []
 
 
 def test_the_lag_is_zero_in_kafkas_own_tool_when_nothing_is_left_to_do(world: World, user: str) -> None:
