@@ -13,5 +13,9 @@ class CannotStart(JobStopped):
     """What Kafka and the checkpoint say does not fit together, or a topic would break a promise."""
 
 
+class Stopping(JobStopped):
+    """It was asked to stop while it waited: no failure."""
+
+
 class OffsetsDisagree(JobStopped):
     """Spark proposed a range that does not follow from the committed offsets: records would be lost."""

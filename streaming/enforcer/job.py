@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.broadcasts import Broadcasts
 from streaming.enforcer.checkpoint import Checkpoint
-from streaming.enforcer.errors import CannotStart, JobStopped
+from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
@@ -115,14 +115,19 @@ class Enforcer:
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
+        with contextlib.suppress(Stopping):
+            query = self._start()
+            with contextlib.suppress(Stopping):
+                while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
+                    self._between_batches()
+            self._end(query)
+
+    def _start(self) -> StreamingQuery:
         starts = self._starts()
         self._read_policies()
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
         self._commit([], starts)
-        query = start_query(self._spark, self._settings, starts, self._on_batch)
-        while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
-            self._between_batches()
-        self._end(query)
+        return start_query(self._spark, self._settings, starts, self._on_batch)
 
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
@@ -149,9 +154,7 @@ class Enforcer:
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
         self._last_batch = batch
-        log.info("batch decided", batch=batch, policy_version=snapshot.snapshot.version, ends=str(ends))
         self._on_step("committed", batch)
-        self._broadcasts.tidy()
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -165,7 +168,7 @@ class Enforcer:
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
                 if self._stop.is_set():
-                    raise JobStopped("asked to stop while reading the policies") from error
+                    raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
     def _task(self, snapshot_number: int) -> Task:
@@ -197,6 +200,7 @@ class Enforcer:
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
+        self._broadcasts.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:

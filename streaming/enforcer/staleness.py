@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.alerts import policy_stale
@@ -30,7 +31,10 @@ class StaleWatch:
 
     def stuck(self) -> list[Result]:
         """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
-        ends, stable = log_ends(self._admin, self._partitions), stable_ends(self._admin, self._partitions)
+        try:
+            ends, stable = log_ends(self._admin, self._partitions), stable_ends(self._admin, self._partitions)
+        except KafkaException:
+            return []  # reading the policies meets the same trouble, waits for its end, and tells of it
         now = time.time()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
         before = self._standing

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from streaming.enforcer.errors import Fenced
+from streaming.enforcer.errors import Fenced, JobStopped
 from streaming.enforcer.kafka import SECONDS, error_name, group_consumer, result_producer
 from streaming.enforcer.wire import Headers
 from streaming.settings import Settings
@@ -40,7 +40,7 @@ class Output:
     ) -> None:
         """Write the results and commit the offsets, all or nothing. `before_commit` runs inside the transaction.
 
-        Raises Fenced when another instance took over; KafkaException when Kafka refused (nothing is visible then).
+        Raises Fenced when another instance took over; JobStopped when Kafka refused (nothing is visible then).
         """
         try:
             self._producer.begin_transaction()
@@ -52,7 +52,7 @@ class Output:
             if error_name(error) in FENCED:
                 raise self._fenced() from error
             self._abort()
-            raise
+            raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {error}") from error
         except BaseException:
             self._abort()
             raise
