@@ -56,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     policy_stale_seconds: Seconds = 30.0
     idle_seconds: Seconds = 0.5
-    idle_commit_seconds: Seconds = 300.0
+    idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
 
     def trust_of(self, topic: str) -> frozenset[str]:
