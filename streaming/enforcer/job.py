@@ -7,6 +7,7 @@ rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._bet
 """
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -149,7 +150,7 @@ class Enforcer:
         snapshot = self._broadcasts.current(self._policies.snapshot)
         self._on_step("policies-read", batch)
         worker = Worker(self._task(snapshot.number), snapshot.broadcast)
-        packed = records.select(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
+        packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
         self._on_step("evaluated", batch)
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
@@ -196,7 +197,7 @@ class Enforcer:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        everything = (*self._policies.untold(), *results)
+        everything = itertools.chain(self._policies.untold(), results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()

@@ -22,6 +22,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` goes before it."""
     local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
     return {
+        # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",

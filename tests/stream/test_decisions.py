@@ -255,3 +255,18 @@ def test_requests_of_an_aborted_transaction_are_not_decided(world: World, user: 
     found = decisions.until(lambda seen: sum(m.key() == user.encode() for m in seen) >= 2, "two decisions")
     ids = [json.loads(m.value())["request_id"] for m in found if m.key() == user.encode()]
     assert ids == [f"kept-{user}", f"last-{user}"]
+
+
+def test_headers_come_through_spark_as_they_were(world: World, user: str) -> None:
+    """Trace headers to the decision; to the dead letter all of them, also bytes that are no text, and null."""
+    given = [("traceparent", b"00-ab-cd-01"), ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", None)]
+    world.send([request(f"traced-{user}", user, "orders"), b"no request"], key=user, headers=given)
+    decided = world.reader(world.names.decisions).until(lambda seen: any(m.key() == user.encode() for m in seen), "it")
+    [decision] = [message for message in decided if message.key() == user.encode()]
+    assert decision.headers() == [("content-type", b"application/json"), ("traceparent", b"00-ab-cd-01")]
+    dead = world.reader(f"{world.names.requests[0]}.dlq").until(
+        lambda seen: any(m.key() == user.encode() for m in seen), "the dead letter"
+    )
+    [letter] = [message for message in dead if message.key() == user.encode()]
+    kept = [(name, value) for name, value in letter.headers() if not name.startswith("__connect")]
+    assert kept == [("traceparent", b"00-ab-cd-01"), ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", b"")]
