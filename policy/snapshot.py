@@ -154,12 +154,16 @@ def _make_room(cache: dict[Any, Any]) -> None:
 
 
 class Snapshot:
-    """Compiled policies and facts. ``version``: ``sha256:…`` over the policies, equal for equal documents."""
+    """Compiled policies and facts. ``version``: ``sha256:…`` over the policies, equal for equal documents.
+
+    ``history_held``: how many superseded versions of documents it holds for decisions that look back.
+    """
 
     def __init__(self, policies: Library, facts: Library | None = None) -> None:
         self.version = policies.version()
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
+        self.history_held = policies.history_held
         self.realms = {name: _realm(name, policies, facts or Library(facts_only=True)) for name in all_systems()}
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 
+import structlog
 from confluent_kafka import Message
 
 from policy.library import Library
@@ -15,6 +16,8 @@ from streaming.enforcer.kafka import Partition
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.transaction import Result
 from streaming.settings import Settings
+
+log = structlog.get_logger()
 
 
 class Policies:
@@ -78,6 +81,9 @@ class Policies:
         for library in (self._policies, self._facts):
             library.forget_before(horizons)
         self._history.settle(self._policies)
+        if snapshot.version != self.snapshot.version:
+            refused, held = len(snapshot.rejected), self._policies.history_held
+            log.info("policies in force", version=snapshot.version, refused=refused, superseded_versions_held=held)
         return snapshot
 
     @property

@@ -174,7 +174,7 @@ def test_history_is_held_as_long_as_it_is_needed_and_the_library_says_how_much()
     assert library.history_held == 2
     dropped = library.forget_before({"streamsets": 250})
     assert [version.at for version in dropped[PIPELINE]] == [100]
-    assert library.history_held == 1
+    assert library.history_held == Snapshot(library).history_held == 1
     assert library.forget_before({"streamsets": 250}) == {}
     assert [version.at for version in library.forget_before({"streamsets": None})[PIPELINE]] == [200]
     assert library.history_held == 0
