@@ -10,6 +10,7 @@ import contextlib
 import os
 import platform
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pyspark
+import structlog
 import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -64,6 +66,7 @@ def main(
     """Measure, and print what was found as lines of JSON."""
     if requests % batch or requests < 2 * batch:
         raise typer.BadParameter(f"--requests must be at least two times --batch ({batch}), and a multiple of it")
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
     _tell(machine())
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch)
