@@ -10,10 +10,9 @@ from typing import Any
 from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
-from policy.model import DENY, All, AnyOf, Given, Grant, Holds, HoldsSome, Reason, Requirement, Unanswerable
-from policy.patterns import matches, overlaps
+from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
-from policy.snapshot import Realm, Snapshot, Standing, in_force
+from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import System
 from policy.systems import all_systems
 
@@ -92,8 +91,6 @@ class Evaluation:
             if requirement.holders:
                 standing = _sound_standing(self._realm, requirement.holders, self._at)
             return _leaf(requirement, standing.grants_on(requirement.permission, requirement.object, self._at))
-        if isinstance(requirement, HoldsSome):
-            return _leaf(requirement, self._some(requirement))
         if isinstance(requirement, Given):
             return Evidence(requirement, requirement.held)
         self._parts += len(requirement.items)
@@ -102,17 +99,8 @@ class Evaluation:
         items = tuple(self.of(item) for item in requirement.items)
         return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
 
-    def _some(self, requirement: HoldsSome) -> list[Grant]:
-        return [
-            grant
-            for grant in self._standing.grants()
-            if matches(grant.permission, requirement.permission)
-            and overlaps(grant.object, requirement.objects)
-            and in_force(grant.window, self._at)
-        ]
 
-
-def _leaf(requirement: Holds | HoldsSome, grants: list[Grant]) -> Evidence:
+def _leaf(requirement: Holds, grants: list[Grant]) -> Evidence:
     denies = [grant for grant in grants if grant.effect == DENY] if grants else grants
     return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
 

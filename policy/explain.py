@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
-from policy.model import AnyOf, Given, Grant, Holds, HoldsSome, Reason
+from policy.model import AnyOf, Given, Grant, Holds, Reason
 from policy.snapshot import Via
 
 
@@ -48,7 +48,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
     if isinstance(requirement, Given):
         code = requirement.code if requirement.held is not None else "fact-missing"
         return Reason(code, requirement.message, requirement.rule)
-    if not isinstance(requirement, Holds | HoldsSome):
+    if not isinstance(requirement, Holds):
         return Reason(
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
@@ -58,14 +58,14 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 
 
-def _granted(requirement: Holds | HoldsSome, grant: Grant, trial: Trial) -> Reason:
+def _granted(requirement: Holds, grant: Grant, trial: Trial) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
     message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
     return Reason(code, message, rule, grant.origin.document, grant.origin.statement)
 
 
-def sentence(requirement: Holds | HoldsSome) -> str:
+def sentence(requirement: Holds) -> str:
     """ "READ on connection:db, a connection of pipeline:orders"."""
     because = f", {requirement.because}" if requirement.because else ""
     return f"{requirement.permission_text} on {requirement.object_text}{because}"
@@ -81,7 +81,7 @@ def route(via: Via, holder: str) -> str:
 
 def _missing(leaf: Evidence) -> Missing:
     requirement = leaf.requirement
-    if isinstance(requirement, Holds | HoldsSome):
+    if isinstance(requirement, Holds):
         verb = "is denied" if leaf.grants else "is not granted"
         message = f"{sentence(requirement)} {verb}"
         return Missing(requirement.permission_text, requirement.object_text, requirement.rule, message)

@@ -78,17 +78,6 @@ class Holds(msgspec.Struct, frozen=True, tag="holds"):
     holders: tuple[str, ...] = ()
 
 
-class HoldsSome(msgspec.Struct, frozen=True, tag="some"):
-    """An allow grant is held whose permission matches and whose object pattern meets ``objects``."""
-
-    permission: Name
-    objects: Pattern
-    rule: str
-    permission_text: str
-    object_text: str
-    because: str = ""
-
-
 class Given(msgspec.Struct, frozen=True, tag="given"):
     """A condition that is not a permission, already worked out; ``held`` None: it cannot be told."""
 
@@ -114,7 +103,7 @@ class AnyOf(msgspec.Struct, frozen=True, tag="any"):
     text: str = ""
 
 
-Requirement: TypeAlias = Holds | HoldsSome | Given | All | AnyOf
+Requirement: TypeAlias = Holds | Given | All | AnyOf
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=False):

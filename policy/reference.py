@@ -6,8 +6,8 @@ Property tests hold `policy.decide` to it, and the demo checks the stream agains
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.model import All, AnyOf, Given, Grant, Holds, HoldsSome, Membership, Requirement, Unanswerable
-from policy.patterns import Exact, Part, Pattern, Prefix, overlaps
+from policy.model import All, AnyOf, Given, Grant, Holds, Membership, Requirement, Unanswerable
+from policy.patterns import Exact, Part, Pattern, Prefix
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot
 from policy.system import EVERYONE
@@ -82,8 +82,8 @@ def _now(dated: Grant | Membership, at: int | None) -> bool:
 def _holds(needed: Requirement, realm: Realm, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
     if isinstance(needed, Given):
         return needed.held
-    if isinstance(needed, Holds | HoldsSome):
-        if isinstance(needed, Holds) and needed.holders:
+    if isinstance(needed, Holds):
+        if needed.holders:
             grants = _grants(realm, needed.holders, at)
         effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
         denies.append("deny" in effects)
@@ -95,11 +95,9 @@ def _holds(needed: Requirement, realm: Realm, grants: list[Grant], at: int | Non
     return False if False in parts or not parts else None if None in parts else True
 
 
-def _applies(grant: Grant, atom: Holds | HoldsSome) -> bool:
+def _applies(grant: Grant, atom: Holds) -> bool:
     if not _matches(grant.permission, atom.permission):
         return False
-    if isinstance(atom, HoldsSome):
-        return overlaps(grant.object, atom.objects)
     return _matches(grant.object, atom.object)
 
 
