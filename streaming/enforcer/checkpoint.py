@@ -27,9 +27,15 @@ class Checkpoint:
         self._session: Any = spark._jsparkSession
         self._place = place
         self._offset_log: Any = None
+        self._query_id: str | None = None
 
     def query_id(self) -> str | None:
-        """The id of the query that the checkpoint belongs to; None: there is no checkpoint yet."""
+        """The id of the query that the checkpoint belongs to, read once; None: there is no checkpoint yet."""
+        if self._query_id is None:
+            self._query_id = self._read_query_id()
+        return self._query_id
+
+    def _read_query_id(self) -> str | None:
         path = self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/metadata")
         files = path.getFileSystem(self._session.sessionState().newHadoopConf())
         if not files.exists(path):

@@ -10,9 +10,9 @@ from policy import Library, Snapshot, compile_documents, decide
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
 from policy.documents import Document, Key
+from policy.forms import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
-from policy.systems.lenses5.groups import MAX_STATEMENTS
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("lenses5*.yaml"))
 QUESTIONS = [f"L5-Q{number}" for number in range(1, 16)]

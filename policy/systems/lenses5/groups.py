@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.documents import Document
-from policy.forms import Form
+from policy.forms import MAX_STATEMENTS, Form
 from policy.model import ALLOW, Grant, Membership, Origin, Reading
 from policy.patterns import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.lenses5.catalogue import catalogue, nearest
 
-MAX_STATEMENTS = 10_000
 LENSES: Name = ("lenses",)
 CLUSTER_ACCESS = "Connect Clusters Access"
 FEATURES = ("application", "administration")

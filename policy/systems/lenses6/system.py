@@ -18,7 +18,6 @@ from policy.system import Kind
 from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
 
-MAX_STATEMENTS = 10_000
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
 
@@ -101,8 +100,6 @@ def _read_role(document: Document) -> Reading:
 def _small_enough(form: Form, statements: list[Form]) -> list[Form]:
     """The statements; none of them, and an error, when there are too many to read."""
     errors = len(form.errors)
-    if len(statements) > MAX_STATEMENTS:
-        form.error(f"{len(statements)} statements; at most {MAX_STATEMENTS}", "statements")
     if (pairs := sum(map(_pairs, statements))) > MAX_PAIRS:
         form.error(f"{pairs} pairs of an action and a resource; at most {MAX_PAIRS}: split the role", "statements")
     return statements if len(form.errors) == errors else []
