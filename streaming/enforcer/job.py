@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import structlog
@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts
+from streaming.enforcer.broadcasts import Broadcasts, Published
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
@@ -27,8 +27,8 @@ from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import session_settings, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import DECISIONS, JSON_ALONE, unpack
-from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
+from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
+from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topic_specs import Sizes, dead_letters_of
@@ -95,14 +95,18 @@ class Enforcer:
         self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
-        self._requests = settings.topics.requests
+        self._inputs = (*settings.topics.requests, *settings.topics.audit)
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
-        self._topic_ids = topic_ids(self._admin, (*self._requests, *_document_topics(settings)))
-        self._outputs = (settings.topics.decisions, *map(dead_letters_of, self._requests))
+        self._topic_ids = topic_ids(self._admin, (*self._inputs, *_document_topics(settings)))
+        self._output_topics = (
+            settings.topics.decisions,
+            settings.topics.verdicts,
+            *map(dead_letters_of, self._inputs),
+        )
         self._ledger = self._open_ledger()
         self._policies = Policies(settings, self._ledger.committed)
-        self._broadcasts = Broadcasts(spark)
+        self._broadcasts = Broadcasts(spark, settings.snapshots_kept)
         self._stale = StaleWatch(self._admin, settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -110,9 +114,9 @@ class Enforcer:
         self._last_commit = time.monotonic()
 
     def _open_ledger(self) -> Ledger:
-        topics = (*self._requests, *_document_topics(self._settings))
+        topics = (*self._inputs, *_document_topics(self._settings))
         partitions = partitions_of(self._admin, topics)
-        return open_ledger(self._output.group, partitions, self._requests, self._topic_ids, self._checkpoint)
+        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint)
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
@@ -132,7 +136,7 @@ class Enforcer:
 
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
-        partitions = partitions_of(self._admin, self._requests)
+        partitions = partitions_of(self._admin, self._inputs)
         first = first_offsets(self._admin, partitions)
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
@@ -147,9 +151,9 @@ class Enforcer:
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
         self._read_policies()
-        snapshot = self._broadcasts.current(self._policies.snapshot)
+        snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
         self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshot.number), snapshot.broadcast)
+        worker = Worker(self._task(snapshots), [snapshot.broadcast for snapshot in snapshots])
         packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
         self._on_step("evaluated", batch)
         results = (result for cell in packed for result in self._results(cell.as_py()))
@@ -172,26 +176,30 @@ class Enforcer:
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
-    def _task(self, snapshot_number: int) -> Task:
+    def _task(self, snapshots: Sequence[Published]) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
-            trust={topic: self._settings.trust_of(topic) for topic in self._requests},
-            dead_letters={topic: 1 + number for number, topic in enumerate(self._requests)},
+            trust={topic: self._settings.trust_of(topic) for topic in self._inputs},
+            outputs={topic: self._outputs_of(topic) for topic in self._inputs},
             read=self._policies.all_offsets(),
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
-            snapshot_number=snapshot_number,
+            snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
         )
 
+    def _outputs_of(self, topic: str) -> Outputs:
+        dead_letters = self._output_topics.index(dead_letters_of(topic))
+        return Outputs(dead_letters, VERDICTS if topic in self._settings.topics.audit else None)
+
     def _results(self, packed: bytes) -> Iterator[Result]:
-        told, decisions = unpack(packed), self._outputs[DECISIONS]
+        told, decisions = unpack(packed), self._output_topics[DECISIONS]
         for key, value in zip(told.keys, told.values, strict=True):
             yield decisions, key, value, JSON_ALONE
         for number, key, other, headers in told.others:
-            yield self._outputs[number], key, other, headers or []
+            yield self._output_topics[number], key, other, headers or JSON_ALONE
 
     def _commit(self, results: Iterable[Result], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
@@ -211,7 +219,7 @@ class Enforcer:
         try:
             with self._noting_failure():
                 self._read_policies()
-                self._broadcasts.current(self._policies.snapshot)
+                self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
                 self._tell(self._stale.stuck())
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._ledger.lacks(self._policies.positions):

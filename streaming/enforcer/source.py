@@ -41,7 +41,7 @@ def source_options(settings: Settings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         # By default Spark would read records of aborted transactions too.
         "kafka.isolation.level": "read_committed",
-        "subscribe": ",".join(settings.topics.requests),
+        "subscribe": ",".join((*settings.topics.requests, *settings.topics.audit)),
         "maxOffsetsPerTrigger": str(settings.max_records),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
