@@ -9,6 +9,7 @@ import msgspec
 import yaml
 
 from policy.requests import CLAIMS
+from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     max_records: Positive = 200_000
     snapshots_kept: Positive = 8
     limits: Limits = Limits()
+    monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0

@@ -2,8 +2,8 @@
 
     Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
 
-Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in `run`,
-rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
+Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in
+`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
 """
 
 import contextlib
@@ -20,19 +20,18 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.broadcasts import Broadcasts, Published
 from streaming.enforcer.checkpoint import Checkpoint
-from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
+from streaming.enforcer.errors import JobStopped, Stopping
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.source import session_settings, start_query
+from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
+from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
-from streaming.runtime.spark import start_session
 from streaming.settings import Settings
-from streaming.topic_specs import Sizes, dead_letters_of
-from streaming.topics import check_topics
+from streaming.topic_specs import dead_letters_of
 
 log = structlog.get_logger()
 
@@ -45,47 +44,6 @@ Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committe
 """The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
 
 StepObserver = Callable[[Step, int], None]
-
-
-def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambda _step, _batch: None) -> None:
-    """Decide requests until `stop` is set. `on_step` is told each step and its batch: for metrics and logs.
-
-    Raises:
-        CannotStart: topics, offsets and checkpoint do not fit together.
-        Fenced: another instance with this job name took over.
-        JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
-    """
-    _check_cluster(settings)
-    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
-    with (
-        contextlib.closing(Output(settings)) as output,
-        _session(settings) as spark,
-        contextlib.closing(Enforcer(settings, spark, output, stop, on_step)) as enforcer,
-    ):
-        enforcer.run()
-
-
-def _check_cluster(settings: Settings) -> None:
-    """What can be told before anything is started or fenced; raises CannotStart."""
-    admin = admin_client(settings)
-    problems = check_topics(admin, settings.topics, _sizes(settings))
-    if problems:
-        raise CannotStart("\n".join(map(str, problems)))
-    members = group_members(admin, settings.job_name)
-    if members:
-        raise CannotStart(
-            f"the consumer group {settings.job_name!r} has members ({', '.join(members)}), who would commit offsets "
-            "of their own. Give them another group.id, or the job another job_name"
-        )
-
-
-@contextlib.contextmanager
-def _session(settings: Settings) -> Iterator[SparkSession]:
-    spark = start_session(settings.job_name, session_settings(settings), settings.master)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 class Enforcer:
@@ -108,6 +66,7 @@ class Enforcer:
         self._policies = Policies(settings, self._ledger.committed)
         self._broadcasts = Broadcasts(spark, settings.snapshots_kept)
         self._stale = StaleWatch(self._admin, settings)
+        self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._last_batch = -1  # the newest that this run has committed
@@ -118,12 +77,13 @@ class Enforcer:
         partitions = partitions_of(self._admin, topics)
         return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint)
 
-    def run(self) -> None:
-        """Start the query, look after it, and end in order."""
+    def run(self, companion: Callable[[], None] = lambda: None) -> None:
+        """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping):
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
+                    companion()
                     self._between_batches()
             self._end(query)
 
@@ -159,6 +119,7 @@ class Enforcer:
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
         self._last_batch = batch
+        self._ticks.wind()
         self._on_step("committed", batch)
 
     def _read_policies(self) -> None:
@@ -220,7 +181,7 @@ class Enforcer:
             with self._noting_failure():
                 self._read_policies()
                 self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
-                self._tell(self._stale.stuck())
+                self._tell([*self._stale.stuck(), *self._ticks.due()])
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
@@ -257,10 +218,6 @@ class Enforcer:
     def close(self) -> None:
         """Leave Kafka."""
         self._policies.close()
-
-
-def _sizes(settings: Settings) -> Sizes:
-    return Sizes(settings.limits.record_out, settings.limits.document)
 
 
 def _document_topics(settings: Settings) -> tuple[str, ...]:
