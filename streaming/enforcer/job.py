@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts, Published
+from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
@@ -64,7 +64,10 @@ class Enforcer:
         )
         self._ledger = self._open_ledger()
         self._policies = Policies(settings, self._ledger.committed)
-        self._broadcasts = Broadcasts(spark, settings.snapshots_kept)
+        self._broadcasts, self._facts = (
+            Broadcasts(spark, settings.snapshots_kept),
+            FactBroadcasts(spark.sparkContext.broadcast),
+        )
         self._stale = StaleWatch(self._admin, settings)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
@@ -113,7 +116,8 @@ class Enforcer:
         self._read_policies()
         snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
         self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshots), [snapshot.broadcast for snapshot in snapshots])
+        task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+        worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
         packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
         self._on_step("evaluated", batch)
         results = (result for cell in packed for result in self._results(cell.as_py()))
@@ -137,7 +141,7 @@ class Enforcer:
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
-    def _task(self, snapshots: Sequence[Published]) -> Task:
+    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
@@ -147,6 +151,7 @@ class Enforcer:
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
             snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
+            facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
         )
@@ -171,6 +176,7 @@ class Enforcer:
         self._ledger.advance(offsets)
         self._policies.told()
         self._broadcasts.tidy()
+        self._facts.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:
