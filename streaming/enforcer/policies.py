@@ -39,11 +39,11 @@ class Policies:
         self._history = History(topics.history, by_system, limit)
         self._told, self._untold = told, list[Refused]()
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
+        self._policies_read, self._facts_read = False, set[Key]()
+        self.changed_at = 0
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
         self._complete = False
-        self._policies_read, self._facts_read = False, set[Key]()
-        self.changed_at = 0
         self.snapshot = Snapshot(self._policies)
         self.layer, self._fact_changes = FactLayer(), list[FactChange]()
 
