@@ -162,7 +162,7 @@ def _running(settings: Settings, spark: SparkSession) -> Iterator[StreamingQuery
         try:
             yield query
         finally:
-            query.stop()
+            monitor.stop(query)
 
 
 def _rows(query: StreamingQuery) -> int:

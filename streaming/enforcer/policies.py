@@ -21,6 +21,8 @@ from streaming.settings import Settings
 
 log = structlog.get_logger()
 
+FORGET_SECONDS = 10.0
+
 
 class Policies:
     """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
@@ -40,6 +42,7 @@ class Policies:
         self._told, self._untold = told, list[Refused]()
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         self._policies_read, self._facts_read = False, set[Key]()
+        self._forget_at = 0.0
         self.changed_at = 0
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
@@ -74,6 +77,8 @@ class Policies:
         self._apply_facts()
         if self._policies_read or not self._complete:
             self._compile()
+        elif time.monotonic() >= self._forget_at:
+            self._forget()
         self._complete = True
 
     def _shelve(self, record: Record) -> Refused | None:
@@ -105,15 +110,19 @@ class Policies:
     def _compile(self) -> None:
         before, self._policies_read = self.snapshot.version, False
         self.snapshot = Snapshot(self._policies)
-        realms = self.snapshot.with_facts(self.layer).realms
-        horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
-        for library in (self._policies, self._facts):
-            library.forget_before(horizons)
-        self._history.settle(self._policies)
+        self._forget()
         if self.snapshot.version != before:
             refused, held = len(self.snapshot.rejected), self._policies.history_held
             version = self.snapshot.version
             log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
+
+    def _forget(self) -> None:
+        """Let go of versions that nobody looks back to: after a change of policies, and now and then as users log in."""
+        realms = self.snapshot.with_facts(self.layer).realms
+        horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
+        self._policies.forget_before(horizons)
+        self._history.settle(self._policies)
+        self._forget_at = time.monotonic() + FORGET_SECONDS
 
     @property
     def positions(self) -> dict[Partition, int]:

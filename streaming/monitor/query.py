@@ -6,6 +6,8 @@ out by its offset, since its part of the state would be missing. So a lost or ol
 committed offsets without the state of before: alerts may then repeat, under the same ids, or be missed.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -16,6 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
+from streaming.enforcer.errors import Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
@@ -30,6 +33,8 @@ log = structlog.get_logger()
 
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+STOP_SECONDS = 20.0
 
 MonitorStep = Literal["monitor-evaluated", "monitor-written", "monitor-committed"]
 MonitorObserver = Callable[[MonitorStep, int], None]
@@ -58,6 +63,7 @@ class MonitorQuery:
     ) -> None:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
+        self._busy, self._stopping = threading.Lock(), False
         self._spark = _session(spark, settings)
         self._output = Output(self._settings)
         try:
@@ -101,11 +107,14 @@ class MonitorQuery:
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
-        try:
-            self._watch_batch(results, batch)
-        except Exception as failure:
-            self.failure = failure
-            raise
+        with self._busy:
+            if self._stopping:
+                raise Stopping("asked to stop")
+            try:
+                self._watch_batch(results, batch)
+            except Exception as failure:
+                self.failure = failure
+                raise
 
     def _watch_batch(self, results: DataFrame, batch: int) -> None:
         starts, ends = self._checkpoint.range_of(batch)
@@ -143,6 +152,15 @@ class MonitorQuery:
     def close(self) -> None:
         """Leave Kafka."""
         self._output.close()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
+        ended = self._busy.acquire(timeout=STOP_SECONDS)
+        self._stopping = True
+        with contextlib.suppress(Exception):  # one that failed says so once more
+            query.stop()
+        if ended:
+            self._busy.release()
 
 
 def _session(spark: SparkSession, settings: Settings) -> SparkSession:

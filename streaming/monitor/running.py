@@ -1,6 +1,5 @@
 """The monitor beside the enforcer: started, started again when it failed, and stopped with the job."""
 
-import contextlib
 import time
 from types import TracebackType
 from typing import Self
@@ -71,8 +70,7 @@ class RunningMonitor:
 
     def _stop(self) -> None:
         query, monitor, self._query, self._monitor = self._query, self._monitor, None, None
-        if query is not None:
-            with contextlib.suppress(Exception):  # one that failed says so once more
-                query.stop()
         if monitor is not None:
+            if query is not None:
+                monitor.stop(query)
             monitor.close()
