@@ -117,7 +117,7 @@ class Policies:
             log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
 
     def _forget(self) -> None:
-        """Let go of versions that nobody looks back to: after a change of policies, and now and then as users log in."""
+        """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
         realms = self.snapshot.with_facts(self.layer).realms
         horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
         self._policies.forget_before(horizons)
