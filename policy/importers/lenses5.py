@@ -43,12 +43,12 @@ class Namespace(msgspec.Struct):
 
 
 class Group(msgspec.Struct):
-    """A group as it was read; ``features``: the fields that are lists of names, by our names for them."""
+    """A group as it was read; ``features``: the fields that are lists of names, by our names, with their places."""
 
     spot: Spot
     name: str
     namespaces: list[Namespace]
-    features: dict[str, list[str]]
+    features: dict[str, tuple[Spot, list[str]]]
 
 
 def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
@@ -81,38 +81,37 @@ def _read_group(value: Any, spot: Spot) -> Group | None:
     """The group; None, and a warning, where a field might mean that it is less than it seems."""
     form = Form(value)
     name = form.text("name")
-    if unknown := sorted(
-        str(field) for field in (value if isinstance(value, Mapping) else ()) if field not in GROUP_FIELDS
-    ):
+    fields = value if isinstance(value, Mapping) else {}
+    if unknown := sorted(str(field) for field in fields if field not in GROUP_FIELDS):
         form.error(f"unknown fields: {', '.join(unknown)}")
     if form.errors:
         spot.warning(f"the group is left out: {'; '.join(form.errors)}", TO_MEND)
         return None
-    raw = {field: _either(value, field, spot) for field in SPELLINGS}
-    found = raw.pop("namespaces") or []
-    at = spot.inside("namespaces")
+    at, found = _either(value, "namespaces", spot)
     if not isinstance(found, list):
         at.warning(f"is not a list but {type(found).__name__}, and left out", TO_MEND)
         found = []
     read = [_read_namespace(item, at.inside(number)) for number, item in enumerate(found)]
-    features = {field: _names(raw[field], spot.inside(SPELLINGS[field][0])) for field in raw}
+    lists = [(field, *_either(value, field, spot)) for field in SPELLINGS if field != "namespaces"]
+    features = {field: (where, _names(names, where)) for field, where, names in lists}
     return Group(spot, name, [namespace for namespace in read if namespace is not None], features)
 
 
-def _either(value: Mapping[str, Any], field: str, spot: Spot) -> Any:
-    """The field in the spelling that is given; nothing of it where two spellings say two things."""
+def _either(value: Mapping[str, Any], field: str, spot: Spot) -> tuple[Spot, Any]:
+    """The field in the spelling that is given, and its place; nothing where two spellings say two things."""
     given = [(name, value[name]) for name in SPELLINGS[field] if value.get(name) is not None]
-    if len(given) > 1 and given[0][1] != given[1][1]:
+    if not given:
+        return spot, []
+    name, found = given[0]
+    if any(other != found for _, other in given):
         why = f"says otherwise than {given[1][0]}, which is another name for it; both are left out"
-        spot.inside(given[0][0]).warning(why, "keep one of the two")
-        return None
-    return given[0][1] if given else None
+        spot.inside(name).warning(why, "keep one of the two")
+        return spot, []
+    return spot.inside(name), found
 
 
 def _names(value: Any, spot: Spot) -> list[str]:
     """Texts of a list; what is none is left out."""
-    if value is None:
-        return []
     if not isinstance(value, list):
         spot.warning(f"is not a list but {type(value).__name__}, and left out", TO_MEND)
         return []
@@ -170,8 +169,7 @@ def _to_document(group: Group) -> Document:
     """Lists are sets (L5-Q1), so each has one order; what is in none is left out."""
     spec: dict[str, Any] = {"namespaces": [found for one in group.namespaces if (found := _namespace(one))]}
     spec["namespaces"].sort(key=lambda one: (one["connection"], one["type"], one["datasets"], one["permissions"]))
-    for field, names in group.features.items():
-        spot = group.spot.inside(SPELLINGS[field][0])
+    for field, (spot, names) in group.features.items():
         kept = set(names) if field == "connect_clusters" else _features(field, names, spot)
         if kept:
             spec[field] = sorted(kept)
