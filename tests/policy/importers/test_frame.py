@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_refused_with_its_file(source: str, data: bytes, 
 
 def made_of(system: str, *documents: Document) -> Source:
     """A source that gives these documents."""
-    return Source(system, "", lambda given, findings: documents)
+    return Source(system, "", lambda *_: documents)
 
 
 def test_a_document_that_lockkeeper_refuses_is_never_given() -> None:
