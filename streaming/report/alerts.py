@@ -11,6 +11,7 @@ from streaming.report.span import Span
 from streaming.report.texts import shortened
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
+GRAVE = SEVERITIES[:2]
 OTHER = "other"
 MOST_KINDS = 50
 NEWEST = 25
@@ -42,19 +43,23 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class AlertTotals(msgspec.Struct, frozen=True):
-    """Alerts written in the range. ``unreadable``: records of the topic that are no alert in JSON."""
+    """Alerts written in the range. ``grave``: critical and high ones; the newest of both sorts are listed apart.
+
+    ``unreadable``: records of the topic that are no alert in JSON.
+    """
 
     total: int
     grave: int
     unreadable: int
     kinds: tuple[KindTotals, ...]
-    newest: tuple[Told, ...]
+    newest_grave: tuple[Told, ...]
+    newest_other: tuple[Told, ...]
 
 
 def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
-    """Count the alerts whose records lie in the range. ``grave``: critical and high ones."""
+    """Count the alerts whose records lie in the range."""
     counts: dict[str, list[int]] = {}
-    newest, unreadable = Newest[Told](NEWEST), 0
+    graver, others, unreadable = Newest[Told](NEWEST), Newest[Told](NEWEST), 0
     for record in records:
         if not span.holds(record.at):
             continue
@@ -64,11 +69,16 @@ def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
             continue
         by_severity = counts.setdefault(_kind(alert, counts), [0] * (len(SEVERITIES) + 1))
         by_severity[_severity(alert)] += 1
+        newest = graver if alert.severity in GRAVE else others
         newest.add((record.at, record.topic, record.offset), _told(record, alert))
-    kinds = (KindTotals(kind, tuple(found)) for kind, found in counts.items())
-    ordered = tuple(sorted(kinds, key=lambda kind: ([-count for count in kind.counts], kind.kind)))
-    grave = sum(sum(kind.counts[:2]) for kind in ordered)
-    return AlertTotals(sum(kind.total for kind in ordered), grave, unreadable, ordered, newest.listed())
+    kinds = tuple(sorted((KindTotals(kind, tuple(found)) for kind, found in counts.items()), key=_gravest_first))
+    grave = sum(sum(kind.counts[: len(GRAVE)]) for kind in kinds)
+    total = sum(kind.total for kind in kinds)
+    return AlertTotals(total, grave, unreadable, kinds, graver.listed(), others.listed())
+
+
+def _gravest_first(kind: KindTotals) -> tuple[list[int], str]:
+    return [-count for count in kind.counts], kind.kind
 
 
 def _kind(alert: Alert, counts: dict[str, list[int]]) -> str:

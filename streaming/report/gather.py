@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from policy.model import Grant, Origin
 from policy.snapshot import Snapshot
 from policy.usage import statements
+from streaming.enforcer.history import KEPT_BY_TOPIC_MS
 from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies
 from streaming.report.alerts import AlertTotals, sum_up_alerts
@@ -50,6 +51,16 @@ class Report(msgspec.Struct, frozen=True):
     alerts: AlertTotals
     changes: ChangeTotals
     dead_letters: DeadLetterTotals
+
+    @property
+    def outlived(self) -> bool:
+        """Whether the range begins before what policy topics are sure to keep."""
+        return self.span.start < self.made - self.kept
+
+    @property
+    def kept(self) -> int:
+        """For how long policy topics keep what was replaced, ms."""
+        return KEPT_BY_TOPIC_MS
 
     @property
     def empty(self) -> bool:

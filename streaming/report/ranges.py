@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -82,6 +83,6 @@ def _record(message: Message) -> Record:
     )
 
 
-def _header(header: tuple[str, str | bytes | None]) -> tuple[str, bytes]:
+def _header(header: Any) -> tuple[str, bytes]:
     name, value = header
     return name, value.encode() if isinstance(value, str) else value or b""
