@@ -17,7 +17,7 @@ from streaming.report.records import OUTCOMES
 from streaming.report.texts import shortened, visible
 
 LISTED = 200  # rows of statements; --json has all of them
-LONGEST = 2000  # characters of one text; most are shortened long before
+LONGEST_NAME, LONGEST = 400, 2000  # characters of a name, and of any text: a message, a piece of evidence
 
 
 def render(report: Report) -> str:
@@ -46,7 +46,13 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"moment": _moment, "share": _share, "number": _number, "duration": length_text}
+    environment.filters |= {
+        "moment": _moment,
+        "share": _share,
+        "number": _number,
+        "short": _short,
+        "duration": length_text,
+    }
     return environment
 
 
@@ -72,6 +78,10 @@ def _share(part: int, whole: int) -> str:
     if 99.9 < percent < 100:
         return "> 99.9 %"
     return f"{percent:.0f} %" if part in (0, whole) else f"{percent:.1f} %"
+
+
+def _short(name: str) -> str:
+    return shortened(name, LONGEST_NAME)
 
 
 def _number(value: int) -> str:
