@@ -1,6 +1,6 @@
 """Decisions summed up: by system and outcome over time, by reason, and which statements they name."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -114,16 +114,9 @@ def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
     return SystemTotals(system, allow, deny, error, tuple((a, d, e) for a, d, e in steps))
 
 
-def tally(
-    records: Iterable[Record],
-    span: Span,
-    shelved: Mapping[Origin, Shelved],
-    answered: Answered,
-    seen: Callable[[int], None] = lambda _count: None,
-) -> Tally:
+def tally(records: Iterable[Record], span: Span, shelved: Mapping[Origin, Shelved], answered: Answered) -> Tally:
     """All ``records`` counted. ``shelved``: every statement in force, with its document's version."""
     made = Tally(span, shelved, answered)
-    for number, record in enumerate(records, 1):
+    for record in records:
         made.take(record)
-        seen(number)
     return made

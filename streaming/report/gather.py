@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 from confluent_kafka.admin import AdminClient
@@ -19,6 +19,7 @@ from streaming.report.changes import ChangeTotals, sum_up_changes
 from streaming.report.deadletters import DeadLetterTotals, sum_up_dead_letters
 from streaming.report.decisions import DecisionTotals, Shelved, tally
 from streaming.report.ranges import Topics
+from streaming.report.records import Record
 from streaming.report.requests import Denied, Replay, study
 from streaming.report.span import Span
 from streaming.report.statements import StatementTotals, judge_statements
@@ -26,7 +27,7 @@ from streaming.settings import Settings
 from streaming.topics import dead_letters_of
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
-TELL_EVERY_SECONDS = 2.0
+TELL_EVERY, TELL_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
 
 Progress = Callable[[str], None]
 
@@ -89,12 +90,11 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     alerts = sum_up_alerts(topics.in_span([names.alerts], span), span)
 
     answered = Answered(topic_ids(admin, names.requests))
-    decided = tally(
-        topics.in_span([names.decisions], span), span, now_in_force.shelved, answered, _counting("decisions", progress)
-    )
+    written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
+    decided = tally(written, span, now_in_force.shelved, answered)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
-    asked = study(topics.at(answered.ranges()), answered, trust, replay, _counting("requests", progress))
+    asked = study(_watched(topics.at(answered.ranges()), "requests", progress), answered, trust, replay)
     unused = judge_statements(now_in_force.written, now_in_force.shelved, decided.named, replay, span)
     return Report(
         settings.job_name,
@@ -125,14 +125,12 @@ def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Sh
             yield str(key), Shelved(topics[key.system], version.order, version.at)
 
 
-def _counting(what: str, progress: Progress) -> Callable[[int], None]:
-    """Tells of every some thousand records, but not too often."""
-    told = time.monotonic()
-
-    def seen(count: int) -> None:
-        nonlocal told
-        if count % 5000 == 0 and time.monotonic() - told > TELL_EVERY_SECONDS:
+def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:
+    """The records as they come, and every few seconds how many they were; at the end too."""
+    told, count = time.monotonic(), 0
+    for count, record in enumerate(records, 1):
+        yield record
+        if count % TELL_EVERY == 0 and time.monotonic() - told > TELL_EVERY_SECONDS:
             told = time.monotonic()
-            progress(f"read {count:,} {what}")
-
-    return seen
+            progress(f"read {count:,} {what} …")
+    progress(f"read {count:,} {what}")

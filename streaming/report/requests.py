@@ -136,16 +136,9 @@ class Study:
         return Denied(self._denied, self._subjects.top(top), self._resources.top(top))
 
 
-def study(
-    records: Iterable[Record],
-    answered: Answered,
-    trust: Mapping[str, frozenset[str]],
-    replay: Replay,
-    seen: Callable[[int], None] = lambda _count: None,
-) -> Study:
+def study(records: Iterable[Record], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> Study:
     """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
     made = Study(answered, trust, replay)
-    for number, record in enumerate(records, 1):
+    for record in records:
         made.take(record)
-        seen(number)
     return made

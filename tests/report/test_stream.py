@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from confluent_kafka import TopicPartition
 
 from policy.documents import Key
 from streaming.publish import publish
@@ -94,6 +95,10 @@ def _span(happened: Range) -> list[str]:
     return ["--from", str(happened.start), "--until", str(happened.end), "--config", str(happened.config)]
 
 
+def _counts(ranking: dict[str, Any]) -> dict[str, int]:
+    return {row["name"]: row["count"] for row in ranking["rows"]}
+
+
 def test_the_numbers_are_those_of_the_range_and_no_others(lockkeeper: Command, happened: Range) -> None:
     shown = lockkeeper("report", *_span(happened), "--json")
     assert shown.code == 0, shown.err
@@ -146,8 +151,6 @@ def test_a_range_without_anything_gives_a_page_that_says_so(
 
 def test_requests_that_are_gone_are_told(lockkeeper: Command, happened: Range) -> None:
     """Their topic kept them for less long than the decisions."""
-    from confluent_kafka import TopicPartition
-
     topic = happened.world.names.requests[0]
     ends = [TopicPartition(topic, number, -1) for number in range(2)]
     for future in happened.world.admin.delete_records(ends).values():
