@@ -59,6 +59,7 @@ class Tally:
 
     def __init__(self, span: Span, shelved: Mapping[Origin, Shelved], answered: Answered) -> None:
         self._span, self._shelved, self._answered = span, shelved, answered
+        self._first, self._step = span.first, span.step
         self._known = frozenset(all_systems())
         self._steps: dict[str, list[list[int]]] = {}
         self._reasons = BoundedCounter()
@@ -73,7 +74,7 @@ class Tally:
         if decision is None:
             self._unreadable += 1
             return
-        self._count(decision, (record.at - self._span.first) // self._span.step)
+        self._count(decision, (record.at - self._first) // self._step)
         self._answered.note(decision)
         for answer in [item.context for item in decision.evaluations] or [decision.context]:
             self._explain(answer.outcome, answer.reasons, decision.context.policy_offsets)

@@ -50,6 +50,7 @@ class Replay:
 
     def __init__(self, snapshot: Snapshot, trust: Mapping[str, frozenset[str]], most: int) -> None:
         self._snapshot, self._trust, self._most = snapshot, trust, most
+        self._trusted = {topic: " ".join(sorted(claims)) for topic, claims in trust.items()}
         self._seen: set[bytes] = set()
         self._requests = self._covered = 0
         self.matched: set[Origin] = set()
@@ -72,7 +73,7 @@ class Replay:
         realm = self._snapshot.realms.get(envelope.system)
         epoch = realm.epoch(at) if realm is not None else 0
         parts = (envelope.subject, envelope.action, envelope.resource, envelope.context, envelope.evaluations)
-        told = (*sorted(self._trust[topic]), str(epoch), envelope.system)
+        told = (self._trusted[topic], str(epoch), envelope.system)
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in told), *map(bytes, parts)])
         return hashlib.blake2b(text, digest_size=16).digest()
 

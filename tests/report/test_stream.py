@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 
 from policy.documents import Key
 from streaming.publish import publish
+from streaming.topics import dead_letters_of
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 from tests.stream.running import running
@@ -53,7 +54,8 @@ class Range:
             group("readers", "user:dana"),
         ]
         publish(self.world.settings, documents)
-        self._send(request(f"before-{n}", "dana", "orders") for n in range(5))
+        self.world.send(request(f"before-{n}", "dana", "orders") for n in range(5))
+        self._await(self.world.names.decisions, 5)
 
     def _within(self) -> None:
         """Two roles that say the same, one that nobody has, one that goes, and one that is refused."""
@@ -67,16 +69,18 @@ class Range:
         asked += [
             {**request("batch", "dana", "orders"), "evaluations": [{}, {"action": {"name": "kafka:DeleteTopic"}}]}
         ]
-        self._send([*asked, b"no request", b"neither"])
+        self.world.send([*asked, b"no request", b"neither"])
+        self._await(self.world.names.decisions, 5 + len(asked))
+        self._await(dead_letters_of(self.world.names.requests[0]), 2)
+        self._await(self.world.names.alerts, 1)
 
     def _after(self) -> None:
-        self._send(request(f"after-{n}", "eve", "orders") for n in range(6))
+        self.world.send(request(f"after-{n}", "eve", "orders") for n in range(6))
+        self._await(self.world.names.decisions, 5 + 11 + 6)
         self.world.publish(role("later", ORDERS))
-        self.world.await_no_lag()
 
-    def _send(self, asked: Any) -> None:
-        self.world.send(asked)
-        self.world.await_no_lag()
+    def _await(self, topic: str, count: int) -> None:
+        self.world.reader(topic).until(lambda found: len(found) >= count, f"{count} records of {topic}")
 
 
 @pytest.fixture(scope="module")
