@@ -125,6 +125,11 @@ class Policies:
         self._forget_at = time.monotonic() + FORGET_SECONDS
 
     @property
+    def library(self) -> Library:
+        """The policy documents with their versions: to be read, not to be changed."""
+        return self._policies
+
+    @property
     def positions(self) -> dict[Partition, int]:
         """The ends of the last complete reading, by partition: where the next one goes on."""
         return self._reader.positions
