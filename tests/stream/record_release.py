@@ -86,6 +86,7 @@ def _dump(world: World, folder: Path) -> None:
     write_rows(folder / OFFSETS, [Committed(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in ours])
     for checksum in (folder / CHECKPOINT).rglob(".*"):
         checksum.unlink()
+    shutil.rmtree(folder / f"{CHECKPOINT}-monitor", ignore_errors=True)  # the monitor may begin anew
 
 
 def _kept(world: World, spec: TopicSpec) -> list[Kept]:
