@@ -1,6 +1,7 @@
 """Episodes: occurrences of one kind about one subject that belong together. One alert tells of one episode."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -59,10 +60,14 @@ class Episode(msgspec.Struct, array_like=True):
         self.told, self.severity = self.count, rule.severity_of(self.count)
 
 
-def begin(kind: str, key: str, occurrence: Occurrence) -> Episode:
+def begin(kind: str, key: str, occurrences: Sequence[Occurrence]) -> Episode:
     """A new episode about `key`; its id comes from its first occurrence, so that the same input gives the same id."""
-    about = hashlib.blake2b(f"{key}{occurrence.id}".encode(), digest_size=12).hexdigest()
-    return Episode(f"{kind}-{about}", occurrence.time, occurrence.time, occurrence.known)
+    first = occurrences[0]
+    about = hashlib.blake2b(f"{key}{first.id}".encode(), digest_size=12).hexdigest()
+    episode = Episode(f"{kind}-{about}", first.time, first.time, first.known)
+    for occurrence in occurrences:
+        episode.add(occurrence)
+    return episode
 
 
 def evidence_of(episode: Episode, system: str) -> list[dict[str, Any]]:

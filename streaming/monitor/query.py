@@ -149,6 +149,7 @@ def _session(spark: SparkSession, settings: Settings) -> SparkSession:
     """A session beside the enforcer's, whose settings need not fit the monitor."""
     session = spark.newSession()
     own = {
+        "spark.sql.adaptive.enabled": "false",  # stateful queries cannot have it, and warn
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # time alone must end episodes
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
         "spark.sql.shuffle.partitions": str(settings.monitor.partitions),

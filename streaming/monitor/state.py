@@ -41,7 +41,7 @@ class State(msgspec.Struct, array_like=True):
     def empty(self) -> bool:
         """Whether nothing needs to be remembered. A login and a run that goes on do: older ones must not return."""
         nothing_seen = not self.accesses.asked and not self.accesses.waiting and not self.watches
-        return nothing_seen and self.login is None and not self.run.active
+        return nothing_seen and self.login is None and self.run == Run()
 
 
 class Monitor:
@@ -69,10 +69,11 @@ class Monitor:
         for told in inputs:
             if isinstance(told, Decided):
                 state.accesses.note(told, rules)
-        for told in inputs:
+        counted = [told for told in inputs if isinstance(told, Happened | Occurred)]
+        for told in sorted(counted, key=lambda told: (told.known, told.time, told.id)):
             if isinstance(told, Happened):
                 self._happened(key, state, told, rules)
-            elif isinstance(told, Occurred):
+            else:
                 self._occurred(key, state, told.kind, Occurrence(told.id, told.time, told.known, told.what), rules)
         yield from self._facts(key, state, inputs)
         yield from self.look(key, state, now)
@@ -87,10 +88,14 @@ class Monitor:
             yield from (Raised(key, kind, episode) for episode in watch.tell(now, rules, rules.of(kind)))
             if watch.empty:
                 del state.watches[kind]
+        if not state.run.active and state.run.stopped + rules.kept_ms <= now:
+            state.run = Run()
         state.due = min(self._timers(state, rules), default=-1)
 
     def _timers(self, state: State, rules: Rules) -> Iterator[int]:
         yield from state.accesses.timers(rules)
+        if state.run.stopped >= 0 and not state.run.active:
+            yield state.run.stopped + rules.kept_ms
         for kind, watch in state.watches.items():
             yield from watch.timers(rules, rules.of(kind))
 
@@ -111,7 +116,7 @@ class Monitor:
         rule = rules.of(kind)
         exempt = any(e.covers(key.system, kind, occurrence.time) for e in self._exempt.get(key.name, ()))
         if rule.enabled and not exempt:
-            state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rule)
+            state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rules, rule)
 
     def _facts(self, key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
         logins = [told for told in inputs if isinstance(told, LoggedIn)]
@@ -123,7 +128,7 @@ class Monitor:
         for told in inputs:
             if isinstance(told, Ran):
                 run = ran(run, told)
-        if (run.active, run.started) != (state.run.active, state.run.started):
+        if run.active != state.run.active or (run.active and run.started != state.run.started):
             yield run_of(key, run)
         state.run = run
 

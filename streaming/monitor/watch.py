@@ -9,24 +9,39 @@ from streaming.monitor.rules import KindRule, Rules
 
 
 class Watch(msgspec.Struct, array_like=True):
-    """`recent`: occurrences that are no burst yet, by time. `episode`: the present one, or one just over."""
+    """`recent`: occurrences that are no burst yet, by time. `episode`: the present one. `past`: those just over.
+
+    Past ones stay a while: by their ids, late duplicates are known.
+    """
 
     recent: list[Occurrence] = []
     episode: Episode | None = None
-    over: bool = False
+    past: list[Episode] = []
 
-    def add(self, kind: str, key: str, occurrence: Occurrence, rule: KindRule) -> None:
+    def add(self, kind: str, key: str, occurrence: Occurrence, rules: Rules, rule: KindRule) -> None:
         """Count an occurrence: to the episode, or towards one."""
-        episode = self.episode
-        if episode is not None and (occurrence.id in episode.ids or not self.over):
-            episode.add(occurrence)
+        if self._is_known(occurrence):
             return
-        if occurrence.id in {known.id for known in self.recent}:
+        if self.episode is not None and _ends_at(self.episode, rules) <= occurrence.known:
+            self._end()
+        if self.episode is not None:
+            self.episode.add(occurrence)
             return
         self.recent = sorted([*self.recent, occurrence], key=lambda known: (known.time, known.id))
         dense = self._dense(rule)
         if dense:
-            self._begin(kind, key, dense)
+            self.episode = begin(kind, key, dense)
+            self.recent = [known for known in self.recent if known not in dense]
+
+    def _is_known(self, occurrence: Occurrence) -> bool:
+        return any(occurrence.id in past.ids for past in self.past) or any(
+            occurrence.id == known.id for known in self.recent
+        )
+
+    def _end(self) -> None:
+        if self.episode is not None:
+            self.past.append(self.episode)
+            self.episode = None
 
     def _dense(self, rule: KindRule) -> list[Occurrence]:
         """The first occurrences, one more than are allowed, that lie within one window; empty: there are none."""
@@ -37,35 +52,31 @@ class Watch(msgspec.Struct, array_like=True):
                 return found
         return []
 
-    def _begin(self, kind: str, key: str, dense: list[Occurrence]) -> None:
-        self.episode, self.over = begin(kind, key, dense[0]), False
-        for occurrence in dense:
-            self.episode.add(occurrence)
-        self.recent = [known for known in self.recent if known not in dense]
-
     def tell(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
-        """The episode when there is news of it, and the end of what is old. `now`: ms, known time."""
-        episode = self.episode
-        if episode is not None and not self.over:
-            self.over = _ends_at(episode, rules) <= now
-            if episode.to_tell(rule, self.over):
+        """The episodes that there is news of, and the end of what is old. `now`: ms, known time."""
+        if self.episode is not None and _ends_at(self.episode, rules) <= now:
+            self._end()
+        for episode in self.past:
+            if episode.to_tell(rule, over=True):
                 episode.told_of(rule)
                 yield episode
-        # One that is over stays a while: by its ids, late duplicates are known.
-        if episode is not None and self.over and _gone_at(episode, rules) <= now:
-            self.episode = None
+        if self.episode is not None and self.episode.to_tell(rule, over=False):
+            self.episode.told_of(rule)
+            yield self.episode
+        self.past = [past for past in self.past if _gone_at(past, rules) > now]
         self.recent = [known for known in self.recent if _forgotten_at(known, rules, rule) > now]
 
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
         """When something is to be done (ms, known time)."""
         if self.episode is not None:
-            yield _gone_at(self.episode, rules) if self.over else _ends_at(self.episode, rules)
-        yield from (_forgotten_at(known, rules, rule) for known in self.recent[:1])
+            yield _ends_at(self.episode, rules)
+        yield from (_gone_at(past, rules) for past in self.past)
+        yield from (_forgotten_at(known, rules, rule) for known in self.recent)
 
     @property
     def empty(self) -> bool:
         """Whether nothing is watched any more."""
-        return self.episode is None and not self.recent
+        return self.episode is None and not self.past and not self.recent
 
 
 def _ends_at(episode: Episode, rules: Rules) -> int:
