@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.formats import check_committed_formats
 from streaming.enforcer.job import Enforcer, Step
 from streaming.enforcer.kafka import admin_client, group_members
 from streaming.enforcer.source import session_settings
@@ -49,6 +50,7 @@ def _check_cluster(settings: Settings) -> None:
     if problems:
         raise CannotStart("\n".join(map(str, problems)))
     for group in (settings.job_name, monitor_settings(settings).job_name):
+        check_committed_formats(admin, group)
         members = group_members(admin, group)
         if members:
             raise CannotStart(
