@@ -92,6 +92,10 @@ class AsyncClient(Asker):
             self._exchange.forget(asked.pending)
         return self._concluded(asked, decision)
 
+    async def ready(self, timeout: float | None = None) -> bool:
+        """Whether Kafka has answered and questions go out at once: see `Client.ready`."""
+        return await asyncio.to_thread(self._exchange.await_place, timeout or self._timeout)
+
     def allowed(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
     ) -> AllowedLater:

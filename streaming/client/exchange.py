@@ -55,7 +55,7 @@ class Exchange:
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}
         self._backlog: dict[int, Pending] = {}  # to be sent once the place is known
-        self._in_place = False
+        self._in_place = threading.Event()
         self._trouble = "Kafka has not answered yet"
         self._closing = threading.Event()
         self._process = os.getpid()
@@ -75,7 +75,7 @@ class Exchange:
                 return answered(record, "client-closed", CLOSED)
             pending = Pending(self._correlation.open(record.id), record, Future())
             self._waiting[pending.ticket] = pending
-            in_place = self._in_place
+            in_place = self._in_place.is_set()
             if not in_place:
                 self._backlog[pending.ticket] = pending
         if in_place:
@@ -87,6 +87,10 @@ class Exchange:
 
     def _send(self, pending: Pending) -> None:
         self._outbox.send(pending.record, partial(self._sent, pending))
+
+    def await_place(self, seconds: float) -> bool:
+        """Whether questions are sent at once; waits so long for it."""
+        return not self._is_forked() and self._in_place.wait(seconds) and not self._closing.is_set()
 
     def tell(self, record: Record) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
@@ -131,16 +135,16 @@ class Exchange:
                 self._turn()
         except Exception as defect:
             log.exception("the client's reader stopped: make a new client")
-            self._fail("client-failed", f"the client's reader stopped: {type(defect).__name__}")
+            self._fail(self._all_waiting(), "client-failed", f"the client's reader stopped: {type(defect).__name__}")
         finally:
             self._closing.set()
-            self._fail("client-closed", "the client was closed before the answer came")
+            self._fail(self._all_waiting(), "client-closed", "the client was closed before the answer came")
             self._outbox.close(CLOSE_SECONDS / 2)
             self._inbox.close()
 
     def _turn(self) -> None:
         try:
-            if not self._in_place:
+            if not self._in_place.is_set():
                 self._inbox.take_place()
                 self._begin()
             messages = self._inbox.receive()
@@ -155,18 +159,20 @@ class Exchange:
     def _begin(self) -> None:
         with self._lock:
             unsent, self._backlog = list(self._backlog.values()), {}
-            self._in_place, self._trouble = True, ""
+            self._trouble = ""
+            self._in_place.set()
         for pending in unsent:
             self._send(pending)
 
     def _lose(self, why: str) -> None:
         """Whose answers may have been missed are told; those who were not sent yet may go on waiting."""
-        if self._in_place:
-            self._fail("answers-lost", f"answers may have been missed: {why}")
-        if why != self._trouble:
-            log.warning("no decisions can be read: %s", why)
         with self._lock:
-            self._in_place, self._trouble = False, why
+            missed = list(self._waiting.values()) if self._in_place.is_set() else []
+            is_news, self._trouble = why != self._trouble, why
+            self._in_place.clear()
+        if is_news:
+            log.warning("no decisions can be read: %s", why)
+        self._fail(missed, "answers-lost", f"answers may have been missed: {why}")
 
     def _sent(self, pending: Pending, place: Place | None, why: str) -> None:
         """The delivery report."""
@@ -218,13 +224,13 @@ class Exchange:
         if pending is not None:
             _settle(pending, decision)
 
-    def _fail(self, code: str, message: str) -> None:
-        for ticket, pending in self._all_waiting():
-            self._answer(ticket, undecided(pending.record.id, code, message))
+    def _fail(self, questions: Iterable[Pending], code: str, message: str) -> None:
+        for pending in questions:
+            self._answer(pending.ticket, undecided(pending.record.id, code, message))
 
-    def _all_waiting(self) -> Iterable[tuple[int, Pending]]:
+    def _all_waiting(self) -> list[Pending]:
         with self._lock:
-            return list(self._waiting.items())
+            return list(self._waiting.values())
 
 
 def answered(record: Record, code: str, message: str) -> Pending:

@@ -68,6 +68,10 @@ class Client(Asker):
             raise
         return self._concluded(asked, decision)
 
+    def ready(self, timeout: float | None = None) -> bool:
+        """Whether Kafka has answered and questions go out at once; waits so long for it. For a service's start."""
+        return self._exchange.await_place(timeout or self._timeout)
+
     def allowed(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
     ) -> Allowed:
