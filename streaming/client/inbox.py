@@ -62,9 +62,12 @@ class Inbox:
         return messages
 
     def _look_for_more(self) -> None:
-        """A partition added since is read from its first record: nothing in it is older than our place."""
+        """A partition added since is read from its first record: nothing in it is older than our place.
+
+        Raises Lost for a topic that was deleted, which librdkafka tells only much later.
+        """
         self._look_at = time.monotonic() + LOOK_SECONDS
-        with contextlib.suppress(KafkaException, TimeoutError, Lost):  # then the next look finds them
+        with contextlib.suppress(KafkaException, TimeoutError):  # then the next look finds them
             added = [partition for partition in self._partitions() if partition not in self._assigned]
             if added:
                 starts = first_offsets(self._admin, added)

@@ -10,6 +10,8 @@ from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import World, group
 
+PATIENCE = 120.0  # seconds for an answer: the job's first batch is slow on a busy machine
+
 
 @pytest.fixture(scope="package")
 def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
@@ -29,7 +31,7 @@ def connection(world: World) -> Connection:
 @pytest.fixture(scope="package")
 def client(connection: Connection) -> Iterator[Client]:
     """A client of that job."""
-    with Client(connection, timeout=30) as made:
+    with Client(connection, timeout=PATIENCE) as made:
         yield made
 
 

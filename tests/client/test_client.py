@@ -27,6 +27,7 @@ from streaming.client import (
 from streaming.client.asking import request_record
 from streaming.client.inbox import Inbox
 from streaming.topics import create_topics, dead_letters_of
+from tests.client.conftest import PATIENCE
 from tests.stream.world import World, request, role
 from tests.waiting import wait_until
 
@@ -70,7 +71,7 @@ def test_asyncio_has_many_in_flight_too(world: World, connection: Connection, us
     world.publish(role(user, ORDERS))
 
     async def ask() -> list[Decision]:
-        async with AsyncClient(connection, timeout=30) as client:
+        async with AsyncClient(connection, timeout=PATIENCE) as client:
             topics = [ORDERS, "kafka:topic:prod/main/other"] * 50
             first = await client.authorize(**_short(user))
             return [first, *await asyncio.gather(*(client.authorize(**_short(user, resource=t)) for t in topics))]
@@ -101,7 +102,7 @@ def test_an_answer_after_the_deadline_is_not_an_allow(world: World, client: Clie
     world.publish(role(user, ORDERS))
     record = request_record(world.names.requests[0], None, 0.0, _short(user))
     pending = client._exchange.ask(record)  # and wait longer for it than was said
-    late = pending.future.result(30)
+    late = pending.future.result(PATIENCE)
     assert (late.outcome, late.code) == ("error", "deadline-exceeded")
 
 
@@ -135,7 +136,7 @@ def test_guarded_coroutines_run_when_allowed_alone(world: World, connection: Con
     world.publish(role(user, ORDERS))
 
     async def serve() -> None:
-        async with AsyncClient(connection, timeout=30) as client:
+        async with AsyncClient(connection, timeout=PATIENCE) as client:
 
             @client.requires(system="lenses6", action=DETAILS, resource=lambda call: call["topic"])
             async def details(topic: str) -> str:
@@ -253,8 +254,11 @@ def test_answers_on_a_partition_that_was_added_later_are_read(
     inbox.close()
 
 
-def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_told(world: World, elsewhere: Connection) -> None:
+def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_told(
+    world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Answers may have been missed: an error at once, and afterwards the client works again."""
+    monkeypatch.setattr("streaming.client.inbox.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic = elsewhere.topics.decisions
     with Client(elsewhere, timeout=0.2) as client, ThreadPoolExecutor(1) as pool:
