@@ -1,5 +1,8 @@
 """What lies beneath a deny: the allows that come through when somebody is rid of it."""
 
+import functools
+from collections.abc import Iterable
+
 import msgspec
 
 from policy.model import ALLOW, Grant
@@ -19,16 +22,21 @@ class Beneath(msgspec.Struct, frozen=True):
 class Ground:
     """The allows there are on one side, found by what they have in common with a deny.
 
-    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.system.System`.
+    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.system.System`. ``denied``: the
+    permissions of all denies that will be asked for.
     """
 
-    def __init__(self, side: Side, links: Links, subjects: tuple[str, ...], claims: tuple[str, ...]) -> None:
+    def __init__(
+        self, side: Side, links: Links, subjects: tuple[str, ...], claims: tuple[str, ...], denied: Iterable[Pattern]
+    ) -> None:
         self._side, self._links = side, links
         self._anyone, self._claims = (*subjects, *claims), claims
+        permissions = set(denied)
         self._allows: PatternIndex[Grant] = PatternIndex()
+        wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
         for holder in side.holders():
             for grant in side.grants(holder):
-                if grant.effect == ALLOW:
+                if grant.effect == ALLOW and wanted(grant.permission):
                     self._allows.add(grant.object, grant)
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 

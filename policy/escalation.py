@@ -18,14 +18,14 @@ judged. A refused document neither gives nor takes: what it did before it was re
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from policy.beneath import Beneath, Ground
 from policy.edits import Edit, Start, starts
-from policy.model import ALLOW, DENY, Grant, Membership, Origin, Reading
+from policy.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.patterns import Pattern
 from policy.powers import Power, PowerKind, PowerTable, Severity, worst
 from policy.sides import Bearing, Links, Side, common
@@ -33,7 +33,7 @@ from policy.snapshot import Realm
 from policy.system import EVERYONE, System
 from policy.wording import grant_text, membership_text
 
-TRACED = 20_000  # of those whom one grant or membership concerns, the first by name
+TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
 LINES = 5  # of what a statement says, before and after, and of memberships
 
 EscalationKind = PowerKind | Literal["deny-lifted"]
@@ -157,13 +157,17 @@ class _Comparison:
         """Every one, in no particular order."""
         for start in starts(self._says, self._said, self._after, ALLOW):
             self._gained(start)
-        for start in starts(self._said, self._says, self._before, DENY):
+        for start in self._losses:
             self._lost(start)
         return (one for place, found in self._found.items() for one in self._told(place, found))
 
     def _gained(self, start: Start) -> None:
         """Powers that somebody has now and had not before."""
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
+        if parts and not start.ways:
+            # What is not new to the holder is not to its members either; new members have a start of their own.
+            itself = self._group(start.holders[0])
+            parts = [(grant, power) for grant, power in parts if self._gains(itself, grant, power)]
         if not parts:
             return
         people = self._people(start)
@@ -215,7 +219,12 @@ class _Comparison:
 
     @functools.cached_property
     def _ground(self) -> Ground:
-        return Ground(self._after, self._links, self._subjects, self._claims)
+        denied = {deny.permission for start in self._losses for deny in start.grants}
+        return Ground(self._after, self._links, self._subjects, self._claims, denied)
+
+    @functools.cached_property
+    def _losses(self) -> list[Start]:
+        return list(starts(self._said, self._says, self._before, DENY))
 
     def _people(self, start: Start) -> _People:
         """Whoever may be one of the start's holders, on either side."""
@@ -223,15 +232,17 @@ class _Comparison:
         names = sorted(n for n in self._links.behind(start.holders) if n == EVERYONE or n.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
-            is_claim = name == EVERYONE or name.startswith(self._claims)
-            group = _Group(self._before.bearing(name), self._after.bearing(name), is_claim)
-            groups.setdefault(group, []).append(name)
+            groups.setdefault(self._group(name), []).append(name)
         return _People(start, groups, len(names[TRACED:]))
+
+    def _group(self, holder: str) -> _Group:
+        is_claim = holder == EVERYONE or holder.startswith(self._claims)
+        return _Group(self._before.bearing(holder), self._after.bearing(holder), is_claim)
 
     def _told(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""
         document, statement = place.origin.place
-        before, after = (self._lines(readings, place.origin) for readings in (self._said, self._says))
+        before, after = (_first(map(grant_text, lines.get(place.origin, ()))) for lines in self._lines)
         for causes, names in found.by_causes().items():
             ways = (way for way in found.ways if way.origin.document in causes)
             yield Escalation(
@@ -251,10 +262,15 @@ class _Comparison:
                 found.beneath.companion if found.beneath else "",
             )
 
-    def _lines(self, readings: Mapping[str, Reading], origin: Origin) -> tuple[str, ...]:
-        """What the statement says in the readings; of a document that did not change, nothing."""
-        reading = readings.get(origin.document, Reading())
-        return _first(grant_text(grant) for grant in reading.grants if grant.origin == origin)
+    @functools.cached_property
+    def _lines(self) -> tuple[dict[Origin, list[Grant]], ...]:
+        """What each statement of the changed documents said, and what it says."""
+        found: tuple[dict[Origin, list[Grant]], ...] = ({}, {})
+        for lines, readings in zip(found, (self._said, self._says), strict=True):
+            for reading in readings.values():
+                for grant in reading.grants:
+                    lines.setdefault(grant.origin, []).append(grant)
+        return found
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

@@ -1,12 +1,13 @@
 """Two sides of a change: a realm as it is, and the same with what some documents said before in its place."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from policy.diff import Written, says_as_much
-from policy.model import ALLOW, DENY, Effect, Grant, Membership, Reading
-from policy.patterns import Pattern, meet
+from policy.model import DENY, Effect, Grant, Membership, Reading
+from policy.patterns import Pattern, covers, meet
 from policy.snapshot import Realm
 from policy.system import EVERYONE
 from policy.times import ALWAYS, Window
@@ -18,24 +19,29 @@ class Share:
     """What comes of being one holder while some windows hold. Answers are kept: many ask the same."""
 
     def __init__(self, grants: Iterable[Grant]) -> None:
-        self._by_effect: dict[Effect, list[Grant]] = {ALLOW: [], DENY: []}
+        self._by_permission: dict[tuple[Effect, Pattern], list[Grant]] = {}
         for grant in grants:
-            self._by_effect[grant.effect].append(grant)
-        self._said = {_deed(grant) for grant in self._by_effect[ALLOW]}
+            self._by_permission.setdefault((grant.effect, grant.permission), []).append(grant)
+        self._covering: dict[tuple[Effect, Pattern], list[Grant]] = {}
         self._answers: dict[tuple[Effect, Pattern, Pattern, Window], bool] = {}
 
     def says(self, part: Grant) -> bool:
         """Whether some grant says as much as ``part``; one by one, so several that do so together do not count."""
-        asked = (part.effect, *_deed(part))
+        asked = (part.effect, part.permission, part.object, part.window)
         if asked not in self._answers:
-            alike = self._by_effect[part.effect]
-            exactly = part.effect == ALLOW and _deed(part) in self._said
-            self._answers[asked] = exactly or any(says_as_much(grant, part) for grant in alike)
+            self._answers[asked] = any(says_as_much(grant, part) for grant in self._of(part.effect, part.permission))
         return self._answers[asked]
 
-
-def _deed(grant: Grant) -> tuple[Pattern, Pattern, Window]:
-    return grant.permission, grant.object, grant.window
+    def _of(self, effect: Effect, permission: Pattern) -> list[Grant]:
+        """The grants whose permission takes in a permission."""
+        if (effect, permission) not in self._covering:
+            wide = (
+                held
+                for (kind, other), held in self._by_permission.items()
+                if kind == effect and covers(other, permission)
+            )
+            self._covering[effect, permission] = list(itertools.chain.from_iterable(wide))
+        return self._covering[effect, permission]
 
 
 def common(grant: Grant, other: Grant) -> Grant | None:

@@ -31,6 +31,8 @@ class Window(msgspec.Struct, frozen=True):
 
     def meet(self, other: "Window") -> "Window | None":
         """When both hold; None: never."""
+        if self is ALWAYS or other is ALWAYS:
+            return other if self is ALWAYS else self
         start = max((s for s in (self.start, other.start) if s is not None), default=None)
         end = min((e for e in (self.end, other.end) if e is not None), default=None)
         return None if start is not None and end is not None and start >= end else _window(start, end)

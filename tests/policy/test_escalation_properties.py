@@ -29,7 +29,7 @@ probed = settings(max_examples=30, deadline=None, suppress_health_check=[HealthC
 ADMINISTRATION = {"iam:ListRoles": "iam:CreateRole", "iam:L*": "iam:C*", "kafka:ListQuotas": "kafka:CreateAcl"}
 TEXTS = ("a", "ab", "az", "b", "z")  # one for each pattern of the strategies that the others do not match
 PERMISSIONS = (
-    *(("kafka", "ListTopic"), ("kafka", "ListZ"), ("kafka", "CreateAcl")),
+    *(("kafka", "ListTopic"), ("kafka", "ListZ"), ("kafka", "DeleteTopic"), ("kafka", "Z"), ("kafka", "CreateAcl")),
     *(("iam", "CreateRole"), ("iam", "CreateZ"), ("iam", "UpdateZ"), ("audit", "UpdateChannel"), ("z", "Z")),
 )
 OBJECTS = (
