@@ -284,8 +284,8 @@ def _part_covers(wide: Part, narrow: Part) -> bool:
 
 def overlaps(left: Pattern, right: Pattern) -> bool:
     """Whether some name matches both patterns."""
-    shorter, longer = sorted((left, right), key=lambda pattern: len(pattern.parts))
-    if len(shorter.parts) < len(longer.parts) and not shorter.open:
+    beyond = len(right.parts) - len(left.parts)
+    if (beyond > 0 and not left.open) or (beyond < 0 and not right.open):
         return False
     return all(_part_overlaps(a, b) for a, b in zip(left.parts, right.parts, strict=False))
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.model import Grant
-from policy.patterns import EVERYTHING, Pattern, covers, meet, wildcard
+from policy.patterns import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
 
 PowerKind = Literal["administration", "wildcard", "enforcement"]
 Severity = Literal["info", "low", "medium", "high", "critical"]
@@ -38,14 +38,19 @@ class Power(msgspec.Struct, frozen=True):
 
     def part_of(self, grant: Grant) -> Grant | None:
         """As much of ``grant`` as is this power; None: nothing."""
+        if not (self.permits(grant.permission) and self.is_on(grant.object)):
+            return None
         permission, object_ = meet(grant.permission, self.permission), meet(grant.object, self.object)
-        if permission is None or object_ is None:
-            return None
-        if "permission" in self.lone and not _spans(grant.permission, self.permission):
-            return None
-        if "object" in self.lone and not _spans(grant.object, self.object):
-            return None
         return msgspec.structs.replace(grant, permission=permission, object=object_)
+
+    def permits(self, permission: Pattern) -> bool:
+        """Whether a permission has something of this power's, or if that is a lone ``*`` is one."""
+        lone = "permission" in self.lone
+        return overlaps(permission, self.permission) and (not lone or _spans(permission, self.permission))
+
+    def is_on(self, object_: Pattern) -> bool:
+        """The same for an object."""
+        return overlaps(object_, self.object) and ("object" not in self.lone or _spans(object_, self.object))
 
 
 def _spans(given: Pattern, power: Pattern) -> bool:
@@ -65,10 +70,9 @@ class PowerTable:
         """The powers that a grant has something of."""
         fitting = self._by_permission.get(grant.permission)
         if fitting is None:
-            anywhere = msgspec.structs.replace(grant, object=EVERYTHING)
-            fitting = [power for power in self._powers if power.part_of(anywhere) is not None]
+            fitting = [power for power in self._powers if power.permits(grant.permission)]
             self._by_permission[grant.permission] = fitting
-        return [power for power in fitting if power.part_of(grant) is not None]
+        return [power for power in fitting if power.is_on(grant.object)]
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
