@@ -12,6 +12,7 @@ from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
+from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
 from streaming.enforcer.kafka import Partition
@@ -39,6 +40,7 @@ class Policies:
         self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
         self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit)
+        self._changes = Changes(topics.alerts, {topic: system for system, topic in by_system.items()}, told)
         self._told, self._untold = told, list[Refused]()
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         self._policies_read, self._facts_read = False, set[Key]()
@@ -77,6 +79,7 @@ class Policies:
         self._apply_facts()
         if self._policies_read or not self._complete:
             self._compile()
+            self._changes.compare(self._policies, self.snapshot)
         elif time.monotonic() >= self._forget_at:
             self._forget()
         self._complete = True
@@ -90,6 +93,7 @@ class Policies:
             self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
             if key is not None:
                 self._history.note(key, record)
+                self._changes.note(key, record, self._policies)
         return shelving.take(record)
 
     def _apply_facts(self) -> None:
@@ -148,14 +152,19 @@ class Policies:
         return self.positions[self._facts_topic, 0] - 1
 
     def untold(self) -> list[Result]:
-        """What the next transaction must say of the documents: alerts of refused ones, and changes of the history."""
-        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold]
-        return alerts + self._history.changes(self._policies)
+        """What the next transaction must say of the documents: alerts, and changes of the history."""
+        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
+        return alerts + self._changes.untold() + self._history.changes(self._policies)
 
     def told(self) -> None:
         """Note that a transaction with all of `untold` was committed."""
-        self._untold.clear()
+        self._untold = [refused for refused in self._untold if not self._is_read(refused)]
+        self._changes.told()
         self._history.written(self._policies)
+
+    def _is_read(self, refused: Refused) -> bool:
+        """Whether an offset beyond it is committed next; a reading cut short is told of when complete."""
+        return refused.offset < self.positions[refused.topic, 0]
 
     def close(self) -> None:
         """Leave Kafka."""
