@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from policy.decisions import Outcome
-from streaming.asking import Place
+from streaming.client.decision import Place
 from streaming.enforcer.kafka import Partition
 from streaming.report.records import OUTCOMES, Decision
 

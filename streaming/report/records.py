@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from policy.decisions import Outcome
-from streaming.asking import Place
+from streaming.client.decision import Place
 
 OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")
 

@@ -10,7 +10,7 @@ from policy.model import Origin
 from policy.requests import Batch, MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.usage import uses
-from streaming.asking import Place
+from streaming.client.decision import Place
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.report.answered import Answered
 from streaming.report.counting import BoundedCounter, Ranking

@@ -1,6 +1,6 @@
 """Decisions summed up: outcomes over time, reasons, and who was denied what."""
 
-from streaming.asking import Place
+from streaming.client.decision import Place
 from streaming.report.answered import CHUNK, Answered
 from streaming.report.counting import Row
 from streaming.report.records import read_decision
