@@ -27,8 +27,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming import workload
-from streaming.enforcer.job import Step, run
+from streaming.enforcer.job import run
 from streaming.enforcer.source import session_settings, source_options
+from streaming.observability.steps import Step
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings

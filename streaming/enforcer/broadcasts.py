@@ -1,5 +1,7 @@
 """Snapshots on their way to the workers."""
 
+from collections.abc import Callable
+
 import msgspec
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import SparkSession
@@ -16,10 +18,13 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class Broadcasts:
-    """Broadcasts a snapshot when it is another one, and destroys those that no batch can need."""
+    """Broadcasts a snapshot when it is another one, and destroys those that no batch can need.
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+    `on_broadcast` is called with each one that is sent.
+    """
+
+    def __init__(self, spark: SparkSession, on_broadcast: Callable[[], None]) -> None:
+        self._context, self._on_broadcast = spark.sparkContext, on_broadcast
         self._published: list[Published] = []
 
     def current(self, snapshot: Snapshot) -> Published:
@@ -29,6 +34,7 @@ class Broadcasts:
             return newest
         number = newest.number + 1 if newest else 0
         self._published.append(Published(number, snapshot, self._context.broadcast(snapshot)))
+        self._on_broadcast()
         return self._published[-1]
 
     def tidy(self) -> None:

@@ -10,8 +10,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
 
 import structlog
 from confluent_kafka import KafkaException
@@ -21,7 +20,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.enforcer.broadcasts import Broadcasts
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
+from streaming.enforcer.kafka import (
+    Partition,
+    admin_client,
+    first_offsets,
+    group_members,
+    lags,
+    partitions_of,
+    topic_ids,
+)
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import session_settings, start_query
@@ -29,6 +36,10 @@ from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import DECISIONS, JSON_ALONE, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
+from streaming.observability.progress import ProgressLog
+from streaming.observability.steps import Step, StepObserver
+from streaming.observability.tally import read_tally
+from streaming.observability.watch import Watch
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topic_specs import Sizes, dead_letters_of
@@ -41,26 +52,32 @@ COMMIT_LOG_SECONDS = 2.0
 POLL_SECONDS = 0.02
 IDLE = -1  # the batch number of what is written between batches
 
-Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
-"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
 
-StepObserver = Callable[[Step, int], None]
-
-
-def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambda _step, _batch: None) -> None:
-    """Decide requests until `stop` is set. `on_step` is told each step and its batch: for metrics and logs.
+def run(
+    settings: Settings,
+    stop: threading.Event,
+    on_step: StepObserver = lambda _step, _batch: None,
+    watch: Watch | None = None,
+) -> None:
+    """Decide requests until `stop` is set. `on_step` is told each step and its batch, `watch` all that is measured.
 
     Raises:
         CannotStart: topics, offsets and checkpoint do not fit together.
         Fenced: another instance with this job name took over.
         JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
     """
+    watch = watch or Watch(settings)
+
+    def told(step: Step, batch: int) -> None:
+        watch.step(step, batch)
+        on_step(step, batch)
+
     _check_cluster(settings)
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
     with (
         contextlib.closing(Output(settings)) as output,
         _session(settings) as spark,
-        contextlib.closing(Enforcer(settings, spark, output, stop, on_step)) as enforcer,
+        contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
     ):
         enforcer.run()
 
@@ -82,6 +99,8 @@ def _check_cluster(settings: Settings) -> None:
 @contextlib.contextmanager
 def _session(settings: Settings) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
+    if settings.log.level == "debug":
+        spark.streams.addListener(ProgressLog())
     try:
         yield spark
     finally:
@@ -92,17 +111,24 @@ class Enforcer:
     """One run of the job."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        output: Output,
+        stop: threading.Event,
+        on_step: StepObserver,
+        watch: Watch,
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
+        self._watch = watch
         self._requests = settings.topics.requests
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
         self._topic_ids = topic_ids(self._admin, (*self._requests, *_document_topics(settings)))
         self._outputs = (settings.topics.decisions, *map(dead_letters_of, self._requests))
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed)
-        self._broadcasts = Broadcasts(spark)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled)
+        self._broadcasts = Broadcasts(spark, watch.broadcast)
         self._stale = StaleWatch(self._admin, settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -116,9 +142,9 @@ class Enforcer:
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
-        with contextlib.suppress(Stopping):
+        with contextlib.suppress(Stopping), self._watch.following(self._lags):
             query = self._start()
-            with contextlib.suppress(Stopping):
+            with contextlib.suppress(Stopping), self._watch.running():
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
                     self._between_batches()
             self._end(query)
@@ -130,6 +156,9 @@ class Enforcer:
         self._commit([], starts)
         return start_query(self._spark, self._settings, starts, self._on_batch)
 
+    def _lags(self) -> dict[Partition, int]:
+        return lags(self._admin, self._ledger.committed)
+
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
         partitions = partitions_of(self._admin, self._requests)
@@ -137,7 +166,7 @@ class Enforcer:
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._busy, self._noting_failure():
+        with self._watch.batch(batch), self._busy, self._noting_failure():
             self._decide_batch(records, batch)
 
     def _decide_batch(self, records: DataFrame, batch: int) -> None:
@@ -149,12 +178,14 @@ class Enforcer:
         self._read_policies()
         snapshot = self._broadcasts.current(self._policies.snapshot)
         self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshot.number), snapshot.broadcast)
-        packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
+        task = self._task(snapshot.number)
+        evaluated = records.selectExpr(*COLUMNS).mapInArrow(Worker(task, snapshot.broadcast), SCHEMA).toArrow()
         self._on_step("evaluated", batch)
-        results = (result for cell in packed for result in self._results(cell.as_py()))
-        self._commit(results, ends, batch)
+        results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
+        self._commit(self._watch.passing(results), ends, batch)
         self._last_batch = batch
+        tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
+        self._watch.decided(tallies, task.now, snapshot.snapshot.version)
         self._on_step("committed", batch)
 
     def _read_policies(self) -> None:
@@ -165,9 +196,11 @@ class Enforcer:
         since = time.time()
         while True:
             try:
-                return self._policies.catch_up(ATTEMPT_SECONDS)
+                self._policies.catch_up(ATTEMPT_SECONDS)
+                return self._watch.policies_read()
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
+                self._watch.policies_unread(since)
                 if self._stop.is_set():
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
@@ -197,10 +230,12 @@ class Enforcer:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        everything = itertools.chain(self._policies.untold(), results)
+        said = self._policies.untold()
+        everything = itertools.chain(said, results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
+        self._watch.committed(said)
         self._broadcasts.tidy()
         self._last_commit = time.monotonic()
 
@@ -213,6 +248,7 @@ class Enforcer:
                 self._read_policies()
                 self._broadcasts.current(self._policies.snapshot)
                 self._tell(self._stale.stuck())
+                self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
@@ -222,6 +258,7 @@ class Enforcer:
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
             self._commit(alerts, {})
+            self._watch.committed(alerts)
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:

@@ -19,6 +19,7 @@ from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing
+from streaming.observability.tally import Label, label, no_counts
 from streaming.settings import Limits
 
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
@@ -26,6 +27,9 @@ CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
 
 _encode = msgspec.json.encode
+
+Labelled = tuple[bytes, bytes, Label]
+"""An answer, and as what it is counted."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ class Judge:
         self.limits = limits
         self.parts = Parts()
         self.answers = Answers(snapshot)
-        self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
+        self._caches: dict[frozenset[str], dict[bytes, Labelled]] = {}
 
     def sit(self, source: Source, basis: Basis) -> "Sitting":
         """Begin to decide records of one partition."""
@@ -81,11 +85,12 @@ class Clock:
 
 
 class Sitting:
-    """Decides the records of one partition in one batch."""
+    """Decides the records of one partition in one batch. `counts`: how many decisions it made, for the metrics."""
 
-    def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis) -> None:
+    def __init__(self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis) -> None:
         self._judge, self._limits, self._cache = judge, judge.limits, cache
         self._clock = Clock()
+        self.counts = no_counts()
         self._source, self._basis = source, basis
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
         told = {
@@ -113,10 +118,13 @@ class Sitting:
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
-        made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
+        given = self._answer(envelope, system, value, at)
+        made = self._assemble(asker, system, offset, at, given)
         if len(made) + len(key or b"") > self._limits.record_out:
-            too_large = _error("answer-too-large", f"the answer has more than {self._limits.record_out} bytes")
-            return self._assemble(asker, system, offset, at, too_large)
+            why = f"the answer has more than {self._limits.record_out} bytes"
+            given = _error(envelope.system, "answer-too-large", why)
+            made = self._assemble(asker, system, offset, at, given)
+        self.counts[given[2]] += 1
         return made
 
     def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
@@ -127,7 +135,7 @@ class Sitting:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
         return open_envelope(value), value
 
-    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Answer) -> bytes:
+    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Labelled) -> bytes:
         number = b"%d" % offset
         parts = (
             self._head,
@@ -142,16 +150,16 @@ class Sitting:
         )
         return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
 
-    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         if envelope.evaluations or _may_name_offsets(envelope.context):
             given = self._work_out(envelope, value, at)
         else:
             given = self._recall(envelope, system, value, at)
         if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
-            return _error("deadline-exceeded", "the request was judged after its deadline")
+            return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline")
         return given
 
-    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         realm = self._judge.snapshot.realms.get(envelope.system)
         epoch = realm.epoch(at) if realm is not None and realm.edges else 0
         # No part of a well-formed request holds a NUL, so the parts cannot be mistaken for others.
@@ -164,22 +172,26 @@ class Sitting:
                 self._remember(question, given)
         return given
 
-    def _remember(self, question: bytes, given: Answer) -> None:
+    def _remember(self, question: bytes, given: Labelled) -> None:
         if len(self._cache) >= self._limits.cached_decisions:
             self._cache.clear()
         self._cache[question] = given
 
-    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Answer:
+    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
         asked = self._judge.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
-            return _error("policies-behind", stale)
-        return self._judge.answers.of(asked, self._source.trust)
+            return _error(envelope.system, "policies-behind", stale)
+        return _labelled(envelope.system, self._judge.answers.of(asked, self._source.trust))
 
 
-def _error(code: str, message: str) -> Answer:
-    return to_json(Decision("error", (Reason(code, message),)))
+def _labelled(system: str, given: Answer) -> Labelled:
+    return *given, label(system, given[0])
+
+
+def _error(system: str, code: str, message: str) -> Labelled:
+    return _labelled(system, to_json(Decision("error", (Reason(code, message),))))
 
 
 def _may_name_offsets(context: msgspec.Raw) -> bool:

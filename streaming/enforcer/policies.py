@@ -1,7 +1,7 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from confluent_kafka import Message
@@ -12,9 +12,11 @@ from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
+from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.transaction import Result
+from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -24,9 +26,12 @@ class Policies:
     """Follows the documents' topics. `snapshot`: what they said at `positions`, a new object when that changed.
 
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
+    `on_compiled` is told of each snapshot that is compiled.
     """
 
-    def __init__(self, settings: Settings, told: Mapping[Partition, int]) -> None:
+    def __init__(
+        self, settings: Settings, told: Mapping[Partition, int], on_compiled: Callable[[Compiled], None]
+    ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._policies, self._facts = Library(), Library(facts_only=True)
         by_system = topics.policy_topics()
@@ -34,6 +39,7 @@ class Policies:
         self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit)
         self._told, self._untold = told, list[Refused]()
+        self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
@@ -76,7 +82,9 @@ class Policies:
         return shelving.take(record)
 
     def _compile(self) -> Snapshot:
+        began = time.perf_counter()
         snapshot = Snapshot(self._policies, self._facts)
+        self._on_compiled(measure(time.perf_counter() - began, snapshot, self._policies, self._facts))
         horizons = {name: system.horizon(snapshot.realms[name].facts) for name, system in all_systems().items()}
         for library in (self._policies, self._facts):
             library.forget_before(horizons)

@@ -13,11 +13,12 @@ from policy.snapshot import Snapshot
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import pack
+from streaming.observability.tally import tally
 from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary"
+SCHEMA = "packed binary, tally binary"
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
 
@@ -59,11 +60,13 @@ class Worker:
         self._snapshot = snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one cell with many packed records for each Arrow batch that has any to decide."""
+        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted."""
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                yield pa.RecordBatch.from_pydict({"packed": pa.array([self._judge(undecided)], pa.binary())})
+                packed, counted = self._judge(undecided)
+                cells = {"packed": pa.array([packed], pa.binary()), "tally": pa.array([counted], pa.binary())}
+                yield pa.RecordBatch.from_pydict(cells)
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -73,13 +76,16 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> bytes:
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes]:
         task, (topic, partition) = self._task, _place(batch)
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
         judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
         sitting = judge.sit(source, basis)
-        return pack(map(sitting.decide, *_columns(batch)))
+        columns = _columns(batch)
+        packed = pack(map(sitting.decide, *columns))
+        _, _, headers, _, times = columns
+        return packed, tally(topic, task.now, sitting.counts, times, headers)
 
 
 def _place(batch: pa.RecordBatch) -> Partition:

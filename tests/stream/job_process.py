@@ -14,7 +14,8 @@ import threading
 import msgspec
 
 from streaming.enforcer.errors import JobStopped
-from streaming.enforcer.job import Step, run
+from streaming.enforcer.job import run
+from streaming.observability.steps import Step
 from streaming.settings import Settings
 
 

@@ -1,0 +1,80 @@
+"""What a worker counts of the records it decides. The driver adds it up once they are committed, so each counts once.
+
+Per record it costs one addition to a dictionary; all else is per Arrow batch.
+"""
+
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from policy.systems import all_systems
+
+OTHER = "other"
+"""The label of what strangers made up: a system that is none of ours."""
+
+TRACES = 8  # of an Arrow batch are kept
+LOOKED_AT = 64  # records, for those traces
+TRACEPARENT = "traceparent"
+
+Label = str
+"""System and outcome of a decision, as they are counted: `lenses6 allow`. Made when an answer is, not per record."""
+
+Counts = defaultdict[Label, int]
+
+_ALLOWED = b'"decision":true'
+_DENIED = b'"decision":false,"context":{"outcome":"deny"'
+
+
+def label(system: str, answer: bytes) -> Label:
+    """The label of an answer's JSON, as `streaming.enforcer.answers` writes it."""
+    outcome = "allow" if answer.startswith(_ALLOWED) else "deny" if answer.startswith(_DENIED) else "error"
+    return sys.intern(f"{system if system in all_systems() else OTHER} {outcome}")
+
+
+class Tally(msgspec.Struct, array_like=True, frozen=True):
+    """Counts of one Arrow batch, whose records all come from one topic.
+
+    `decisions`: system, outcome, how many. `ages`: how old records were by the batch's clock (`now` of its task), ms,
+    with how many of each in `aged`. `traces`: the `traceparent` of a few.
+    """
+
+    topic: str
+    decisions: list[tuple[str, str, int]]
+    dead_letters: int
+    ages: list[int]
+    aged: list[int]
+    traces: list[str]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Tally).decode
+
+
+def no_counts() -> Counts:
+    """Counts to begin with."""
+    return defaultdict(int)
+
+
+def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Sequence[Any]) -> bytes:
+    """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of each record, as lists or None."""
+    ages, aged = np.unique(now - np.array(times, dtype=np.int64), return_counts=True)
+    dead_letters = len(times) - sum(counts.values())
+    decisions = [(system, outcome, counts[told]) for told in counts for system, outcome in [told.split()]]
+    return _encode(Tally(topic, decisions, dead_letters, ages.tolist(), aged.tolist(), _traces(headers)))
+
+
+def read_tally(data: bytes) -> Tally:
+    """What `tally` encoded."""
+    return _decode(data)
+
+
+def _traces(headers: Iterable[Any]) -> list[str]:
+    """The trace parents among the first records, a few of them."""
+    some = (header for told in itertools.islice(headers, LOOKED_AT) for header in told or ())
+    found = (header["value"] for header in some if header["key"] == TRACEPARENT and header["value"])
+    return [value.decode("ascii", "replace")[:64] for value in itertools.islice(found, TRACES)]
