@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-import msgspec
 import structlog
 
 from streaming.observability.health import Health
 from streaming.observability.lag import Lags
 from streaming.observability.metrics import Compiled, Metrics
+from streaming.observability.records import kind_of, read_decision
 from streaming.observability.steps import Step
 from streaming.observability.tally import Tally
 from streaming.observability.tracing import LINKS, BatchTrace, Tracing
@@ -21,22 +21,6 @@ log = structlog.get_logger()
 
 NO_BATCH = -1
 
-
-class _Alert(msgspec.Struct):
-    kind: str
-
-
-class _Context(msgspec.Struct):
-    outcome: str
-
-
-class _Decision(msgspec.Struct):
-    id: str
-    context: _Context
-
-
-_alert_of = msgspec.json.Decoder(_Alert).decode
-_decision_of = msgspec.json.Decoder(_Decision).decode
 
 Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
@@ -121,7 +105,7 @@ class Watch:
         counts = {name: count for name, count in sorted(batch.counts.items()) if count}
         told = {"batch": batch.number, "policy_version": batch.version}
         log.info("batch decided", **told, records=records, seconds=round(seconds, 4), **counts)
-        for decision in map(_decision_of, batch.decisions):
+        for decision in filter(None, map(read_decision, batch.decisions)):
             log.debug("decision", **told, decision=decision.id, outcome=decision.context.outcome)
 
     def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
@@ -134,7 +118,7 @@ class Watch:
         self.metrics.committed(time.time())
         for topic, _, value, _ in told:
             if topic == self._topics.alerts and value is not None:
-                self.metrics.alerted(_alert_of(value).kind)
+                self.metrics.alerted(kind_of(value))
 
     def policies_read(self) -> None:
         """The policies were read up to their end."""
