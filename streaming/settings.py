@@ -135,8 +135,13 @@ def variable(path: tuple[str, ...]) -> str:
     return PREFIX + "_".join(path).upper()
 
 
+def variables() -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Every environment variable that is a setting, with the setting's path and type."""
+    return {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+
+
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    known = {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+    known = variables()
     for name, text in environment.items():
         if name in known:
             path, type_ = known[name]

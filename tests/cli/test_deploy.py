@@ -13,7 +13,7 @@ from policy import compile_documents
 from policy.files import read_documents
 from policy.systems import all_systems
 from streaming.publish import refusals
-from streaming.settings import Settings, load_settings, variable
+from streaming.settings import Settings, load_settings, variables
 from tests.cli.lockkeeper import Command
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def test_the_sample_requests_get_the_answers_that_their_ids_name(lockkeeper: Com
 def test_the_services_run_commands_that_exist_with_settings_that_exist(
     compose: dict[str, Any], lockkeeper: Command
 ) -> None:
-    known = {variable((field,)) for field in Settings.__struct_fields__}
+    known = set(variables())
     for name in OURS:
         service = compose["services"][name]
         assert lockkeeper(*service["command"], "--help").code == 0, name
