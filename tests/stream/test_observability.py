@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-START_SECONDS = 90.0
+START_SECONDS = 200.0  # three starts of Spark, on a machine that may be busy
 ALLOWED, DENIED = 12, 7
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SECRET = "s3cret-t0ken"
@@ -43,10 +43,10 @@ class Observed:
         with log.open("wb") as stderr:
             self.process = subprocess.Popen([*command, *deadly], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr)
 
-    def get(self, path: str) -> tuple[int, str]:
+    def get(self, path: str, port: int | str = 0) -> tuple[int, str]:
         """Status and text of a page; 0 while nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=20) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -96,7 +96,9 @@ def _free_port() -> int:
 def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world with two documents in force and one refused."""
     metrics = MetricsSettings(port=_free_port())
-    settings = {"metrics": metrics, "log": LogSettings("debug", decisions=True), "policy_stale_seconds": 1.0}
+    pages = {"spark.ui.enabled": "true", "spark.ui.port": str(_free_port())}
+    log = LogSettings("debug", decisions=True)
+    settings = {"metrics": metrics, "log": log, "policy_stale_seconds": 1.0, "spark": pages}
     made = World(broker, fresh_name("observed"), str(tmp_path / "checkpoint"), **settings)
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
     made.publish(group("readers", "user:dana"))
@@ -141,6 +143,7 @@ def test_a_job_shows_what_it_does(world: World, observed: Observed) -> None:
     _shows_when_it_is_ready(world, observed)
     _counts_everything_once(world, observed)
     _logs_batches_and_decisions_without_secrets(world, observed)
+    _shows_sparks_pages(world, observed)
     _traces_batches_and_their_steps(observed.end())
     assert observed.process.returncode == 0
 
@@ -204,6 +207,12 @@ def _logs_batches_and_decisions_without_secrets(world: World, observed: Observed
     assert Counter(decisions.values()) == {"allow": ALLOWED, "deny": DENIED, "error": 1}
     assert any(event["event"] == "progress" and event["milliseconds"] for event in events)
     assert SECRET not in json.dumps(events)
+
+
+def _shows_sparks_pages(world: World, observed: Observed) -> None:
+    """Switched on by settings of Spark alone."""
+    status, page = observed.get("/StreamingQuery/", world.settings.spark["spark.ui.port"])
+    assert (status, world.settings.job_name in page) == (200, True)
 
 
 def _traces_batches_and_their_steps(spans: list[dict[str, Any]]) -> None:
