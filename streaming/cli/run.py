@@ -33,7 +33,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     reach(settings)
     configure_logs(settings, sys.stderr)
     with observing(settings) as watch, stop_on_signals() as stop:
-        from streaming.enforcer.job import run as run_job
+        from streaming.application import run as run_job
 
         remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
         run_job(settings, stop, watch=watch)

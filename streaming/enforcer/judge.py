@@ -11,15 +11,15 @@ import msgspec
 
 from policy.decisions import Decision
 from policy.model import Reason
-from policy.requests import MalformedRequest
+from policy.requests import MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.times import to_text
-from streaming.enforcer.answers import Answer, Answers, to_json
+from streaming.enforcer.answers import Answer, Answers, echo, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing
-from streaming.observability.tally import Label, label, no_counts
+from streaming.observability.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.settings import Limits
 
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
@@ -28,7 +28,7 @@ CARRIED_BYTES = 1024
 
 _encode = msgspec.json.encode
 
-Labelled = tuple[bytes, bytes, Label]
+Labelled = tuple[bytes, bytes, bytes, Label]
 """An answer, and as what it is counted."""
 
 
@@ -85,7 +85,7 @@ class Clock:
 
 
 class Sitting:
-    """Decides the records of one partition in one batch. `counts`: how many decisions it made, for the metrics."""
+    """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
     def __init__(self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis) -> None:
         self._judge, self._limits, self._cache = judge, judge.limits, cache
@@ -109,6 +109,7 @@ class Sitting:
         try:
             return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
+            self.counts[DEAD] += 1
             rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
             return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
@@ -124,7 +125,7 @@ class Sitting:
             why = f"the answer has more than {self._limits.record_out} bytes"
             given = _error(envelope.system, "answer-too-large", why)
             made = self._assemble(asker, system, offset, at, given)
-        self.counts[given[2]] += 1
+        self.counts[given[3]] += 1
         return made
 
     def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
@@ -148,7 +149,8 @@ class Sitting:
             self._clock.text(at),
             b'",',
         )
-        return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
+        told, request, evaluations, _ = given
+        return b"".join((*parts, told, request, self._tail, number, b"}}", evaluations, b"}"))
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         if envelope.evaluations or _may_name_offsets(envelope.context):
@@ -156,7 +158,7 @@ class Sitting:
         else:
             given = self._recall(envelope, system, value, at)
         if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
-            return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline")
+            return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
         return given
 
     def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
@@ -182,16 +184,17 @@ class Sitting:
         asked = self._judge.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
-            return _error(envelope.system, "policies-behind", stale)
+            asker = echo(asked) if isinstance(asked, Request) else b""
+            return _error(envelope.system, "policies-behind", stale, asker)
         return _labelled(envelope.system, self._judge.answers.of(asked, self._source.trust))
 
 
 def _labelled(system: str, given: Answer) -> Labelled:
-    return *given, label(system, given[0])
+    return *given, label(system, outcome_of(given[0]))
 
 
-def _error(system: str, code: str, message: str) -> Labelled:
-    return _labelled(system, to_json(Decision("error", (Reason(code, message),))))
+def _error(system: str, code: str, message: str, echoed: bytes = b"") -> Labelled:
+    return _labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
 
 
 def _may_name_offsets(context: msgspec.Raw) -> bool:

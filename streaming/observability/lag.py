@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 NAME = "lockkeeper_consumer_lag_records"
 ABOUT = (
-    "Records of a partition behind the offset that the job's consumer group has committed, as Kafka's own tools tell "
+    "Records of a partition behind the offset that the job, or its monitor, has committed, as Kafka's own tools tell "
     "it: markers of transactions count. Absent while Kafka does not answer."
 )
 
@@ -16,18 +16,18 @@ Lags = Callable[[], Mapping[tuple[str, int], int]]
 
 
 class ConsumerLag(Collector):
-    """The lag of each partition. `ask`: None while no job runs."""
+    """The lag of each partition. `groups`: by consumer group, whom to ask; each reads topics of its own."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.ask: Lags | None = None
+        self.groups: dict[str, Lags] = {}
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """The lags as they are now."""
         [family] = self.describe()
-        ask = self.ask
-        for (topic, partition), lag in sorted(ask().items()) if ask else ():
-            family.add_metric([topic, str(partition)], lag)
+        for ask in tuple(self.groups.values()):
+            for (topic, partition), lag in sorted(ask().items()):
+                family.add_metric([topic, str(partition)], lag)
         yield family
 
     def describe(self) -> list[GaugeMetricFamily]:

@@ -14,7 +14,7 @@ from streaming.observability.health import Health
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.lag import ConsumerLag
 from streaming.observability.steps import STEPS
-from streaming.observability.tally import OTHER, Tally
+from streaming.observability.tally import LIFECYCLE, OTHER, Tally
 from streaming.settings import Settings
 
 ALERT_KINDS = (
@@ -61,7 +61,8 @@ class Metrics:
             "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
         )
         ready.set_function(lambda: not health.problems())
-        self._decisions_and_latency(settings.topics.requests)
+        self._audit = frozenset(settings.topics.audit)
+        self._decisions_and_latency((*settings.topics.requests, *settings.topics.audit))
         self._batches()
         self._policies(health)
         self.lag = ConsumerLag(self.registry)
@@ -73,9 +74,15 @@ class Metrics:
             ("system", "outcome"),
             registry=self.registry,
         )
+        self._verdicts = Counter(
+            "lockkeeper_verdicts_total",
+            "Audit events that were judged. outcome: what the policies of their time say; `lifecycle`: of no access.",
+            ("system", "outcome"),
+            registry=self.registry,
+        )
         self._dead_letters = Counter(
             "lockkeeper_dead_letters_total",
-            "Records that were no requests. topic: the request topic they came from.",
+            "Records that were no requests, or no audit events. topic: where they came from.",
             ("topic",),
             registry=self.registry,
         )
@@ -88,7 +95,9 @@ class Metrics:
         self._alerts = Counter(
             "lockkeeper_alerts_total", "Alerts that were committed.", ("kind",), registry=self.registry
         )
-        _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in get_args(Outcome)])
+        outcomes: tuple[str, ...] = get_args(Outcome)
+        _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
+        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in (*outcomes, LIFECYCLE)])
         _begin(self._dead_letters, [(topic,) for topic in topics])
         _begin(self._alerts, [(kind,) for kind in (*ALERT_KINDS, OTHER)])
 
@@ -168,10 +177,13 @@ class Metrics:
         return gauge
 
     def decided(self, tally: Tally, now: int, committed: int) -> None:
-        """Count decisions that are committed since `committed`. `now`: the clock that the ages refer to. Both ms."""
-        for system, outcome, count in tally.decisions:
-            self._decisions.labels(system, outcome).inc(count)
+        """Count decisions, or verdicts, committed at `committed`. `now`: the clock of the ages. Both ms."""
+        audit = tally.topic in self._audit
+        for system, outcome, count in tally.outcomes:
+            (self._verdicts if audit else self._decisions).labels(system, outcome).inc(count)
         self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
+        if audit:
+            return
         # Clocks may differ; nothing is decided before it was asked.
         latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000
         self._latency.add(latencies, tally.aged)

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
 
+Progress = Mapping[str, Any]
+
 
 class QueryState(msgspec.Struct, frozen=True):
     """A stateful query's state after a trigger. `watermark`: Unix time, s; None: it has none yet."""
@@ -16,7 +18,7 @@ class QueryState(msgspec.Struct, frozen=True):
     watermark: float | None
 
 
-def observe_progress(progress: Mapping[str, Any]) -> QueryState:
+def observe_progress(progress: Progress) -> QueryState:
     """What a StreamingQueryProgress says of state, over all stateful operators of the query."""
     operators = progress.get("stateOperators") or ()
     watermark = (progress.get("eventTime") or {}).get("watermark")
@@ -32,12 +34,21 @@ def _bytes(operator: Mapping[str, Any]) -> int:
     return int(operator.get("memoryUsedBytes", 0)) + int(files)
 
 
-class MonitorMetrics:
-    """The metrics of the monitor's query, on the registry given.
+def summary(progress: Progress) -> dict[str, Any]:
+    """What of a progress helps to find where time goes; offsets are Kafka's to tell."""
+    told = {
+        "query": progress.get("name"),
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows"),
+        "rows_per_second": progress.get("processedRowsPerSecond"),
+        "milliseconds": progress.get("durationMs"),
+        "state": progress.get("stateOperators") or None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
 
-    Whoever runs that query calls `observe` with each progress, from a StreamingQueryListener
-    (`metrics.observe(json.loads(event.progress.json))`) or from `query.lastProgress`.
-    """
+
+class MonitorMetrics:
+    """The metrics of the monitor's query, on the registry given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
@@ -52,7 +63,7 @@ class MonitorMetrics:
             registry=registry,
         )
 
-    def observe(self, progress: Mapping[str, Any]) -> None:
+    def observe(self, progress: Progress) -> None:
         """Note the state that a progress tells of."""
         state = observe_progress(progress)
         self._rows.set(state.rows)

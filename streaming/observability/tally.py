@@ -22,7 +22,11 @@ LOOKED_AT = 64  # records, for those traces
 TRACEPARENT = "traceparent"
 
 Label = str
-"""System and outcome of a decision, as they are counted: `lenses6 allow`. Made when an answer is, not per record."""
+"""System and outcome, as they are counted: `lenses6 allow`. Made when an answer is, not with each record."""
+
+DEAD: Label = "dead letter"
+LIFECYCLE = "lifecycle"
+"""The outcome of an audit event that is no access, such as a login: there is nothing to judge."""
 
 Counts = defaultdict[Label, int]
 
@@ -30,21 +34,25 @@ _ALLOWED = b'"decision":true'
 _DENIED = b'"decision":false,"context":{"outcome":"deny"'
 
 
-def label(system: str, answer: bytes) -> Label:
-    """The label of an answer's JSON, as `streaming.enforcer.answers` writes it."""
-    outcome = "allow" if answer.startswith(_ALLOWED) else "deny" if answer.startswith(_DENIED) else "error"
+def label(system: str, outcome: str) -> Label:
+    """What a decision or verdict is counted as."""
     return sys.intern(f"{system if system in all_systems() else OTHER} {outcome}")
+
+
+def outcome_of(answer: bytes) -> str:
+    """The outcome in an answer's JSON, as `streaming.enforcer.answers` writes it; what is unknown counts as error."""
+    return "allow" if answer.startswith(_ALLOWED) else "deny" if answer.startswith(_DENIED) else "error"
 
 
 class Tally(msgspec.Struct, array_like=True, frozen=True):
     """Counts of one Arrow batch, whose records all come from one topic.
 
-    `decisions`: system, outcome, how many. `ages`: how old records were by the batch's clock (`now` of its task), ms,
-    with how many of each in `aged`. `traces`: the `traceparent` of a few.
+    `outcomes`: of decisions, or of verdicts: system, outcome, how many. `ages`: how old records were by the batch's
+    clock (`now` of its task), ms, with how many of each in `aged`. `traces`: the `traceparent` of a few.
     """
 
     topic: str
-    decisions: list[tuple[str, str, int]]
+    outcomes: list[tuple[str, str, int]]
     dead_letters: int
     ages: list[int]
     aged: list[int]
@@ -63,9 +71,9 @@ def no_counts() -> Counts:
 def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Sequence[Any]) -> bytes:
     """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of each record, as lists or None."""
     ages, aged = np.unique(now - np.array(times, dtype=np.int64), return_counts=True)
-    dead_letters = len(times) - sum(counts.values())
-    decisions = [(system, outcome, counts[told]) for told in counts for system, outcome in [told.split()]]
-    return _encode(Tally(topic, decisions, dead_letters, ages.tolist(), aged.tolist(), _traces(headers)))
+    told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
+    outcomes = [(system, outcome, count) for (system, outcome), count in told]
+    return _encode(Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers)))
 
 
 def read_tally(data: bytes) -> Tally:

@@ -12,6 +12,7 @@ from streaming.observability.health import Health
 from streaming.observability.lag import Lags
 from streaming.observability.metrics import Compiled, Metrics
 from streaming.observability.records import kind_of, read_decision
+from streaming.observability.state import MonitorMetrics, Progress, summary
 from streaming.observability.steps import Step
 from streaming.observability.tally import Tally
 from streaming.observability.tracing import LINKS, BatchTrace, Tracing
@@ -52,6 +53,7 @@ class Watch:
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         self.health = Health(settings.policy_stale_seconds)
         self.metrics = Metrics(settings, self.health)
+        self.monitor = MonitorMetrics(self.metrics.registry)
         self._tracing = tracing
         self._topics, self._name = settings.topics, settings.job_name
         self._log_decisions = settings.log.decisions and settings.log.level == "debug"
@@ -92,7 +94,7 @@ class Watch:
         batch.decided, batch.version = True, version
         for tally in tallies:
             self.metrics.decided(tally, now, committed)
-            for _, outcome, count in tally.decisions:
+            for _, outcome, count in tally.outcomes:
                 batch.counts[outcome] += count
             batch.counts["dead_letters"] += tally.dead_letters
             batch.traces += tally.traces[: LINKS - len(batch.traces)]
@@ -114,8 +116,12 @@ class Watch:
             self._tracing.batch(trace, batch.traces, failure)
 
     def committed(self, told: Iterable[Record]) -> None:
-        """A transaction is committed; `told`: records of it among which are its alerts."""
+        """A transaction of the enforcer's is committed; `told`: records of it among which are its alerts."""
         self.metrics.committed(time.time())
+        self.alerted(told)
+
+    def alerted(self, told: Iterable[Record]) -> None:
+        """Records are committed, among which may be alerts."""
         for topic, _, value, _ in told:
             if topic == self._topics.alerts and value is not None:
                 self.metrics.alerted(kind_of(value))
@@ -151,11 +157,19 @@ class Watch:
         finally:
             self.health.running = False
 
-    @contextlib.contextmanager
-    def following(self, lags: Lags) -> Iterator[None]:
-        """While the context is open, `lags` tells how far the job is behind."""
-        self.metrics.lag.ask = lags
-        try:
-            yield
-        finally:
-            self.metrics.lag.ask = None
+    def follow(self, group: str, lags: Lags) -> None:
+        """From now on, `lags` tells how far a consumer group is behind."""
+        self.metrics.lag.groups[group] = lags
+
+    def unfollow(self, group: str) -> None:
+        """It cannot be told any more."""
+        self.metrics.lag.groups.pop(group, None)
+
+    def progress(self, progress: Progress) -> None:
+        """Spark tells of a trigger."""
+        log.debug("progress", **summary(progress))
+
+    def monitored(self, progress: Progress) -> None:
+        """Spark tells of a trigger of the monitor's query."""
+        self.progress(progress)
+        self.monitor.observe(progress)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from streaming.observability.state import MonitorMetrics
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from tests.observability.promql import names_in
@@ -45,8 +44,7 @@ def _panels() -> list[dict[str, Any]]:
 def exposed() -> dict[str, set[str]]:
     """Every series' name that a job exposes, with its labels."""
     watch = Watch(Settings())
-    MonitorMetrics(watch.metrics.registry)
-    watch.metrics.lag.ask = lambda: {("topic", 0): 1}
+    watch.follow("job", lambda: {("topic", 0): 1})
     samples = [sample for family in watch.metrics.registry.collect() for sample in family.samples]
     return {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
 

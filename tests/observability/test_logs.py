@@ -11,7 +11,7 @@ import structlog
 
 from streaming.observability.logs import configure_logs
 from streaming.observability.observing import observing
-from streaming.observability.progress import summary
+from streaming.observability.state import summary
 from streaming.observability.tally import Tally
 from streaming.observability.watch import Watch
 from streaming.settings import LogSettings, Settings

@@ -13,13 +13,13 @@ from policy.snapshot import Snapshot
 from streaming.enforcer.holdings import measure
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.metrics import ALERT_KINDS, Compiled
-from streaming.observability.state import MonitorMetrics, observe_progress
+from streaming.observability.state import observe_progress
 from streaming.observability.tally import Tally
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
 
 NOW = 1_795_000_000_000
-ALERTS, REQUESTS = Settings().topics.alerts, Settings().topics.requests[0]
+ALERTS, REQUESTS, AUDIT = Settings().topics.alerts, Settings().topics.requests[0], Settings().topics.audit[0]
 
 
 @pytest.fixture
@@ -68,6 +68,16 @@ def test_decisions_and_latency_are_counted_when_they_are_committed(watch: Watch)
     assert _value(watch, "decision_latency_seconds_bucket", le="0.025") == 1
     assert _value(watch, "decision_latency_seconds_bucket", le="2.0") == 6
     assert _value(watch, "decision_latency_seconds_sum") == pytest.approx(5 * 1.4)
+
+
+def test_verdicts_are_counted_apart_and_have_no_latency(watch: Watch) -> None:
+    """Audit events tell of what is past: nobody waits for them."""
+    watch.metrics.decided(Tally(AUDIT, [("cdap", "deny", 2), ("cdap", "lifecycle", 1)], 1, [5], [4], []), NOW, NOW)
+    assert _value(watch, "verdicts_total", system="cdap", outcome="deny") == 2
+    assert _value(watch, "verdicts_total", system="cdap", outcome="lifecycle") == 1
+    assert _value(watch, "decisions_total", system="cdap", outcome="deny") == 0
+    assert _value(watch, "decision_latency_seconds_count") == 0
+    assert _value(watch, "dead_letters_total", topic=AUDIT) == 1
 
 
 def test_a_batch_is_measured_by_its_steps_once_it_is_committed(watch: Watch) -> None:
@@ -148,11 +158,19 @@ PROGRESS = {
 }
 
 
-def test_the_monitors_state_is_read_from_the_progress_of_its_query() -> None:
+def test_the_monitors_state_is_read_from_the_progress_of_its_query(watch: Watch) -> None:
     state = observe_progress(PROGRESS)
     assert (state.rows, state.bytes, state.watermark) == (12, 1120, 1_795_255_200.5)
     assert observe_progress({"eventTime": {}, "stateOperators": []}).watermark is None
-    registry = CollectorRegistry()
-    MonitorMetrics(registry).observe(PROGRESS)
+    watch.monitored(PROGRESS)
     names = ("state_rows", "state_bytes", "watermark_seconds")
-    assert [registry.get_sample_value(f"lockkeeper_monitor_{name}") for name in names] == [12, 1120, 1_795_255_200.5]
+    assert [_value(watch, f"monitor_{name}") for name in names] == [12, 1120, 1_795_255_200.5]
+
+
+def test_each_group_tells_its_lag_while_it_runs(watch: Watch) -> None:
+    watch.follow("job", lambda: {("requests", 1): 7})
+    watch.follow("job-monitor", lambda: {("decisions", 0): 3})
+    assert _value(watch, "consumer_lag_records", topic="requests", partition="1") == 7
+    watch.unfollow("job")
+    assert _value(watch, "consumer_lag_records", topic="requests", partition="1") is None
+    assert _value(watch, "consumer_lag_records", topic="decisions", partition="0") == 3

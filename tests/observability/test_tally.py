@@ -8,6 +8,7 @@ import pytest
 from policy import compile_documents
 from policy.systems import all_systems
 from streaming import workload
+from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.observability.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, read_tally, tally
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -49,21 +50,41 @@ def test_decisions_are_counted_as_their_records_say_also_from_the_cache() -> Non
     ]
     told, decisions = _tally(_sit(), values)
     assert len(decisions) == len(values)
-    assert {(system, outcome): count for system, outcome, count in told.decisions} == _counted(decisions)
-    assert {outcome for _, outcome, _ in told.decisions} == {"allow", "deny", "error"}
+    assert {(system, outcome): count for system, outcome, count in told.outcomes} == _counted(decisions)
+    assert {outcome for _, outcome, _ in told.outcomes} == {"allow", "deny", "error"}
     assert told.dead_letters == 0
 
 
 def test_an_answer_that_is_too_large_is_counted_as_the_error_it_became() -> None:
     told, decisions = _tally(_sit(record_out=4096), _requests(2, evaluations=[{}] * 100))
     assert [d["context"]["reasons"][0]["code"] for d in decisions] == ["answer-too-large"] * 2
-    assert told.decisions == [("lenses6", "error", 2)]
+    assert told.outcomes == [("lenses6", "error", 2)]
 
 
 def test_what_is_no_request_is_a_dead_letter() -> None:
     told, _ = _tally(_sit(), [b"", b"{", *_requests(1)])
     assert told.dead_letters == 2
-    assert sum(count for _, _, count in told.decisions) == 1
+    assert sum(count for _, _, count in told.outcomes) == 1
+
+
+ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, "resource": {"type": "lrn", "id": "x"}}
+
+
+def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() -> None:
+    sitting = AuditSitting(
+        AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), lambda _: Era(SNAPSHOT, False), Limits()
+    )
+    events: list[Any] = [
+        {"id": "1", "system": "lenses6", **ACCESS, "outcome": "success"},
+        {"id": "2", "system": "lenses6", "event": "login", "subject": ACCESS["subject"]},
+        {"id": "3", "system": "strange", **ACCESS, "outcome": "failure"},
+        {"id": "4"},
+    ]
+    for number, event in enumerate(events):
+        sitting.judge(b"k", json.dumps(event).encode(), None, number, NOW)
+    told = read_tally(tally("audit", NOW, sitting.counts, [NOW] * 4, [None] * 4))
+    assert sorted(told.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
+    assert told.dead_letters == 1
 
 
 def test_ages_are_counted_by_the_millisecond() -> None:

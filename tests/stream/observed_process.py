@@ -11,16 +11,16 @@ import json
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 import msgspec
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from streaming.enforcer.job import run
+from streaming.application import run
 from streaming.observability.logs import configure_logs
 from streaming.observability.server import serving
-from streaming.observability.steps import Step, StepObserver
 from streaming.observability.tracing import Tracing
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
@@ -51,8 +51,8 @@ def main(settings: Settings, deadly: list[str]) -> None:
         print(json.dumps({**told, "status": span.status.status_code.name}), flush=True)
 
 
-def _broken_at(deadly: str) -> StepObserver:
-    def on_step(step: Step, batch: int) -> None:
+def _broken_at(deadly: str) -> Callable[[str, int], None]:
+    def on_step(step: str, batch: int) -> None:
         if step == deadly and batch >= 0:
             raise Broken(step)
 
