@@ -40,6 +40,7 @@ class RunningMonitor:
     def _start(self) -> None:
         self._monitor = MonitorQuery(self._settings, self._spark, self._on_step, self._watch)
         self._query = self._monitor.start()
+        self._watch.monitor_runs(True)
 
     def check(self) -> None:
         """Start it again when it has failed, after a pause that grows; raises JobStopped when it must not run."""
@@ -72,6 +73,7 @@ class RunningMonitor:
 
     def _stop(self) -> None:
         query, monitor, self._query, self._monitor = self._query, self._monitor, None, None
+        self._watch.monitor_runs(False)
         if query is not None:
             with contextlib.suppress(Exception):  # one that failed says so once more
                 query.stop()

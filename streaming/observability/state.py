@@ -51,6 +51,9 @@ class MonitorMetrics:
     """The metrics of the monitor's query, on the registry given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._running = Gauge(
+            "lockkeeper_monitor_running", "1: the monitor's query runs, 0: it failed and waits.", registry=registry
+        )
         self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
         self._bytes = Gauge(
             "lockkeeper_monitor_state_bytes",
@@ -62,6 +65,10 @@ class MonitorMetrics:
             "The monitor's watermark, Unix time: up to then all events are taken to be seen. 0: none yet.",
             registry=registry,
         )
+
+    def runs(self, running: bool) -> None:
+        """Note that the query runs, or not."""
+        self._running.set(running)
 
     def observe(self, progress: Progress) -> None:
         """Note the state that a progress tells of."""

@@ -53,7 +53,7 @@ class Watch:
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         self.health = Health(settings.policy_stale_seconds)
         self.metrics = Metrics(settings, self.health)
-        self.monitor = MonitorMetrics(self.metrics.registry)
+        self._monitor = MonitorMetrics(self.metrics.registry) if settings.monitor.enabled else None
         self._tracing = tracing
         self._topics, self._name = settings.topics, settings.job_name
         self._log_decisions = settings.log.decisions and settings.log.level == "debug"
@@ -172,4 +172,10 @@ class Watch:
     def monitored(self, progress: Progress) -> None:
         """Spark tells of a trigger of the monitor's query."""
         self.progress(progress)
-        self.monitor.observe(progress)
+        if self._monitor is not None:
+            self._monitor.observe(progress)
+
+    def monitor_runs(self, running: bool) -> None:
+        """The monitor's query runs, or does not: it has no part in readiness, as decisions do not wait for it."""
+        if self._monitor is not None:
+            self._monitor.runs(running)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.library import Library
 from policy.snapshot import Snapshot
 from streaming.enforcer.holdings import measure
+from streaming.monitor.rules import MonitorSettings
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.metrics import ALERT_KINDS, Compiled
 from streaming.observability.state import observe_progress
@@ -165,6 +166,14 @@ def test_the_monitors_state_is_read_from_the_progress_of_its_query(watch: Watch)
     watch.monitored(PROGRESS)
     names = ("state_rows", "state_bytes", "watermark_seconds")
     assert [_value(watch, f"monitor_{name}") for name in names] == [12, 1120, 1_795_255_200.5]
+
+
+def test_a_monitor_that_is_switched_off_shows_nothing(watch: Watch) -> None:
+    watch.monitor_runs(True)
+    assert _value(watch, "monitor_running") == 1
+    off = Watch(Settings(monitor=MonitorSettings(enabled=False)))
+    off.monitor_runs(False)
+    assert _value(off, "monitor_running") is None
 
 
 def test_each_group_tells_its_lag_while_it_runs(watch: Watch) -> None:

@@ -121,6 +121,8 @@ def _ask(world: World) -> None:
     world.send([request(f"a-{n}", "dana", "orders", subject=token) for n in range(ALLOWED)])
     world.send([request(f"d-{n}", "dana", "payments") for n in range(DENIED)])
     world.send([request("strange", "dana", "orders", system="no-such-system")])
+    login = {"id": "login", "system": "streamsets", "event": "login", "subject": {"type": "user", "id": "dana"}}
+    world.send([login], topic=world.names.audit[0])
     world.send([b"no request"], headers=[("traceparent", f"00-{TRACE}-b7ad6b7169203331-01".encode())])
 
 
@@ -143,6 +145,7 @@ def test_a_job_shows_what_it_does(world: World, observed: Observed) -> None:
     _shows_when_it_is_ready(world, observed)
     _counts_everything_once(world, observed)
     _logs_batches_and_decisions_without_secrets(world, observed)
+    wait_until(lambda: observed.value("lockkeeper_monitor_state_rows") > 0, "the monitor remembers something")
     _shows_sparks_pages(world, observed)
     _traces_batches_and_their_steps(observed.end())
     assert observed.process.returncode == 0
@@ -184,6 +187,7 @@ def _counts_everything_once(world: World, observed: Observed) -> None:
         (("outcome", "error"), ("system", "other")): 1,
     }
     records = ALLOWED + DENIED + 2
+    assert value("verdicts_total", system="streamsets", outcome="lifecycle") == 1
     assert value("dead_letters_total", topic=world.names.requests[0]) == 1
     assert value("dead_letters_total", topic=world.names.requests[1]) == 0
     assert value("decision_latency_seconds_count") == records
@@ -193,6 +197,7 @@ def _counts_everything_once(world: World, observed: Observed) -> None:
     assert value("documents_in_force", system="lenses6") == 2
     assert value("documents_refused", system="lenses6") == 1
     assert value("snapshot_grants", system="lenses6") > 0
+    assert value("monitor_running") == 1
     assert value("snapshot_broadcasts_total") == 3, "one a run: nothing changed"
     assert value("batch_step_duration_seconds_count", step="evaluated") == value("batch_duration_seconds_count")
 
@@ -202,7 +207,7 @@ def _logs_batches_and_decisions_without_secrets(world: World, observed: Observed
     assert {event["job"] for event in events} == {world.settings.job_name}
     batches = [event for event in events if event["event"] == "batch decided"]
     assert all(event["policy_version"].startswith("sha256:") and event["batch"] >= 0 for event in batches)
-    assert sum(batch["records"] for batch in batches) == ALLOWED + DENIED + 2
+    assert sum(batch["records"] for batch in batches) == ALLOWED + DENIED + 3
     decisions = {event["decision"]: event["outcome"] for event in events if event["event"] == "decision"}
     assert Counter(decisions.values()) == {"allow": ALLOWED, "deny": DENIED, "error": 1}
     assert any(event["event"] == "progress" and event["milliseconds"] for event in events)
