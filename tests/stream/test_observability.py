@@ -25,8 +25,9 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-START_SECONDS = 200.0  # three starts of Spark, on a machine that may be busy
+START_SECONDS = 120.0  # of Spark, on a machine that may be busy
 ALLOWED, DENIED = 12, 7
+DEADLY = ("committed",)  # steps at which a run fails
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SECRET = "s3cret-t0ken"
 
@@ -108,8 +109,8 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 
 @pytest.fixture
 def observed(world: World, tmp_path: Path) -> Iterator[Observed]:
-    """A job that fails twice before it goes on: with its transaction not committed, and with it committed."""
-    job = Observed(world, tmp_path / "job.log", "written", "committed")
+    """A job that fails once before it goes on: with its transaction committed, but not in Spark's log."""
+    job = Observed(world, tmp_path / "job.log", *DEADLY)
     yield job
     job.process.kill()
     job.process.wait()
@@ -140,7 +141,7 @@ def _open_transaction(world: World) -> Iterator[None]:
 
 
 def test_a_job_shows_what_it_does(world: World, observed: Observed) -> None:
-    """Each decision is counted once, over a batch that was not committed and one that was replayed."""
+    """Each decision is counted once, also those of a batch that Spark runs again."""
     _ask(world)
     _shows_when_it_is_ready(world, observed)
     _counts_everything_once(world, observed)
@@ -154,8 +155,8 @@ def test_a_job_shows_what_it_does(world: World, observed: Observed) -> None:
 def _shows_when_it_is_ready(world: World, observed: Observed) -> None:
     assert "the query does not run" in observed.await_status("/readyz", 503)
     assert observed.await_status("/healthz", 200) == "alive\n"
-    # Each of the two failures ends a query, so it may be ready for a moment before: the lag says who went on.
-    wait_until(lambda: observed.get("/readyz")[0] == 200 and _lag(observed) == 0, "all is decided", START_SECONDS)
+    wait_until(lambda: _starts(observed) == 1 + len(DEADLY), "the last run has begun", START_SECONDS)
+    wait_until(lambda: observed.get("/readyz")[0] == 200 and _lag(observed) == 0, "all is decided")
     with _open_transaction(world):
         assert "a transaction on them is not ended" in observed.await_status("/readyz", 503)
         assert (
@@ -163,6 +164,10 @@ def _shows_when_it_is_ready(world: World, observed: Observed) -> None:
         )
         assert observed.value("lockkeeper_ready") == 0
     assert observed.await_status("/readyz", 200) == "ready\n"
+
+
+def _starts(observed: Observed) -> int:
+    return [event["event"] for event in observed.log()].count("the query runs")
 
 
 def _lag(observed: Observed) -> float | None:
@@ -198,7 +203,7 @@ def _counts_everything_once(world: World, observed: Observed) -> None:
     assert value("documents_refused", system="lenses6") == 1
     assert value("snapshot_grants", system="lenses6") > 0
     assert value("monitor_running") == 1
-    assert value("snapshot_broadcasts_total") == 3, "one a run: nothing changed"
+    assert value("snapshot_broadcasts_total") == 1 + len(DEADLY), "one a run: nothing changed"
     assert value("batch_step_duration_seconds_count", step="evaluated") == value("batch_duration_seconds_count")
 
 
@@ -223,6 +228,5 @@ def _shows_sparks_pages(world: World, observed: Observed) -> None:
 def _traces_batches_and_their_steps(spans: list[dict[str, Any]]) -> None:
     batches = {span["id"]: span for span in spans if span["parent"] is None}
     assert any(TRACE in span["links"] for span in batches.values())
-    assert {span["status"] for span in batches.values()} == {"ERROR", "UNSET"}
     last = [span["name"] for span in spans if span["parent"] == list(batches)[-1]]
     assert last == ["range-fixed", "policies-read", "evaluated", "written", "committed"]
