@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts, Published
+from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
@@ -71,7 +71,10 @@ class Enforcer:
         )
         self._ledger = self._open_ledger()
         self._policies = Policies(settings, self._ledger.committed, watch.compiled)
-        self._broadcasts = Broadcasts(spark, settings.snapshots_kept, watch.broadcast)
+        self._broadcasts, self._facts = (
+            Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
+            FactBroadcasts(spark.sparkContext.broadcast),
+        )
         self._stale = StaleWatch(self._admin, settings)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
@@ -121,8 +124,8 @@ class Enforcer:
         self._read_policies()
         snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
         self._on_step("policies-read", batch)
-        task = self._task(snapshots)
-        worker = Worker(task, [snapshot.broadcast for snapshot in snapshots])
+        task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+        worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
         evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
         self._on_step("evaluated", batch)
         results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
@@ -142,7 +145,7 @@ class Enforcer:
         while True:
             try:
                 self._policies.catch_up(ATTEMPT_SECONDS)
-                return self._watch.policies_read()
+                return self._watch.policies_read(len(self._policies.layer))
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
                 self._watch.policies_unread(since)
@@ -150,7 +153,7 @@ class Enforcer:
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
-    def _task(self, snapshots: Sequence[Published]) -> Task:
+    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
@@ -160,6 +163,7 @@ class Enforcer:
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
             snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
+            facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
         )
@@ -186,6 +190,7 @@ class Enforcer:
         self._policies.told()
         self._watch.committed(said)
         self._broadcasts.tidy()
+        self._facts.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:

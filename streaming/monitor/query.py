@@ -97,16 +97,16 @@ class MonitorQuery:
 
     def _alerts_and_facts(self, starts: Mapping[Partition, int]) -> DataFrame:
         settings, monitor = self._settings, self._settings.monitor
+        # No bound on a batch: one partition would be read ahead of another, and what was asked for be unknown.
         options = {
             **connection_options(settings),
             "subscribe": ",".join(watched_topics(settings)),
             "startingOffsets": format_offsets(starts),
-            "maxOffsetsPerTrigger": str(monitor.max_records),
         }
         records = self._spark.readStream.format("kafka").options(**options).load()
         intake = Intake(settings.topics.decisions, settings.topics.verdicts, monitor.narrowest_window_ms)
         told = records.selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
-        keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("key"))
+        keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
@@ -163,6 +163,8 @@ def _session(spark: SparkSession, settings: Settings) -> SparkSession:
         "spark.sql.adaptive.enabled": "false",  # stateful queries cannot have it, and warn
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # time alone must end episodes
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Small batches write what changed, not the files of the whole store.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.shuffle.partitions": str(settings.monitor.partitions),
     }
     for name, value in own.items():

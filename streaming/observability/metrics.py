@@ -158,8 +158,13 @@ class Metrics:
         self._snapshots()
 
     def _snapshots(self) -> None:
-        self._in_force = self._by_system("lockkeeper_documents_in_force", "Policy and fact documents in force.")
-        self._refused = self._by_system("lockkeeper_documents_refused", "Documents whose newest version is refused.")
+        self._in_force = self._by_system("lockkeeper_documents_in_force", "Policy documents in force.")
+        self._refused = self._by_system(
+            "lockkeeper_documents_refused", "Policy documents whose newest version is refused."
+        )
+        self._facts = Gauge(
+            "lockkeeper_facts_held", "Documents of the facts topic that say something.", registry=self.registry
+        )
         self._grants = self._by_system("lockkeeper_snapshot_grants", "Grants of the snapshot: its size.")
         self._compile = Histogram(
             "lockkeeper_snapshot_compile_seconds",
@@ -203,9 +208,10 @@ class Metrics:
         """Count an alert that is committed."""
         self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
 
-    def policies_read(self, at: float) -> None:
-        """Note that the policies were read to their end. `at`: Unix time, s."""
+    def policies_read(self, at: float, facts: int) -> None:
+        """Note that the policies were read to their end, and how many documents of facts. `at`: Unix time, s."""
         self._read.set(at)
+        self._facts.set(facts)
 
     def compiled(self, told: Compiled) -> None:
         """Note a new snapshot."""

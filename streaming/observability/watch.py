@@ -126,10 +126,10 @@ class Watch:
             if topic == self._topics.alerts and value is not None:
                 self.metrics.alerted(kind_of(value))
 
-    def policies_read(self) -> None:
-        """The policies were read up to their end."""
+    def policies_read(self, facts: int) -> None:
+        """The policies were read up to their end, and so many documents of facts are known."""
         self.health.policies_read()
-        self.metrics.policies_read(time.time())
+        self.metrics.policies_read(time.time(), facts)
 
     def policies_unread(self, since: float) -> None:
         """They could not be read since then (Unix time, s)."""

@@ -128,7 +128,7 @@ def _role(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
-    policies, facts = Library(), Library(facts_only=True)
+    policies = Library()
     policies.put(_role("good"), 1_000, 0)
     policies.put(_role("was-good"), 2_000, 1)
     policies.put(_role("was-good", typo=1), 3_000, 2)
@@ -136,9 +136,8 @@ def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
     policies.put(_role("gone"), 5_000, 4)
     policies.delete(policies_key(policies, "gone"), 6_000, 5)
     policies.put({"system": "strange", "kind": "x", "name": "y"}, 7_000, 6)
-    facts.put({"system": "cdap", "kind": "Entity", "name": "namespace:a", "spec": {"parent": None}}, 9_000, 0)
-    told = measure(0.5, Snapshot(policies, facts), policies, facts)
-    assert told.in_force == {"lenses6": 2, "cdap": 1}
+    told = measure(0.5, Snapshot(policies), policies)
+    assert told.in_force == {"lenses6": 2}
     assert told.refused == {"lenses6": 2, "other": 1}
     assert told.newest == 6_000
     assert told.grants["lenses6"] > 0
