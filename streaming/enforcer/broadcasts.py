@@ -23,11 +23,12 @@ class Published(msgspec.Struct, frozen=True):
 class Broadcasts:
     """Broadcasts a snapshot when it is another one, and destroys those that no batch can need.
 
-    The last `kept` policy versions are held: what happened under them is judged by them.
+    The last `kept` policy versions are held: what happened under them is judged by them. `on_broadcast` is called
+    with each snapshot that is sent.
     """
 
-    def __init__(self, spark: SparkSession, kept: int) -> None:
-        self._context, self._kept = spark.sparkContext, kept
+    def __init__(self, spark: SparkSession, kept: int, on_broadcast: Callable[[], None]) -> None:
+        self._context, self._kept, self._on_broadcast = spark.sparkContext, kept, on_broadcast
         self._snapshot: Snapshot | None = None
         self._published: list[Published] = []
         self._replaced: list[Published] = []
@@ -52,6 +53,7 @@ class Broadcasts:
         broadcast = self._context.broadcast(snapshot)
         self._published.append(Published(number, since, snapshot.version, broadcast))
         self._snapshot = snapshot
+        self._on_broadcast()
 
     def tidy(self) -> None:
         """After a commit: destroy what is not needed any more; `unpersist` would leave its files behind."""

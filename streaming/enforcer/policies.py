@@ -1,7 +1,7 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from confluent_kafka import Message
@@ -15,9 +15,11 @@ from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
+from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.transaction import Result
+from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -31,9 +33,15 @@ class Policies:
     `layer`: what the facts topic said then, changed in place.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
+    `on_compiled` is told of each snapshot that is compiled.
     """
 
-    def __init__(self, settings: Settings, told: Mapping[Partition, int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        told: Mapping[Partition, int],
+        on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
+    ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._policies, self._facts = Library(), Library(facts_only=True)
         by_system = topics.policy_topics()
@@ -42,6 +50,7 @@ class Policies:
         self._history = History(topics.history, by_system, limit)
         self._changes = Changes(topics.alerts, {topic: system for system, topic in by_system.items()}, told)
         self._told, self._untold = told, list[Refused]()
+        self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         self._policies_read, self._facts_read = False, set[Key]()
         self._forget_at = 0.0
@@ -112,8 +121,9 @@ class Policies:
         return taken
 
     def _compile(self) -> None:
-        before, self._policies_read = self.snapshot.version, False
+        before, self._policies_read, began = self.snapshot.version, False, time.perf_counter()
         self.snapshot = Snapshot(self._policies)
+        self._on_compiled(measure(time.perf_counter() - began, self.snapshot, self._policies))
         self._forget()
         if self.snapshot.version != before:
             refused, held = len(self.snapshot.rejected), self._policies.history_held

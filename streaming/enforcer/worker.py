@@ -17,11 +17,12 @@ from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Outgoing, pack
+from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary"
+SCHEMA = "packed binary, tally binary"
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
@@ -75,11 +76,13 @@ class Worker:
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one cell with many packed records for each Arrow batch that has any to decide."""
+        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted."""
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                yield pa.RecordBatch.from_pydict({"packed": pa.array([self._judge(undecided)], pa.binary())})
+                packed, counted = self._judge(undecided)
+                cells = {"packed": pa.array([packed], pa.binary()), "tally": pa.array([counted], pa.binary())}
+                yield pa.RecordBatch.from_pydict(cells)
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -89,26 +92,31 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> bytes:
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes]:
         topic, partition = _place(batch)
         outputs = self._task.outputs[topic]
         if outputs.verdicts is None:
-            decide = self._decider(topic, partition, outputs.dead_letters)
+            decide, counts = self._decider(topic, partition, outputs.dead_letters)
         else:
-            decide = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters)
-        return pack(map(decide, *_columns(batch)))
+            decide, counts = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters)
+        columns = _columns(batch)
+        packed = pack(map(decide, *columns))
+        _, _, headers, _, times = columns
+        return packed, tally(topic, self._task.now, counts, times, headers)
 
-    def _decider(self, topic: str, partition: int, dead_letters: int) -> Decide:
+    def _decider(self, topic: str, partition: int, dead_letters: int) -> tuple[Decide, Counts]:
         task = self._task
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
         judge = self._newest_judge()
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
-        return judge.sit(source, basis).decide
+        sitting = judge.sit(source, basis)
+        return sitting.decide, sitting.counts
 
-    def _auditor(self, topic: str, partition: int, verdicts: int, dead_letters: int) -> Decide:
+    def _auditor(self, topic: str, partition: int, verdicts: int, dead_letters: int) -> tuple[Decide, Counts]:
         task = self._task
         source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        return AuditSitting(source, self._era_at, task.limits).judge
+        sitting = AuditSitting(source, self._era_at, task.limits)
+        return sitting.judge, sitting.counts
 
     def _newest_judge(self) -> Judge:
         (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]

@@ -19,13 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.errors import Stopping
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import JSON_ALONE
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
+from streaming.observability.progress import ProgressListener
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from streaming.topic_specs import dead_letters_of
 
@@ -59,12 +61,18 @@ class MonitorQuery:
     """
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, on_step: MonitorObserver = lambda _step, _batch: None
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        on_step: MonitorObserver = lambda _step, _batch: None,
+        watch: Watch | None = None,
     ) -> None:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
         self._busy, self._stopping = threading.Lock(), False
+        self._watch = watch or Watch(settings)
         self._spark = _session(spark, settings)
+        self._spark.streams.addListener(ProgressListener(self._watch.monitored))
         self._output = Output(self._settings)
         try:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
@@ -74,6 +82,7 @@ class MonitorQuery:
         except BaseException:
             self._output.close()
             raise
+        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
         topics = watched_topics(self._settings)
@@ -143,6 +152,7 @@ class MonitorQuery:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
         self._output.publish(results, offsets, lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
+        self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
@@ -151,6 +161,7 @@ class MonitorQuery:
 
     def close(self) -> None:
         """Leave Kafka."""
+        self._watch.unfollow(self._settings.job_name)
         self._output.close()
 
     def stop(self, query: StreamingQuery) -> None:

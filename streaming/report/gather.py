@@ -115,7 +115,7 @@ def _in_force(settings: Settings) -> InForce:
         policies.catch_up(POLICY_SECONDS)
         written, documents = statements(policies.snapshot), dict(_documents(settings, policies))
         shelved = {origin: documents[origin.document] for origin in written if origin.document in documents}
-        return InForce(policies.snapshot, dict(written), shelved)
+        return InForce(policies.snapshot.with_facts(policies.layer), dict(written), shelved)
 
 
 def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Shelved]]:
