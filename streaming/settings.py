@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -18,6 +19,7 @@ MIB = 1 << 20
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
 class SettingsError(Exception):
@@ -33,6 +35,24 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_decisions: Positive = 50_000
 
 
+class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The schema registry, for Avro in the Confluent wire format; without a `url` there is none.
+
+    `ca`: a file with the certificates to trust, if not the usual ones. `register`: whether the job may register the
+    schemas of what it writes; else they must be there.
+    """
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    register: bool = True
+
+    def __repr__(self) -> str:
+        """Without the password: settings end up in logs."""
+        return f"SchemaRegistry(url={self.url!r}, user={self.user!r})"
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
@@ -41,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `max_records`: of a micro-batch. `policy_stale_seconds`: after so long without the policies, an alert.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
     often offsets are committed then (Kafka forgets them after days; a fenced job notices).
+    `encoding`: of decisions and alerts; that of requests is told by their first bytes.
     """
 
     job_name: Text = "lockkeeper"
@@ -58,6 +79,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
+    encoding: Encoding = "json"
+    schema_registry: SchemaRegistry = SchemaRegistry()
 
     def trust_of(self, topic: str) -> frozenset[str]:
         """The claims that the producers of a request topic may make."""
@@ -80,6 +103,7 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
         known = ", ".join(".".join(field) for field, _ in _fields(Settings))
         raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
     _check_trust(settings, where)
+    _check_registry(settings, where)
     return settings
 
 
@@ -134,7 +158,7 @@ def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 def _value_at(told: Any, message: str) -> str:
     """What stands where an error message points: "… - at `$.limits.record_in`"."""
     for name in message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else ():
-        if not isinstance(told, Mapping) or name not in told:
+        if not isinstance(told, Mapping) or name not in told or name == "password":
             return ""
         told = told[name]
     return f" (it is {told!r})" if "`$." in message else ""
@@ -146,3 +170,17 @@ def _check_trust(settings: Settings, where: str) -> None:
             raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests: {settings.topics.requests}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
+
+
+def _check_registry(settings: Settings, where: str) -> None:
+    """The url is told in errors and logs: it must not hold a password."""
+    registry = settings.schema_registry
+    address = urlsplit(registry.url)
+    if registry.url and (address.scheme not in ("http", "https") or not address.hostname):
+        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
+    if address.username is not None or address.password is not None:
+        raise SettingsError(f"{where}: schema_registry.url: leave user and password out of it; they are settings too")
+    if registry.password and not registry.user:
+        raise SettingsError(f"{where}: schema_registry.password: needs schema_registry.user")
+    if settings.encoding == "avro-confluent" and not registry.url:
+        raise SettingsError(f"{where}: encoding: avro-confluent needs a schema registry: set schema_registry.url")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
+import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.broadcasts import Broadcasts
 from streaming.enforcer.checkpoint import Checkpoint
+from streaming.enforcer.encodings import Encodings
 from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
@@ -27,7 +29,7 @@ from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import session_settings, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import DECISIONS, JSON_ALONE, unpack
+from streaming.enforcer.wire import DECISIONS, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -95,6 +97,7 @@ class Enforcer:
         self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
+        self._encodings = Encodings(settings)
         self._requests = settings.topics.requests
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
@@ -146,16 +149,24 @@ class Enforcer:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
-        self._read_policies()
-        snapshot = self._broadcasts.current(self._policies.snapshot)
-        self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshot.number), snapshot.broadcast)
-        packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
+        packed = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
         results = (result for cell in packed for result in self._results(cell.as_py()))
         self._commit(results, ends, batch)
         self._last_batch = batch
         self._on_step("committed", batch)
+
+    def _evaluate(self, records: DataFrame, batch: int) -> pa.ChunkedArray:
+        """What the workers make of the records; all over again when they met Avro schemas that had to be asked for."""
+        while True:
+            self._read_policies()
+            snapshot = self._broadcasts.current(self._policies.snapshot)
+            self._on_step("policies-read", batch)
+            worker = Worker(self._task(snapshot.number), snapshot.broadcast)
+            evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
+            needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
+            if not self._encodings.learn(needed, self._stop):
+                return evaluated.column("packed")
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -184,12 +195,13 @@ class Enforcer:
             snapshot_number=snapshot_number,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
+            formats=self._encodings.formats(),
         )
 
     def _results(self, packed: bytes) -> Iterator[Result]:
         told, decisions = unpack(packed), self._outputs[DECISIONS]
         for key, value in zip(told.keys, told.values, strict=True):
-            yield decisions, key, value, JSON_ALONE
+            yield decisions, key, value, self._encodings.headers
         for number, key, other, headers in told.others:
             yield self._outputs[number], key, other, headers or []
 
@@ -197,7 +209,7 @@ class Enforcer:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        everything = itertools.chain(self._policies.untold(), results)
+        everything = itertools.chain(self._encodings.encoded(self._policies.untold()), results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
@@ -221,7 +233,7 @@ class Enforcer:
 
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(alerts, {})
+            self._commit(self._encodings.encoded(alerts), {})
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -247,8 +259,9 @@ class Enforcer:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka and the schema registry."""
         self._policies.close()
+        self._encodings.close()
 
 
 def _sizes(settings: Settings) -> Sizes:

@@ -14,6 +14,8 @@ from policy.model import Reason
 from policy.requests import MalformedRequest
 from policy.snapshot import Snapshot
 from policy.times import to_text
+from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
@@ -61,9 +63,9 @@ class Judge:
         self.answers = Answers(snapshot)
         self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
 
-    def sit(self, source: Source, basis: Basis) -> "Sitting":
-        """Begin to decide records of one partition."""
-        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis)
+    def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
+        """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
+        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis, reader or Reader(JSON_ALONE))
 
 
 class Clock:
@@ -83,8 +85,8 @@ class Clock:
 class Sitting:
     """Decides the records of one partition in one batch."""
 
-    def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis) -> None:
-        self._judge, self._limits, self._cache = judge, judge.limits, cache
+    def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis, reader: Reader) -> None:
+        self._judge, self._limits, self._cache, self._reader = judge, judge.limits, cache, reader
         self._clock = Clock()
         self._source, self._basis = source, basis
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
@@ -125,6 +127,18 @@ class Sitting:
         size = len(value) + len(key or b"")
         if size > self._limits.record_in:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
+        try:
+            return open_envelope(value), value
+        except MalformedRequest:  # only now is it looked whether it is Avro: JSON pays nothing for it
+            if not is_avro(value):
+                raise
+        return self._open_avro(value)
+
+    def _open_avro(self, value: bytes) -> tuple[Envelope, bytes]:
+        try:
+            value = self._reader.transcode("request", value)
+        except Undecodable as error:
+            raise MalformedRequest(f"not a request: {error}") from error
         return open_envelope(value), value
 
     def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Answer) -> bytes:

@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 
 from policy.snapshot import Snapshot
+from streaming.contracts.avro import Reader
+from streaming.contracts.formats import Formats
+from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import pack
@@ -17,7 +20,7 @@ from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary"
+SCHEMA = "packed binary, needed array<bigint>"
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
 
@@ -49,6 +52,7 @@ class Task(msgspec.Struct, frozen=True):
     snapshot_number: int
     now: int
     limits: Limits
+    formats: Formats
 
 
 class Worker:
@@ -59,11 +63,16 @@ class Worker:
         self._snapshot = snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one cell with many packed records for each Arrow batch that has any to decide."""
+        """Yield many packed records in one cell for each Arrow batch that has any to decide.
+
+        Beside it the ids of Avro schemas that are not known yet: while there are any, nothing of it may be used.
+        """
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                yield pa.RecordBatch.from_pydict({"packed": pa.array([self._judge(undecided)], pa.binary())})
+                packed, needed = self._judge(undecided)
+                cells = {"packed": pa.array([packed], pa.binary()), "needed": pa.array([needed], pa.list_(pa.int64()))}
+                yield pa.RecordBatch.from_pydict(cells)
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -73,13 +82,16 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> bytes:
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, list[int]]:
         task, (topic, partition) = self._task, _place(batch)
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
         judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
-        sitting = judge.sit(source, basis)
-        return pack(map(sitting.decide, *_columns(batch)))
+        reader = Reader(task.formats)
+        sitting = judge.sit(source, basis, reader)
+        json = task.formats.output == "json"
+        decide = sitting.decide if json else EncodedSitting(sitting, source, task.limits, task.formats).decide
+        return pack(map(decide, *_columns(batch))), sorted(reader.needed)
 
 
 def _place(batch: pa.RecordBatch) -> Partition:
