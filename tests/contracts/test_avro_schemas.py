@@ -1,5 +1,6 @@
 """The Avro schemas hold the same fields as the JSON Schemas, and what the code reads and writes comes through them."""
 
+import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,12 @@ from tests.contracts.schemas import documents, faults
 
 def _through(kind: Kind, value: bytes) -> Any:
     """A record in JSON as it comes back from Avro."""
-    return json.loads(Reader(JSON_ALONE).transcode(kind, Writer(kind, "avro-single-object").encode(value)))
+    return json.loads(Reader(JSON_ALONE).transcode(kind, _writer(kind).encode(value)))
+
+
+@functools.cache
+def _writer(kind: Kind) -> Writer:
+    return Writer(kind, "avro-single-object")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -162,9 +162,7 @@ def test_every_kind_has_its_fields_and_no_other_kind_has() -> None:
 
 def test_objects_have_the_types_and_fields_that_the_code_knows() -> None:
     spec = documents()["policy-document.json"]["$defs"]["streamsets.Object"]["properties"]["spec"]
-    by_type = {
-        part["if"]["properties"]["type"]["const"]: set(part["then"]["properties"]) for part in spec["allOf"]
-    }
+    by_type = {part["if"]["properties"]["type"]["const"]: set(part["then"]["properties"]) for part in spec["allOf"]}
     types = catalogue().types.items()
     known = {name: {*type_.one, *type_.many, *type_.lists, *type_.texts, *type_.flags} for name, type_ in types}
     assert spec["properties"]["type"]["enum"] == sorted(known)
