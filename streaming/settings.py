@@ -13,6 +13,7 @@ from policy.requests import CLAIMS
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
+MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry"})
 DEFAULT_TRUST = CLAIMS - {"time"}
 MIB = 1 << 20
 
@@ -156,12 +157,15 @@ def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _value_at(told: Any, message: str) -> str:
-    """What stands where an error message points: "… - at `$.limits.record_in`"."""
-    for name in message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else ():
-        if not isinstance(told, Mapping) or name not in told or name == "password":
+    """What stands where an error message points: "… - at `$.limits.record_in`"; nothing where it may be a secret."""
+    path = message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else []
+    if not path or path[0] in MAY_HOLD_SECRETS:
+        return ""
+    for name in path:
+        if not isinstance(told, Mapping) or name not in told:
             return ""
         told = told[name]
-    return f" (it is {told!r})" if "`$." in message else ""
+    return f" (it is {told!r})"
 
 
 def _check_trust(settings: Settings, where: str) -> None:
