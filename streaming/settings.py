@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from policy.requests import CLAIMS
+from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
@@ -58,8 +59,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
-    `trust`: by request topic, the claims its producers may make; a topic not named gets all but `time`.
-    `max_records`: of a micro-batch. `policy_stale_seconds`: after so long without the policies, an alert.
+    `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
+    `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
+    when they happened. `policy_stale_seconds`: after so long without the policies, an alert.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
     often offsets are committed then (Kafka forgets them after days; a fenced job notices).
     `encoding`: of decisions and alerts; that of requests is told by their first bytes.
@@ -75,7 +77,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     master: Text = "local[2]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
+    snapshots_kept: Positive = 8
     limits: Limits = Limits()
+    monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
@@ -84,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     schema_registry: SchemaRegistry = SchemaRegistry()
 
     def trust_of(self, topic: str) -> frozenset[str]:
-        """The claims that the producers of a request topic may make."""
+        """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
 
@@ -170,8 +174,9 @@ def _value_at(told: Any, message: str) -> str:
 
 def _check_trust(settings: Settings, where: str) -> None:
     for topic, claims in settings.trust.items():
-        if topic not in settings.topics.requests:
-            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests: {settings.topics.requests}")
+        inputs = (*settings.topics.requests, *settings.topics.audit)
+        if topic not in inputs:
+            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests or topics.audit: {inputs}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
 

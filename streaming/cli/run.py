@@ -26,7 +26,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     reach(settings)
     _log_to_stderr()
     with stop_on_signals() as stop:
-        from streaming.enforcer.job import run as run_job
+        from streaming.application import run as run_job
 
         remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
         run_job(settings, stop)

@@ -1,6 +1,7 @@
 """The schema registry, by the API that Confluent's defines and others offer too."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from streaming.settings import SchemaRegistry
@@ -48,6 +49,12 @@ class Registry:
         if self._register:
             return self._ask(lambda: self._client.register_schema(subject, schema))
         return int(self._ask(lambda: self._client.lookup_schema(subject, schema)).schema_id or 0)
+
+    def versions(self, subject: str) -> dict[int, tuple[str, ...]]:
+        """All schemas of a subject, by id; see `schema`."""
+        numbers = self._ask(lambda: self._client.get_versions(subject))
+        found = [self._ask(partial(self._client.get_version, subject, number)) for number in numbers]
+        return {int(version.schema_id or 0): self._texts(version.schema) for version in found}
 
     def close(self) -> None:
         """Let go of its connections."""

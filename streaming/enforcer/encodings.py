@@ -32,7 +32,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
 class Encodings:
-    """Raises CannotStart when the schemas of what is written are not known to the registry, or it does not answer."""
+    """Raises RegistryError when the registry does not take the schemas of what is written, or does not answer."""
 
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
@@ -46,13 +46,8 @@ class Encodings:
     def _our_ids(self, topics: dict[Kind, str]) -> dict[Kind, int]:
         if self._registry is None or self._output != "avro-confluent":
             return {}
-        try:
-            return {
-                kind: self._registry.id_of(f"{topic}-value", read(f"avro/{kind}.avsc"))
-                for kind, topic in topics.items()
-            }
-        except RegistryError as error:
-            raise CannotStart(f"encoding avro-confluent: {error}") from error
+        registry = self._registry
+        return {kind: registry.id_of(subject_of(topic), read(f"avro/{kind}.avsc")) for kind, topic in topics.items()}
 
     def formats(self) -> Formats:
         """What the workers need of it, now."""
@@ -60,6 +55,17 @@ class Encodings:
         self._unusable = {id_: (until, why) for id_, (until, why) in self._unusable.items() if until > now}
         unusable = {id_: why for id_, (_, why) in self._unusable.items()}
         return Formats(self._output, self._ids, self._registry is not None, dict(self._known), unusable)
+
+    def of_decisions(self, topic: str) -> Formats:
+        """By which decisions of this job can be read, whatever release or setting wrote them. Raises RegistryError."""
+        known: dict[int, tuple[str, ...]] = {}
+        if self._registry is not None:
+            try:
+                known = self._registry.versions(subject_of(topic))
+            except RegistryError:
+                if self._output == "avro-confluent":
+                    raise
+        return Formats(registry=self._registry is not None, known=known)
 
     def learn(self, needed: Iterable[int], stop: threading.Event) -> bool:
         """Ask for schemas that workers met, however long it takes. False: there were none.
@@ -111,3 +117,16 @@ class Encodings:
         """Let go of the registry."""
         if self._registry is not None:
             self._registry.close()
+
+
+def open_encodings(settings: Settings) -> Encodings:
+    """As `Encodings`, for a job that begins: raises CannotStart."""
+    try:
+        return Encodings(settings)
+    except RegistryError as error:
+        raise CannotStart(f"encoding {settings.encoding}: {error}") from error
+
+
+def subject_of(topic: str) -> str:
+    """Under which the schemas of a topic's values are registered, as is usual."""
+    return f"{topic}-value"

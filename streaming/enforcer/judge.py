@@ -11,12 +11,12 @@ import msgspec
 
 from policy.decisions import Decision
 from policy.model import Reason
-from policy.requests import MalformedRequest
+from policy.requests import MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
-from streaming.enforcer.answers import Answer, Answers, to_json
+from streaming.enforcer.answers import Answer, Answers, echo, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
@@ -118,7 +118,7 @@ class Sitting:
         made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
         if len(made) + len(key or b"") > self._limits.record_out:
             too_large = _error("answer-too-large", f"the answer has more than {self._limits.record_out} bytes")
-            return self._assemble(asker, system, offset, at, too_large)
+            return self._assemble(asker, system, offset, at, (too_large, b"", b""))
         return made
 
     def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
@@ -154,7 +154,8 @@ class Sitting:
             self._clock.text(at),
             b'",',
         )
-        return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
+        told, request, evaluations = given
+        return b"".join((*parts, told, request, self._tail, number, b"}}", evaluations, b"}"))
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
         if envelope.evaluations or _may_name_offsets(envelope.context):
@@ -162,7 +163,7 @@ class Sitting:
         else:
             given = self._recall(envelope, system, value, at)
         if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
-            return _error("deadline-exceeded", "the request was judged after its deadline")
+            return _error("deadline-exceeded", "the request was judged after its deadline"), given[1], b""
         return given
 
     def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
@@ -188,11 +189,11 @@ class Sitting:
         asked = self._judge.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
-            return _error("policies-behind", stale)
+            return _error("policies-behind", stale), echo(asked) if isinstance(asked, Request) else b"", b""
         return self._judge.answers.of(asked, self._source.trust)
 
 
-def _error(code: str, message: str) -> Answer:
+def _error(code: str, message: str) -> bytes:
     return to_json(Decision("error", (Reason(code, message),)))
 
 

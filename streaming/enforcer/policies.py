@@ -23,6 +23,7 @@ log = structlog.get_logger()
 class Policies:
     """Follows the documents' topics. `snapshot`: what they said at `positions`, a new object when that changed.
 
+    `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
     """
 
@@ -38,6 +39,7 @@ class Policies:
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
         self._complete = False
+        self.changed_at = 0
         self.snapshot = Snapshot(self._policies, self._facts)
 
     def _read_history(self, settings: Settings) -> None:
@@ -59,7 +61,10 @@ class Policies:
         """
         before = dict(self.positions)
         for message in self._reader.read_to_end(seconds):
-            refused = self._shelve(_record(message))
+            record = _record(message)
+            if record.topic != self._facts_topic:
+                self.changed_at = max(self.changed_at, record.at)
+            refused = self._shelve(record)
             if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
                 self._untold.append(refused)
         if not self._complete:

@@ -14,7 +14,7 @@ JSON_ALONE: Headers = [JSON]
 Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
 """Which of the batch's output topics, key, value, headers. Headers None: the content type of decisions alone."""
 
-DECISIONS = 0  # number of the decisions topic among a batch's outputs
+DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
 
 class Packed(msgspec.Struct, array_like=True):

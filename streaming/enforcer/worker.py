@@ -1,7 +1,8 @@
 """The part of a request's path that runs in Spark's Python workers: filter, decode, decide, encode, pack."""
 
+import bisect
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,15 +13,17 @@ from pyspark.core.broadcast import Broadcast
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
+from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.wire import pack
+from streaming.enforcer.wire import Outgoing, pack
 from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
 SCHEMA = "packed binary, needed array<bigint>"
+Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
 
@@ -34,22 +37,29 @@ class _Header(msgspec.Struct):
 _headers = msgspec.json.Decoder(list[_Header]).decode
 
 
-class Task(msgspec.Struct, frozen=True):
-    """What the workers of one batch need beside the snapshot. Plain data, the same for every worker.
+class Outputs(msgspec.Struct, frozen=True):
+    """The numbers of the outputs for what becomes of an input topic's records. `verdicts` None: they are requests."""
 
-    `dead_letters`: by request topic, the number of the output for its dead letters. `read`: the newest offset read of
-    every documents' topic; `policy_offsets`: the same without the facts.
-    `snapshot_number`: which of this run's snapshots the broadcast holds. `now`: the driver's clock, ms.
+    dead_letters: int
+    verdicts: int | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What the workers of one batch need beside the snapshots. Plain data, the same for every worker.
+
+    `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
+    `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
+    since when (ms) each was in force, oldest first. `now`: the driver's clock, ms.
     """
 
     committed: Mapping[Partition, int]
     topic_ids: Mapping[str, str]
     trust: Mapping[str, frozenset[str]]
-    dead_letters: Mapping[str, int]
+    outputs: Mapping[str, "Outputs"]
     read: Mapping[str, Mapping[str, int]]
     policy_offsets: Mapping[str, Mapping[str, int]]
     facts_offset: int
-    snapshot_number: int
+    snapshots: tuple[tuple[int, int], ...]
     now: int
     limits: Limits
     formats: Formats
@@ -58,9 +68,9 @@ class Task(msgspec.Struct, frozen=True):
 class Worker:
     """Called by Spark with the Arrow batches of one task, which all come from one partition of one topic."""
 
-    def __init__(self, task: Task, snapshot: "Broadcast[Snapshot]") -> None:
+    def __init__(self, task: Task, snapshots: "Sequence[Broadcast[Snapshot]]") -> None:
         self._task = task
-        self._snapshot = snapshot
+        self._snapshots = tuple(snapshots)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield many packed records in one cell for each Arrow batch that has any to decide.
@@ -83,15 +93,40 @@ class Worker:
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
     def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, list[int]]:
-        task, (topic, partition) = self._task, _place(batch)
-        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
-        judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
-        basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
-        reader = Reader(task.formats)
-        sitting = judge.sit(source, basis, reader)
-        json = task.formats.output == "json"
-        decide = sitting.decide if json else EncodedSitting(sitting, source, task.limits, task.formats).decide
+        topic, partition = _place(batch)
+        outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
+        if outputs.verdicts is None:
+            decide = self._decider(topic, partition, outputs.dead_letters, reader)
+        else:
+            decide = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters, reader)
         return pack(map(decide, *_columns(batch))), sorted(reader.needed)
+
+    def _decider(self, topic: str, partition: int, dead_letters: int, reader: Reader) -> Decide:
+        task = self._task
+        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
+        judge = self._newest_judge()
+        basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
+        sitting = judge.sit(source, basis, reader)
+        if task.formats.output == "json":
+            return sitting.decide
+        return EncodedSitting(sitting, source, task.limits, task.formats).decide
+
+    def _auditor(self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader) -> Decide:
+        task = self._task
+        source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
+        return AuditSitting(source, self._era_at, task.limits, reader).judge
+
+    def _newest_judge(self) -> Judge:
+        (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
+        return _judge_of(number, snapshot, self._task.limits)
+
+    def _era_at(self, at: int) -> Era:
+        """The snapshot in force at a moment (ms): the newest as a rule, and the oldest for what lies before it."""
+        place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
+        if place == len(self._snapshots) - 1:
+            return Era(self._newest_judge().snapshot, False)
+        # Broadcasts keep their value in this process once it was asked for.
+        return Era(self._snapshots[max(place, 0)].value, place < 0)
 
 
 def _place(batch: pa.RecordBatch) -> Partition:

@@ -13,8 +13,8 @@ import threading
 
 import msgspec
 
+from streaming.application import run
 from streaming.enforcer.errors import JobStopped
-from streaming.enforcer.job import Step, run
 from streaming.settings import Settings
 
 
@@ -23,7 +23,7 @@ def main(settings: Settings, deadly: str | None) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
 
-    def on_step(step: Step, batch: int) -> None:
+    def on_step(step: str, batch: int) -> None:
         print(json.dumps({"step": step, "batch": batch}), flush=True)
         if step == deadly and batch >= 0:
             os.kill(os.getpid(), signal.SIGKILL)

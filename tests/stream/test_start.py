@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from confluent_kafka import Consumer
 
+from streaming.application import run
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.job import run
 from tests.brokers import TestBroker
 from tests.stream.running import Job
 from tests.stream.world import World
