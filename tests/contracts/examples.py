@@ -17,7 +17,12 @@ from policy.times import to_ms
 from streaming.enforcer.alerts import policy_rejected, policy_stale
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.monitor.alerts import encode_alert
+from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
+from streaming.monitor.rules import DENIAL_BURST, MonitorSettings
+from streaming.monitor.state import Monitor, Raised, State
 from streaming.settings import Limits
+from streaming.topic_specs import DAY_MS
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_795_000_000_000
@@ -95,4 +100,16 @@ def alerts() -> list[bytes]:
     """Alerts as the code makes them."""
     refused = Refused("authz.policies.lenses6.v1", 7, NOW, "lenses6/Role/x", ("statements: must be a list", "é"))
     stale = policy_stale("authz.alerts.v1", ("authz.facts.v1", 0), 12, NOW, "no answer")
-    return [record for _, _, record, _ in (policy_rejected("authz.alerts.v1", refused), stale) if record is not None]
+    of_documents = [record for _, _, record, _ in (policy_rejected("authz.alerts.v1", refused), stale) if record]
+    return [*of_documents, *map(encode_alert, _raised())]
+
+
+def _raised() -> list[Raised]:
+    """What the monitor raises of a subject who does what was denied, and of one who is denied again and again."""
+    key, monitor, state = Key("subject", "lenses6", "user:dana"), Monitor(MonitorSettings()), State()
+    access = access_id("kafka:ReadTopicData", {"type": "lrn", "id": "kafka:topic:a/b/c"})
+    done = Happened(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
+    denials = [Occurred(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)]
+    inputs: list[Input] = [Decided(access, False, NOW - 1, NOW - 1, "d"), done, *denials]
+    found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]
+    return [one for one in found if isinstance(one, Raised)]

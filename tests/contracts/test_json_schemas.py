@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from policy.requests import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
+from streaming.contracts.avro import Reader
+from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.auditing import read_event
+from streaming.settings import Limits
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
 
@@ -109,6 +114,8 @@ def test_what_no_decision_can_be_is_not_valid(changes: dict[str, Any]) -> None:
 def test_every_alert_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:
     for record in examples.alerts():
         assert faults("alert.json", json.loads(record), closed=True) == []
+    kinds = {json.loads(record)["kind"] for record in examples.alerts()}
+    assert kinds >= {"policy-rejected", "policy-stale", "unauthorized-access", "denial-burst"}
 
 
 @pytest.mark.parametrize("changes", [{"kind": "policy-odd"}, {"severity": "HIGH"}, {"evidence": {}}, {"subject": 7}])
@@ -133,8 +140,25 @@ EVENT: dict[str, Any] = documents()["audit-event.json"]["examples"][0]
 )
 def test_what_is_no_audit_event_is_not_valid(changes: dict[str, Any]) -> None:
     value = {name: part for name, part in {**EVENT, **changes}.items() if part is not None}
-    assert faults("audit-event.json", EVENT) == []
     assert faults("audit-event.json", value)
+    assert not _is_event(value)
+
+
+@pytest.mark.parametrize(
+    "event", [*documents()["audit-event.json"]["examples"], {**EVENT, "unknown": 1, "deadline": 5, "time": 0}]
+)
+def test_what_is_an_audit_event_is_valid(event: dict[str, Any]) -> None:
+    assert faults("audit-event.json", event) == []
+    assert _is_event(event)
+
+
+def _is_event(value: dict[str, Any]) -> bool:
+    """Whether the code takes it for an audit event."""
+    try:
+        read_event(json.dumps(value).encode(), None, Limits(), Reader(JSON_ALONE))
+    except MalformedRequest:
+        return False
+    return True
 
 
 def test_every_document_that_is_accepted_is_valid() -> None:

@@ -1,6 +1,7 @@
 """Against a real schema registry: ids, what Confluent's own serializers make and read, and a registry that is away."""
 
 import json
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,9 +19,10 @@ from streaming.contracts.files import read
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import Registry, RegistryDown, RegistryRefused
 from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.encodings import ASKED_AT_ONCE, Encodings
+from streaming.enforcer.encodings import ASKED_AT_ONCE, Encodings, open_encodings
 from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.monitor.intake import Intake
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from streaming.topics import TopicNames
 from tests.contracts import examples
@@ -154,7 +156,7 @@ def test_schemas_are_registered_once_and_not_at_all_when_the_job_may_not(setting
         return msgspec.structs.replace(settings, schema_registry=changed)
 
     with pytest.raises(CannotStart, match="encoding avro-confluent: the schema registry says"):
-        Encodings(may(False))
+        open_encodings(may(False))
     first = Encodings(may(True)).formats().ids
     assert first.keys() == {"decision", "alert"}
     assert Encodings(may(True)).formats().ids == first
@@ -168,7 +170,7 @@ def _away(url: str = f"http://{HOST}:{free_port()}", **more: Any) -> Settings:
 def test_a_registry_that_does_not_answer_stops_a_job_that_writes_by_it_before_it_begins() -> None:
     settings = msgspec.structs.replace(_away(), encoding="avro-confluent")
     with pytest.raises(CannotStart, match=r"does not answer.*is it running\?"):
-        Encodings(settings)
+        open_encodings(settings)
 
 
 def test_while_the_registry_is_away_nothing_is_refused_and_it_is_asked_again() -> None:
@@ -213,6 +215,24 @@ def test_what_goes_wrong_is_told_without_the_password() -> None:
     chain = [told.value, told.value.__cause__]
     assert not any("s3cret" in f"{error!r} {error}" for error in chain)
     assert "s3cret" not in repr(_away(user="dana", password="s3cret"))
+
+
+def test_the_monitor_reads_decisions_of_every_version_of_their_schema(settings: Settings, registry: Apicurio) -> None:
+    topic, record = settings.topics.decisions, examples.decisions()[0]
+    older = json.loads(read("avro/decision.avsc"))
+    older["fields"].append({"name": "shard", "type": ["null", "string"], "default": None})
+    old_id = registry.register(f"{topic}-value", json.dumps(older))
+    encodings = Encodings(settings)
+    formats = encodings.of_decisions(topic)
+    assert formats.known.keys() == {old_id, encodings.formats().ids["decision"]}
+    value = Writer("decision", "avro-confluent", encodings.formats().ids["decision"]).encode(record)
+    intake = Intake(topic, "verdicts", 60_000, pickle.loads(pickle.dumps(formats)))
+    assert list(intake.read(topic, 0, 0, AT, value)) == list(intake.read(topic, 0, 0, AT, record)) != []
+
+
+def test_without_an_answer_the_monitor_reads_what_needs_no_registry() -> None:
+    settings = _away()
+    assert Encodings(settings).of_decisions(settings.topics.decisions).known == {}
 
 
 def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Settings) -> None:
