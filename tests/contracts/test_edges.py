@@ -59,7 +59,9 @@ def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
     assert packed.others == []
 
 
-@pytest.mark.parametrize("value", [b"\xc3\x01" + bytes(9), b"\0\0\0\0\7x", b"\0", b"{", SINGLE.encode(REQUESTS[0])[:-2]])
+@pytest.mark.parametrize(
+    "value", [b"\xc3\x01" + bytes(9), b"\0\0\0\0\7x", b"\0", b"{", SINGLE.encode(REQUESTS[0])[:-2]]
+)
 def test_what_cannot_be_read_is_a_dead_letter_in_whatever_encoding(value: bytes) -> None:
     number, key, kept, headers = _encoded(_sit()).decide(b"k", value, None, 17, AT)
     assert (number, key, kept) == (2, b"k", value)
