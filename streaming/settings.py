@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -19,6 +19,7 @@ MIB = 1 << 20
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 
 
 class SettingsError(Exception):
@@ -32,6 +33,27 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_out: Positive = 4 * MIB
     document: Positive = MIB
     cached_decisions: Positive = 50_000
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where /metrics, /healthz and /readyz are served. `port`: 0 serves nothing; nothing listens unless asked to."""
+
+    port: Port = 0
+    address: Text = "127.0.0.1"
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`level`: from which on events are logged. `decisions`: each decision's id and outcome too, at debug level."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    decisions: bool = False
+
+
+class TracingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenTelemetry: needs the extra `tracing`. `endpoint`: of OTLP over HTTP, with its path."""
+
+    enabled: bool = False
+    endpoint: Text = "http://localhost:4318/v1/traces"
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,6 +84,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
+    metrics: MetricsSettings = MetricsSettings()
+    log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
 
     def trust_of(self, topic: str) -> frozenset[str]:
         """The claims that the producers of a topic of requests or audit events may make."""

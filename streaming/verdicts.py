@@ -64,17 +64,17 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tic
     time: int
 
 
-Told = Verdict | Lifecycle | Tick
+AnyVerdict = Verdict | Lifecycle | Tick
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
+_decoder: msgspec.json.Decoder[AnyVerdict] = msgspec.json.Decoder(AnyVerdict)
 
 
-def encode_verdict(verdict: Told) -> bytes:
+def encode_verdict(verdict: AnyVerdict) -> bytes:
     """A verdict as the record's value."""
     return _encoder.encode(verdict)
 
 
-def decode_verdict(value: bytes) -> Told:
+def decode_verdict(value: bytes) -> AnyVerdict:
     """The reverse; raises msgspec.DecodeError."""
     return _decoder.decode(value)

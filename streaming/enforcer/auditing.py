@@ -12,6 +12,7 @@ from policy.snapshot import Snapshot
 from policy.times import to_ms
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
+from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.settings import Limits
 from streaming.verdicts import Lifecycle, Named, Thing, Verdict, encode_verdict
 
@@ -95,10 +96,14 @@ def _needed(event: AuditEvent) -> tuple[str, ...]:
 
 
 class AuditSitting:
-    """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by."""
+    """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by.
+
+    `counts`: what it made, for the metrics.
+    """
 
     def __init__(self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits) -> None:
         self._source, self._era_at, self._limits = source, era_at, limits
+        self.counts = no_counts()
 
     def judge(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -108,6 +113,7 @@ class AuditSitting:
         try:
             return source.verdicts, key, self._verdict(read_event(value, key, self._limits), offset, at), None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
+            self.counts[DEAD] += 1
             rejection = Rejection(source.topic, source.partition, offset, refusal)
             return (source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
@@ -115,12 +121,19 @@ class AuditSitting:
         id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
         moment = at if event.time is None else min(at, to_ms(event.time))
         if event.event is not None:
-            return encode_verdict(_lifecycle(event, id_, moment))
-        verdict = self._judged(event, id_, moment)
+            encoded, outcome = encode_verdict(_lifecycle(event, id_, moment)), LIFECYCLE
+        else:
+            encoded, outcome = self._access(event, id_, moment)
+        self.counts[label(event.system, outcome)] += 1
+        return encoded
+
+    def _access(self, event: AuditEvent, id_: str, at: int) -> tuple[bytes, str]:
+        """The verdict on an access, encoded, and its outcome."""
+        verdict = self._judged(event, id_, at)
         encoded = encode_verdict(verdict)
         if len(encoded) > self._limits.record_out:
-            return encode_verdict(msgspec.structs.replace(verdict, reasons=()))
-        return encoded
+            encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
+        return encoded, verdict.outcome
 
     def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
         subject, action, resource = event.subject, event.action, event.resource

@@ -1,6 +1,7 @@
 """What the monitor's state is keyed by, and what a key is told: decisions, accesses and the rest, in short."""
 
 import hashlib
+import zlib
 from typing import Any
 
 import msgspec
@@ -60,16 +61,19 @@ class Ran(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 Input = Decided | Happened | Occurred | LoggedIn | Ran
 
+Told = dict[str, list[Input]]
+"""What keys are told, by their texts."""
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Input])
+_decoder = msgspec.msgpack.Decoder(Told)
 
 
-def encode_inputs(inputs: list[Input]) -> bytes:
-    """What one key is told, as one cell."""
-    return _encoder.encode(inputs)
+def encode_told(told: Told) -> bytes:
+    """What the keys of one bucket are told, as one cell."""
+    return _encoder.encode(told)
 
 
-def decode_inputs(cell: bytes) -> list[Input]:
+def decode_told(cell: bytes) -> Told:
     """The reverse."""
     return _decoder.decode(cell)
 
@@ -86,6 +90,15 @@ class Key(msgspec.Struct, frozen=True):
 
 
 SUBJECT, JOB, TOPIC = "subject", "job", "topic"
+
+
+BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint
+NO_BUCKET = -1  # what time going on is told
+
+
+def bucket_of(key: Key) -> int:
+    """Which of the state store's values holds a key's state, together with others: one by one would cost far more."""
+    return zlib.crc32(str(key).encode()) % BUCKETS
 
 
 def parse_key(text: str) -> Key:

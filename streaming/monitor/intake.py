@@ -12,6 +12,7 @@ from policy.model import Reason
 from policy.times import to_ms
 from streaming.monitor.inputs import (
     JOB,
+    NO_BUCKET,
     SUBJECT,
     TOPIC,
     Decided,
@@ -21,20 +22,21 @@ from streaming.monitor.inputs import (
     LoggedIn,
     Occurred,
     Ran,
+    Told,
     access_id,
-    encode_inputs,
+    bucket_of,
+    encode_told,
     happened_id,
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
-from streaming.verdicts import Lifecycle, Thing, Tick, Verdict, decode_verdict
+from streaming.verdicts import AnyVerdict, Lifecycle, Thing, Verdict, decode_verdict
 
-SCHEMA = "key string, at timestamp, inputs binary"
+SCHEMA = "bucket int, at timestamp, told binary"
 OF_SUBJECT = ("login",)
 OF_JOB = ("job.started", "job.stopped")
-NOBODY = Key("", "", "")  # what time going on is told
 
-Told = Iterator[tuple[Key, Input | None]]
+Tells = Iterator[tuple[Key, Input]]
 
 
 class _Request(msgspec.Struct):
@@ -74,11 +76,10 @@ class Intake:
         self._decisions, self._verdicts, self._window = decisions, verdicts, window
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of keys with what they are told for each batch of records."""
+        """Yield one batch of buckets with what their keys are told for each batch of records."""
         for batch in batches:
             told, newest = self._gather(batch)
-            if told:
-                yield _to_arrow(told, newest)
+            yield _to_arrow(_in_buckets(told, self._window), newest)
 
     def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
         told: dict[Key, list[Input]] = {}
@@ -86,12 +87,10 @@ class Intake:
         for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             newest = max(newest, record[3])
             for key, input_ in self.read(*record):
-                inputs = told.setdefault(key, [])
-                if input_ is not None:
-                    inputs.append(input_)
-        return {key: merge_decided(inputs, self._window) for key, inputs in told.items()}, newest
+                told.setdefault(key, []).append(input_)
+        return told, newest
 
-    def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Told:
+    def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Tells:
         """What one record tells, and whom. What the enforcer did not write, nobody is told of."""
         if topic == self._verdicts:
             yield from _of_verdict(decode_verdict(value or b""), at)
@@ -102,14 +101,12 @@ class Intake:
             yield Key(TOPIC, "", topic), Occurred(MALFORMED_BURST, at, at, id_, f"offset {offset}")
 
 
-def _of_verdict(verdict: Verdict | Lifecycle | Tick, at: int) -> Told:
+def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:
     if isinstance(verdict, Verdict):
         if verdict.result == "success":
             yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
     elif isinstance(verdict, Lifecycle):
         yield from _of_lifecycle(verdict)
-    else:
-        yield NOBODY, None
 
 
 def _happened(verdict: Verdict, at: int) -> Happened:
@@ -126,14 +123,14 @@ def _why(verdict: Verdict) -> str:
     return f"{message} (older than the oldest policies kept)" if verdict.by_oldest else message
 
 
-def _of_lifecycle(event: Lifecycle) -> Told:
+def _of_lifecycle(event: Lifecycle) -> Tells:
     if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
         yield Key(SUBJECT, event.system, event.subject), LoggedIn(event.time, event.groups, event.roles)
     elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
         yield Key(JOB, event.system, event.resource), Ran(event.time, event.event == "job.started")
 
 
-def _of_decision(decision: _Decision, at: int) -> Told:
+def _of_decision(decision: _Decision, at: int) -> Tells:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
     for number, context in enumerate(parts):
@@ -142,7 +139,7 @@ def _of_decision(decision: _Decision, at: int) -> Told:
             yield from _of_answer(id_, decision.system, context, context.request, time, at)
 
 
-def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Told:
+def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Tells:
     key = Key(SUBJECT, system, request.subject.id)
     action, resource = request.action["name"], request.resource
     access = access_id(action, msgspec.to_builtins(resource))
@@ -176,9 +173,17 @@ def _one(known: Decided, told: Decided) -> Decided:
     return Decided(known.access, known.allowed, first, last, told.id)
 
 
-def _to_arrow(told: dict[Key, list[Input]], newest: int) -> pa.RecordBatch:
-    keys = pa.array([str(key) for key in told], pa.string())
+def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:
+    """The same by bucket; and that time goes on, whether or not anybody is told anything."""
+    buckets: dict[int, Told] = {NO_BUCKET: {}}
+    for key, inputs in told.items():
+        buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
+    return buckets
+
+
+def _to_arrow(buckets: dict[int, Told], newest: int) -> pa.RecordBatch:
+    numbers = pa.array(list(buckets), pa.int32())
     # The newest of the batch: when all of it was known. An older one might be late, and Spark would drop it.
-    at = pa.array([newest * 1000] * len(told), pa.timestamp("us", "UTC"))
-    inputs = pa.array([encode_inputs(found) for found in told.values()], pa.binary())
-    return pa.RecordBatch.from_arrays([keys, at, inputs], ["key", "at", "inputs"])
+    at = pa.array([newest * 1000] * len(buckets), pa.timestamp("us", "UTC"))
+    cells = pa.array([encode_told(told) for told in buckets.values()], pa.binary())
+    return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "told"])

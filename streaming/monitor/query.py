@@ -6,6 +6,8 @@ out by its offset, since its part of the state would be missing. So a lost or ol
 committed offsets without the state of before: alerts may then repeat, under the same ids, or be missed.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -16,13 +18,16 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
+from streaming.enforcer.errors import Stopping
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import JSON_ALONE
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
+from streaming.observability.progress import ProgressListener
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from streaming.topic_specs import dead_letters_of
 
@@ -30,6 +35,8 @@ log = structlog.get_logger()
 
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+STOP_SECONDS = 20.0
 
 MonitorStep = Literal["monitor-evaluated", "monitor-written", "monitor-committed"]
 MonitorObserver = Callable[[MonitorStep, int], None]
@@ -54,11 +61,18 @@ class MonitorQuery:
     """
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, on_step: MonitorObserver = lambda _step, _batch: None
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        on_step: MonitorObserver = lambda _step, _batch: None,
+        watch: Watch | None = None,
     ) -> None:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
+        self._busy, self._stopping = threading.Lock(), False
+        self._watch = watch or Watch(settings)
         self._spark = _session(spark, settings)
+        self._spark.streams.addListener(ProgressListener(self._watch.monitored))
         self._output = Output(self._settings)
         try:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
@@ -68,6 +82,7 @@ class MonitorQuery:
         except BaseException:
             self._output.close()
             raise
+        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
         topics = watched_topics(self._settings)
@@ -88,24 +103,27 @@ class MonitorQuery:
 
     def _alerts_and_facts(self, starts: Mapping[Partition, int]) -> DataFrame:
         settings, monitor = self._settings, self._settings.monitor
+        # No bound on a batch: one partition would be read ahead of another, and what was asked for be unknown.
         options = {
             **connection_options(settings),
             "subscribe": ",".join(watched_topics(settings)),
             "startingOffsets": format_offsets(starts),
-            "maxOffsetsPerTrigger": str(monitor.max_records),
         }
         records = self._spark.readStream.format("kafka").options(**options).load()
         intake = Intake(settings.topics.decisions, settings.topics.verdicts, monitor.narrowest_window_ms)
         told = records.selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
-        keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("key"))
+        keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
-        try:
-            self._watch_batch(results, batch)
-        except Exception as failure:
-            self.failure = failure
-            raise
+        with self._busy:
+            if self._stopping:
+                raise Stopping("asked to stop")
+            try:
+                self._watch_batch(results, batch)
+            except Exception as failure:
+                self.failure = failure
+                raise
 
     def _watch_batch(self, results: DataFrame, batch: int) -> None:
         starts, ends = self._checkpoint.range_of(batch)
@@ -134,6 +152,7 @@ class MonitorQuery:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
         self._output.publish(results, offsets, lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
+        self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
@@ -142,7 +161,17 @@ class MonitorQuery:
 
     def close(self) -> None:
         """Leave Kafka."""
+        self._watch.unfollow(self._settings.job_name)
         self._output.close()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
+        ended = self._busy.acquire(timeout=STOP_SECONDS)
+        self._stopping = True
+        with contextlib.suppress(Exception):  # one that failed says so once more
+            query.stop()
+        if ended:
+            self._busy.release()
 
 
 def _session(spark: SparkSession, settings: Settings) -> SparkSession:
@@ -152,6 +181,8 @@ def _session(spark: SparkSession, settings: Settings) -> SparkSession:
         "spark.sql.adaptive.enabled": "false",  # stateful queries cannot have it, and warn
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # time alone must end episodes
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        # Small batches write what changed, not the files of the whole store.
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.shuffle.partitions": str(settings.monitor.partitions),
     }
     for name, value in own.items():

@@ -108,7 +108,6 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint: str = ""
     trigger_seconds: Seconds = 1.0
     partitions: Positive = 4
-    max_records: Positive = 5_000_000
     accesses_per_subject: Positive = 20_000
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}

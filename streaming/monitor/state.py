@@ -25,17 +25,13 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """All that is remembered about one key.
-
-    `due`: when it is to be looked at again, `timer`: when it will be, ms in known time; -1: never.
-    """
+    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never."""
 
     accesses: Accesses = msgspec.field(default_factory=Accesses)
     watches: dict[str, Watch] = {}
     login: LoggedIn | None = None
     run: Run = msgspec.field(default_factory=Run)
     due: int = -1
-    timer: int = -1
 
     @property
     def empty(self) -> bool:

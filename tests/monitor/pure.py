@@ -7,7 +7,7 @@ from typing import Any
 from policy.times import to_text
 from streaming.monitor.alerts import alert_of
 from streaming.monitor.inputs import Input, Key
-from streaming.monitor.intake import NOBODY, Intake, merge_decided
+from streaming.monitor.intake import Intake, merge_decided
 from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
@@ -43,8 +43,7 @@ class PureMonitor:
         for record in records:
             self._newest = max(self._newest, record[3])
             for key, input_ in self._intake.read(*record):
-                if key != NOBODY and input_ is not None:
-                    told.setdefault(key, []).append(input_)
+                told.setdefault(key, []).append(input_)
         for key, inputs in told.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
