@@ -64,17 +64,19 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.requests))
     seen = (topics.alerts, *answers, *map(dead_letters_of, topics.audit))
+    # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
+    seeing, publishing = (Thing("group", job), ("Describe",)), (_transactions(transactional_id(settings)), WRITE)
     owners = {
-        f"{job}-policies-{system}": [*_on([topic], READ, WRITE), (_transactions(transactional_id(settings)), WRITE)]
+        f"{job}-policies-{system}": [*_on([topic], READ, WRITE), publishing, seeing]
         for system, topic in topics.policy_topics().items()
     }
     everybody: dict[str, Iterable[Right]] = {
         job: _of_the_job(settings),
         **owners,
         f"{job}-facts": _on([topics.facts], WRITE),
-        f"{job}-client": [*_on(topics.requests, WRITE), *_on(answers, READ), (_groups(f"{job}-client"), READ)],
+        f"{job}-client": [*_on(topics.requests, WRITE), *_on(answers, READ), (_groups(f"{job}-client"), READ), seeing],
         f"{job}-audit": _on(topics.audit, WRITE),
-        f"{job}-watch": [*_on(seen, READ), (_groups(f"{job}-watch"), READ)],
+        f"{job}-watch": [*_on(seen, READ), (_groups(f"{job}-watch"), READ), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
 
