@@ -126,8 +126,8 @@ def _one_decision(number: int, now: int) -> bytes:
 
 def _named(settings: Settings, name: str, monitor: MonitorSettings) -> Settings:
     """Settings with topics of their own, which exist."""
-    fields = ("facts", "history", "decisions", "verdicts", "alerts")
-    names = TopicNames(requests=(f"{name}.requests",), audit=(f"{name}.audit",), **{f: f"{name}.{f}" for f in fields})
+    outputs = {field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")}
+    names = msgspec.convert({"requests": [f"{name}.requests"], "audit": [f"{name}.audit"], **outputs}, TopicNames)
     made = msgspec.structs.replace(settings, job_name=name, topics=names, monitor=monitor)
     create_topics(admin_client(made), names, partitions=PARTITIONS)
     return made
@@ -162,7 +162,7 @@ def _running(settings: Settings, spark: SparkSession) -> Iterator[StreamingQuery
         try:
             yield query
         finally:
-            query.stop()
+            monitor.stop(query)
 
 
 def _rows(query: StreamingQuery) -> int:

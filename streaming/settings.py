@@ -21,6 +21,7 @@ MIB = 1 << 20
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
@@ -35,6 +36,27 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record_out: Positive = 4 * MIB
     document: Positive = MIB
     cached_decisions: Positive = 50_000
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where /metrics, /healthz and /readyz are served. `port`: 0 serves nothing; nothing listens unless asked to."""
+
+    port: Port = 0
+    address: Text = "127.0.0.1"
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`level`: from which on events are logged. `decisions`: each decision's id and outcome too, at debug level."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    decisions: bool = False
+
+
+class TracingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenTelemetry: needs the extra `tracing`. `endpoint`: of OTLP over HTTP, with its path."""
+
+    enabled: bool = False
+    endpoint: Text = "http://localhost:4318/v1/traces"
 
 
 class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +106,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
+    metrics: MetricsSettings = MetricsSettings()
+    log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"
     schema_registry: SchemaRegistry = SchemaRegistry()
 
@@ -139,8 +164,13 @@ def variable(path: tuple[str, ...]) -> str:
     return PREFIX + "_".join(path).upper()
 
 
+def variables() -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Every environment variable that is a setting, with the setting's path and type."""
+    return {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+
+
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    known = {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+    known = variables()
     for name, text in environment.items():
         if name in known:
             path, type_ = known[name]

@@ -14,6 +14,7 @@ from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
+from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.settings import Limits
 from streaming.verdicts import Lifecycle, Named, Thing, Verdict, encode_verdict
 
@@ -100,13 +101,14 @@ def _needed(event: AuditEvent) -> tuple[str, ...]:
 class AuditSitting:
     """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by.
 
-    `reader`: of events in Avro; None knows no registry.
+    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
     """
 
     def __init__(
         self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits, reader: Reader | None = None
     ) -> None:
         self._source, self._era_at, self._limits = source, era_at, limits
+        self.counts = no_counts()
         self._reader = reader or Reader(JSON_ALONE)
 
     def judge(
@@ -122,6 +124,7 @@ class AuditSitting:
                 None,
             )
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
+            self.counts[DEAD] += 1
             rejection = Rejection(source.topic, source.partition, offset, refusal)
             return (source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
@@ -129,12 +132,19 @@ class AuditSitting:
         id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
         moment = at if event.time is None else min(at, to_ms(event.time))
         if event.event is not None:
-            return encode_verdict(_lifecycle(event, id_, moment))
-        verdict = self._judged(event, id_, moment)
+            encoded, outcome = encode_verdict(_lifecycle(event, id_, moment)), LIFECYCLE
+        else:
+            encoded, outcome = self._access(event, id_, moment)
+        self.counts[label(event.system, outcome)] += 1
+        return encoded
+
+    def _access(self, event: AuditEvent, id_: str, at: int) -> tuple[bytes, str]:
+        """The verdict on an access, encoded, and its outcome."""
+        verdict = self._judged(event, id_, at)
         encoded = encode_verdict(verdict)
         if len(encoded) > self._limits.record_out:
-            return encode_verdict(msgspec.structs.replace(verdict, reasons=()))
-        return encoded
+            encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
+        return encoded, verdict.outcome
 
     def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
         subject, action, resource = event.subject, event.action, event.resource

@@ -1,9 +1,13 @@
 """Snapshots on their way to the workers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import SparkSession
 
+from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 
 
@@ -19,12 +23,12 @@ class Published(msgspec.Struct, frozen=True):
 class Broadcasts:
     """Broadcasts a snapshot when it is another one, and destroys those that no batch can need.
 
-    Of the last `kept` policy versions one each is held, with the newest facts that it was in force with: what
-    happened then is judged by it.
+    The last `kept` policy versions are held: what happened under them is judged by them. `on_broadcast` is called
+    with each snapshot that is sent.
     """
 
-    def __init__(self, spark: SparkSession, kept: int) -> None:
-        self._context, self._kept = spark.sparkContext, kept
+    def __init__(self, spark: SparkSession, kept: int, on_broadcast: Callable[[], None]) -> None:
+        self._context, self._kept, self._on_broadcast = spark.sparkContext, kept, on_broadcast
         self._snapshot: Snapshot | None = None
         self._published: list[Published] = []
         self._replaced: list[Published] = []
@@ -41,7 +45,7 @@ class Broadcasts:
     def _publish(self, snapshot: Snapshot, since: int) -> None:
         newest = self._published[-1] if self._published else None
         if newest is not None and newest.version == snapshot.version:
-            self._replaced.append(self._published.pop())  # other facts, the same policies
+            self._replaced.append(self._published.pop())  # the same policies once more: what was refused may differ
             since = newest.since
         number = newest.number + 1 if newest else 0
         # The log's clock may run backwards when another broker takes over; eras follow each other all the same.
@@ -49,6 +53,7 @@ class Broadcasts:
         broadcast = self._context.broadcast(snapshot)
         self._published.append(Published(number, since, snapshot.version, broadcast))
         self._snapshot = snapshot
+        self._on_broadcast()
 
     def tidy(self) -> None:
         """After a commit: destroy what is not needed any more; `unpersist` would leave its files behind."""
@@ -56,3 +61,57 @@ class Broadcasts:
             self._replaced.append(self._published.pop(0))
         while len(self._replaced) > 1:
             self._replaced.pop(0).broadcast.destroy()
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """How the workers get the facts: a layer, and the changes to it since, numbered from 0.
+
+    `starts`: the number of the first change in each broadcast after the first, which is the layer; `tail`: the newest
+    changes themselves, from `tail_start` on. `base`: which of this run's layers it is.
+    """
+
+    base: int
+    starts: tuple[int, ...]
+    tail_start: int
+    tail: tuple[FactChange, ...]
+
+
+PART = 500  # changes that travel with each task before they become a broadcast of their own
+REBASED = 10_000  # changes after which a layer is broadcast anew, unless it is larger itself
+
+
+class FactBroadcasts:
+    """Broadcasts the facts once and then what changes: a login costs as much as a login, however much is known.
+
+    `broadcast`: Spark's function for that.
+    """
+
+    def __init__(self, broadcast: "Callable[[Any], Broadcast[Any]]") -> None:
+        self._broadcast = broadcast
+        self._base, self._size = -1, 0
+        self._starts: list[int] = []
+        self._tail_start, self._tail = 0, list[FactChange]()
+        self.broadcasts: list[Broadcast[Any]] = []
+        self._replaced: list[Broadcast[Any]] = []
+
+    def current(self, layer: FactLayer, changes: list[FactChange]) -> Facts:
+        """How things stand after `changes`, which `layer` has already taken in; `broadcasts` are what it refers to."""
+        self._tail += changes
+        if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
+            self._rebase(layer)
+        elif len(self._tail) > PART:
+            self._starts.append(self._tail_start)
+            self.broadcasts.append(self._broadcast(tuple(self._tail)))
+            self._tail_start, self._tail = self._tail_start + len(self._tail), []
+        return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail))
+
+    def _rebase(self, layer: FactLayer) -> None:
+        self._replaced += self.broadcasts
+        self._base, self._size = self._base + 1, len(layer)
+        self.broadcasts = [self._broadcast(layer)]
+        self._starts, self._tail_start, self._tail = [], 0, []
+
+    def tidy(self) -> None:
+        """After a commit: destroy what no batch can need any more."""
+        while self._replaced:
+            self._replaced.pop().destroy()

@@ -11,7 +11,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
 
 import pyarrow as pa
 import structlog
@@ -19,11 +18,11 @@ from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts, Published
+from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import start_query
@@ -32,6 +31,9 @@ from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
+from streaming.observability.steps import Step
+from streaming.observability.tally import read_tally
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from streaming.topic_specs import dead_letters_of
 
@@ -42,8 +44,6 @@ COMMIT_LOG_SECONDS = 2.0
 POLL_SECONDS = 0.02
 IDLE = -1  # the batch number of what is written between batches
 
-Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
-"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
 
 StepObserver = Callable[[Step, int], None]
 
@@ -52,9 +52,16 @@ class Enforcer:
     """One run of the job."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        output: Output,
+        stop: threading.Event,
+        on_step: StepObserver,
+        watch: Watch,
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
+        self._watch = watch
         self._encodings = open_encodings(settings)
         self._inputs = (*settings.topics.requests, *settings.topics.audit)
         self._admin = admin_client(settings)
@@ -66,14 +73,18 @@ class Enforcer:
             *map(dead_letters_of, self._inputs),
         )
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed)
-        self._broadcasts = Broadcasts(spark, settings.snapshots_kept)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled)
+        self._broadcasts, self._facts = (
+            Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
+            FactBroadcasts(spark.sparkContext.broadcast),
+        )
         self._stale = StaleWatch(self._admin, settings)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._last_batch = -1  # the newest that this run has committed
         self._last_commit = time.monotonic()
+        watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
         topics = (*self._inputs, *_document_topics(self._settings))
@@ -84,7 +95,7 @@ class Enforcer:
         """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
         with contextlib.suppress(Stopping):
             query = self._start()
-            with contextlib.suppress(Stopping):
+            with contextlib.suppress(Stopping), self._watch.running():
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
                     companion()
                     self._between_batches()
@@ -104,7 +115,7 @@ class Enforcer:
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._busy, self._noting_failure():
+        with self._watch.batch(batch), self._busy, self._noting_failure():
             self._decide_batch(records, batch)
 
     def _decide_batch(self, records: DataFrame, batch: int) -> None:
@@ -113,25 +124,31 @@ class Enforcer:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
-        packed = self._evaluate(records, batch)
+        evaluated, task, version = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
-        results = (result for cell in packed for result in self._results(cell.as_py()))
-        self._commit(results, ends, batch)
+        results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
+        self._commit(self._watch.passing(results), ends, batch)
         self._last_batch = batch
         self._ticks.wind()
+        tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
+        self._watch.decided(tallies, task.now, version)
         self._on_step("committed", batch)
 
-    def _evaluate(self, records: DataFrame, batch: int) -> pa.ChunkedArray:
-        """What the workers make of the records; all over again when they met Avro schemas that had to be asked for."""
+    def _evaluate(self, records: DataFrame, batch: int) -> tuple[pa.Table, Task, str]:
+        """What the workers make of the records, and by which policies.
+
+        All over again when they met Avro schemas that had to be asked for.
+        """
         while True:
             self._read_policies()
             snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
             self._on_step("policies-read", batch)
-            worker = Worker(self._task(snapshots), [snapshot.broadcast for snapshot in snapshots])
+            task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
             evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
             needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
             if not self._encodings.learn(needed, self._stop):
-                return evaluated.column("packed")
+                return evaluated, task, snapshots[-1].version
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -141,14 +158,16 @@ class Enforcer:
         since = time.time()
         while True:
             try:
-                return self._policies.catch_up(ATTEMPT_SECONDS)
+                self._policies.catch_up(ATTEMPT_SECONDS)
+                return self._watch.policies_read(len(self._policies.layer))
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
+                self._watch.policies_unread(since)
                 if self._stop.is_set():
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
-    def _task(self, snapshots: Sequence[Published]) -> Task:
+    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
@@ -158,6 +177,7 @@ class Enforcer:
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
             snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
+            facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
             formats=self._encodings.formats(),
@@ -178,11 +198,14 @@ class Enforcer:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        everything = itertools.chain(self._encodings.encoded(self._policies.untold()), results)
+        said = self._policies.untold()
+        everything = itertools.chain(self._encodings.encoded(said), results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
+        self._watch.committed(said)
         self._broadcasts.tidy()
+        self._facts.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:
@@ -194,6 +217,7 @@ class Enforcer:
                 self._read_policies()
                 self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
                 self._tell([*self._stale.stuck(), *self._ticks.due()])
+                self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
@@ -203,6 +227,7 @@ class Enforcer:
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
             self._commit(self._encodings.encoded(alerts), {})
+            self._watch.committed(alerts)
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -229,6 +254,7 @@ class Enforcer:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
+        self._watch.unfollow(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
 

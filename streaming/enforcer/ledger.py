@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
+from streaming.enforcer.formats import FORMAT
 from streaming.enforcer.kafka import SECONDS, Partition
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
@@ -20,11 +21,12 @@ NOTHING_COMMITTED = (
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Written beside each committed offset, to be compared at the next start."""
+    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`."""
 
     checkpoint: str
     batch: int
     topic_id: str
+    format: int = FORMAT
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -82,7 +84,7 @@ class Ledger:
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
-        mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""))
+        mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
         return msgspec.json.encode(mark).decode()
 
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
@@ -107,6 +109,7 @@ def open_ledger(
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
         raise CannotStart(NOTHING_COMMITTED)
+    checkpoint.check_readable()
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
     return Ledger(committed, topic_ids)
 

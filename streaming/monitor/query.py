@@ -6,6 +6,8 @@ out by its offset, since its part of the state would be missing. So a lost or ol
 committed offsets without the state of before: alerts may then repeat, under the same ids, or be missed.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -17,13 +19,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.encodings import Encodings
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, partitions_of, topic_ids
+from streaming.enforcer.errors import Stopping
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import JSON_ALONE
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
+from streaming.observability.progress import ProgressListener
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from streaming.topic_specs import dead_letters_of
 
@@ -31,6 +36,8 @@ log = structlog.get_logger()
 
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+STOP_SECONDS = 20.0
 
 MonitorStep = Literal["monitor-evaluated", "monitor-written", "monitor-committed"]
 MonitorObserver = Callable[[MonitorStep, int], None]
@@ -55,11 +62,18 @@ class MonitorQuery:
     """
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, on_step: MonitorObserver = lambda _step, _batch: None
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        on_step: MonitorObserver = lambda _step, _batch: None,
+        watch: Watch | None = None,
     ) -> None:
         self._settings, self._on_step = monitor_settings(settings), on_step
         self.failure: Exception | None = None
+        self._busy, self._stopping = threading.Lock(), False
+        self._watch = watch or Watch(settings)
         self._spark = _session(spark, settings)
+        self._spark.streams.addListener(ProgressListener(self._watch.monitored))
         self._encodings = Encodings(settings)
         self._output = Output(self._settings)
         try:
@@ -70,6 +84,7 @@ class MonitorQuery:
         except BaseException:
             self.close()
             raise
+        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
         topics = watched_topics(self._settings)
@@ -105,11 +120,14 @@ class MonitorQuery:
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:
-        try:
-            self._watch_batch(results, batch)
-        except Exception as failure:
-            self.failure = failure
-            raise
+        with self._busy:
+            if self._stopping:
+                raise Stopping("asked to stop")
+            try:
+                self._watch_batch(results, batch)
+            except Exception as failure:
+                self.failure = failure
+                raise
 
     def _watch_batch(self, results: DataFrame, batch: int) -> None:
         starts, ends = self._checkpoint.range_of(batch)
@@ -140,6 +158,7 @@ class MonitorQuery:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
         self._output.publish(results, offsets, lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
+        self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
@@ -148,8 +167,18 @@ class MonitorQuery:
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
+        self._watch.unfollow(self._settings.job_name)
         self._output.close()
         self._encodings.close()
+
+    def stop(self, query: StreamingQuery) -> None:
+        """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
+        ended = self._busy.acquire(timeout=STOP_SECONDS)
+        self._stopping = True
+        with contextlib.suppress(Exception):  # one that failed says so once more
+            query.stop()
+        if ended:
+            self._busy.release()
 
 
 def _session(spark: SparkSession, settings: Settings) -> SparkSession:

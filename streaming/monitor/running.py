@@ -1,6 +1,5 @@
 """The monitor beside the enforcer: started, started again when it failed, and stopped with the job."""
 
-import contextlib
 import time
 from types import TracebackType
 from typing import Self
@@ -11,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.errors import JobStopped
 from streaming.monitor.query import MonitorObserver, MonitorQuery
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -21,8 +21,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
 class RunningMonitor:
     """The monitor while a job runs. Its failures do not stop decisions; being fenced does, for both are then."""
 
-    def __init__(self, settings: Settings, spark: SparkSession, on_step: MonitorObserver) -> None:
-        self._settings, self._spark, self._on_step = settings, spark, on_step
+    def __init__(self, settings: Settings, spark: SparkSession, on_step: MonitorObserver, watch: Watch) -> None:
+        self._settings, self._spark, self._on_step, self._watch = settings, spark, on_step, watch
         self._monitor: MonitorQuery | None = None
         self._query: StreamingQuery | None = None
         self._pause, self._again_at = FIRST_PAUSE, 0.0
@@ -37,8 +37,9 @@ class RunningMonitor:
         self._stop()
 
     def _start(self) -> None:
-        self._monitor = MonitorQuery(self._settings, self._spark, self._on_step)
+        self._monitor = MonitorQuery(self._settings, self._spark, self._on_step, self._watch)
         self._query = self._monitor.start()
+        self._watch.monitor_runs(True)
 
     def check(self) -> None:
         """Start it again when it has failed, after a pause that grows; raises JobStopped when it must not run."""
@@ -71,8 +72,8 @@ class RunningMonitor:
 
     def _stop(self) -> None:
         query, monitor, self._query, self._monitor = self._query, self._monitor, None, None
-        if query is not None:
-            with contextlib.suppress(Exception):  # one that failed says so once more
-                query.stop()
+        self._watch.monitor_runs(False)
         if monitor is not None:
+            if query is not None:
+                monitor.stop(query)
             monitor.close()

@@ -18,6 +18,7 @@ COMMANDS = [
     ["tail"],
     ["topics", "create"],
     ["topics", "check"],
+    ["topics", "manifest"],
     ["policy", "apply"],
     ["policy", "get"],
     ["policy", "delete"],
@@ -86,6 +87,7 @@ def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Comman
     [
         ["run"],
         ["topics", "check"],
+        ["topics", "manifest"],
         ["policy", "get"],
         ["policy", "delete", "lenses6/Role/r"],
         ["request", "--system", "lenses6", "--subject", "user:a", "--action", "a:b", "--resource", "c:d"],
