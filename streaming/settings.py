@@ -214,12 +214,16 @@ def _check_trust(settings: Settings, where: str) -> None:
 def _check_registry(settings: Settings, where: str) -> None:
     """The url is told in errors and logs: it must not hold a password."""
     registry = settings.schema_registry
-    address = urlsplit(registry.url)
-    if registry.url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
-    if address.username is not None or address.password is not None:
+    if "@" in registry.url:
         raise SettingsError(f"{where}: schema_registry.url: leave user and password out of it; they are settings too")
+    if registry.url and not all(map(_is_address, registry.url.split(","))):
+        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
     if registry.password and not registry.user:
         raise SettingsError(f"{where}: schema_registry.password: needs schema_registry.user")
     if settings.encoding == "avro-confluent" and not registry.url:
         raise SettingsError(f"{where}: encoding: avro-confluent needs a schema registry: set schema_registry.url")
+
+
+def _is_address(url: str) -> bool:
+    parts = urlsplit(url.strip())
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
