@@ -208,7 +208,7 @@ class _Comparison:
         sure = beneath is not None and not beneath.companion
         found = self._found.setdefault(_Place("deny-lifted", deny.origin, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
-        found.beneath = found.beneath or beneath
+        found.beneath = min(filter(None, (found.beneath, beneath)), key=_told_first, default=None)
         opened = common(beneath.allow, deny) if beneath is not None and sure else None
         if opened is not None:
             found.names.update((power.name, power.severity) for power in self._powers.of(opened))
@@ -271,6 +271,10 @@ class _Comparison:
                 for grant in reading.grants:
                     lines.setdefault(grant.origin, []).append(grant)
         return found
+
+
+def _told_first(beneath: Beneath) -> tuple[str, ...]:
+    return beneath.companion, str(beneath.allow.origin), grant_text(beneath.allow)
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

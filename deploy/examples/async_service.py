@@ -1,6 +1,6 @@
 """A service on asyncio: many questions on their way at once, nothing blocks.
 
-python deploy/examples/async_service.py user:dana orders payments
+Run it with `python deploy/examples/async_service.py user:dana orders payments`.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Follows all decisions: one line each, at least once, also across restarts. Ctrl-C and SIGTERM end it in order.
 
-python deploy/examples/decision_log.py my-group
+Run it with `python deploy/examples/decision_log.py my-group`.
 """
 
 import signal

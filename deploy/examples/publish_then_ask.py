@@ -1,6 +1,6 @@
 """Changes a policy and relies on it with the next question: no sleep, no guess.
 
-python deploy/examples/publish_then_ask.py user:dana
+Run it with `python deploy/examples/publish_then_ask.py user:dana`.
 """
 
 import sys

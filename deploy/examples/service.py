@@ -1,6 +1,6 @@
 """A service that asks before it acts, and reports what it did.
 
-    python deploy/examples/service.py user:dana
+Run it with `python deploy/examples/service.py user:dana`.
 
 Kafka and the topics come from LOCKKEEPER_… variables, as for `lockkeeper` itself: LOCKKEEPER_BOOTSTRAP_SERVERS.
 """

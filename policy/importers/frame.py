@@ -108,10 +108,15 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Translation(msgspec.Struct, frozen=True):
-    """Documents by kind and name, fit for `compile_documents`, and the findings in the order of the input."""
+    """Documents by kind and name, fit for `compile_documents`, and the findings in the order of the input.
+
+    ``hopeless``: there are no documents since none would be safe, which is another thing than that there are none:
+    what was imported before may hold a deny, and has to stay.
+    """
 
     documents: tuple[Document, ...]
     findings: tuple[Finding, ...]
+    hopeless: bool
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -127,7 +132,7 @@ def translate(source: Source, given: Sequence[Given]) -> Translation:
     findings = Findings()
     documents = _checked(source, list(source.translate(given, findings)), findings)
     kept = [] if findings.hopeless else sorted(documents, key=lambda one: (one["kind"], one["name"]))
-    return Translation(tuple(kept), tuple(findings.found))
+    return Translation(tuple(kept), tuple(findings.found), findings.hopeless)
 
 
 def document(system: str, kind: str, name: str, spec: dict[str, Any], **window: str) -> Document:

@@ -44,7 +44,8 @@ def import_(
 
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
-    written. With --partial the rest is, and whoever or whatever the error concerns is left out or denied.
+    written. With --partial the rest is, and whoever or whatever the error concerns is left out or denied; but not
+    where that cannot be told.
 
     The file is made anew each time, so that what the source has no more goes from it, and the same input gives the
     same bytes. Other files of the folder stay as they are. Exit code 1: nothing was written, because of an error, a
@@ -63,12 +64,13 @@ def import_(
 
     found = translate(_source(source), [_given(file) for file in files])
     planned = plan(source, found.documents, out)
-    refused = bool(found.errors) and not partial
+    refused = found.hopeless or (bool(found.errors) and not partial)
     if planned.differs and not refused and not dry_run:
         write(planned)
     _report(source, found, planned, refused, as_json)
     if refused:
-        raise Failure("nothing was written: see the errors above. --partial goes on without what they concern", FAILED)
+        way_on = "mend what no part of the run is safe with" if found.hopeless else "--partial goes on without it"
+        raise Failure(f"nothing was written, because of the errors above: {way_on}", FAILED)
     remark(_sum_up(found, planned, dry_run))
 
 

@@ -80,7 +80,8 @@ def privilege_escalation(
 
 
 def _opened(one: Escalation) -> str:
-    return f"{', '.join(one.names)} for {_holders(one)}"
+    place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
+    return f"{', '.join(one.names)} for {_holders(one)} ({place})"
 
 
 def _holders(one: Escalation) -> str:

@@ -10,6 +10,8 @@ from policy.decisions import Decision
 from policy.requests import Action, MalformedRequest, Request, Resource, Subject, check_nesting
 from policy.snapshot import Snapshot
 from policy.times import to_ms
+from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
@@ -57,18 +59,19 @@ class AuditSource(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(AuditEvent).decode
 
 
-def read_event(value: bytes | None, key: bytes | None, limits: Limits) -> AuditEvent:
-    """The audit event in a record; raises MalformedRequest naming what is wrong."""
+def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: Reader) -> AuditEvent:
+    """The audit event in a record, in JSON or Avro; raises MalformedRequest naming what is wrong."""
     if value is None:
         raise MalformedRequest("not an audit event: the record has no value")
     size = len(value) + len(key or b"")
     if size > limits.record_in:
         raise MalformedRequest(f"not an audit event: {size} bytes; at most {limits.record_in}")
     try:
+        value = reader.transcode("audit-event", value) if is_avro(value) else value
         check_nesting(msgspec.json.decode(value))
         event = _decode(value)
         _check(event)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, Undecodable) as error:
         raise MalformedRequest(f"not an audit event: {error}") from error
     return event
 
@@ -98,12 +101,15 @@ def _needed(event: AuditEvent) -> tuple[str, ...]:
 class AuditSitting:
     """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by.
 
-    `counts`: what it made, for the metrics.
+    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
     """
 
-    def __init__(self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits) -> None:
+    def __init__(
+        self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits, reader: Reader | None = None
+    ) -> None:
         self._source, self._era_at, self._limits = source, era_at, limits
         self.counts = no_counts()
+        self._reader = reader or Reader(JSON_ALONE)
 
     def judge(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -111,7 +117,12 @@ class AuditSitting:
         """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
         source = self._source
         try:
-            return source.verdicts, key, self._verdict(read_event(value, key, self._limits), offset, at), None
+            return (
+                source.verdicts,
+                key,
+                self._verdict(read_event(value, key, self._limits, self._reader), offset, at),
+                None,
+            )
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
             rejection = Rejection(source.topic, source.partition, offset, refusal)

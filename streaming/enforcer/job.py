@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.checkpoint import Checkpoint
+from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
@@ -60,6 +62,7 @@ class Enforcer:
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
         self._watch = watch
+        self._encodings = open_encodings(settings)
         self._inputs = (*settings.topics.requests, *settings.topics.audit)
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
@@ -121,20 +124,31 @@ class Enforcer:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
-        self._read_policies()
-        snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
-        self._on_step("policies-read", batch)
-        task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
-        worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
-        evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
+        evaluated, task, version = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
         results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
         self._commit(self._watch.passing(results), ends, batch)
         self._last_batch = batch
         self._ticks.wind()
         tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
-        self._watch.decided(tallies, task.now, snapshots[-1].version)
+        self._watch.decided(tallies, task.now, version)
         self._on_step("committed", batch)
+
+    def _evaluate(self, records: DataFrame, batch: int) -> tuple[pa.Table, Task, str]:
+        """What the workers make of the records, and by which policies.
+
+        All over again when they met Avro schemas that had to be asked for.
+        """
+        while True:
+            self._read_policies()
+            snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+            self._on_step("policies-read", batch)
+            task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
+            evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
+            needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
+            if not self._encodings.learn(needed, self._stop):
+                return evaluated, task, snapshots[-1].version
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -166,6 +180,7 @@ class Enforcer:
             facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
+            formats=self._encodings.formats(),
         )
 
     def _outputs_of(self, topic: str) -> Outputs:
@@ -175,7 +190,7 @@ class Enforcer:
     def _results(self, packed: bytes) -> Iterator[Result]:
         told, decisions = unpack(packed), self._output_topics[DECISIONS]
         for key, value in zip(told.keys, told.values, strict=True):
-            yield decisions, key, value, JSON_ALONE
+            yield decisions, key, value, self._encodings.headers
         for number, key, other, headers in told.others:
             yield self._output_topics[number], key, other, headers or JSON_ALONE
 
@@ -184,7 +199,7 @@ class Enforcer:
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
         said = self._policies.untold()
-        everything = itertools.chain(said, results)
+        everything = itertools.chain(self._encodings.encoded(said), results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
@@ -211,7 +226,7 @@ class Enforcer:
 
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(alerts, {})
+            self._commit(self._encodings.encoded(alerts), {})
             self._watch.committed(alerts)
 
     @contextlib.contextmanager
@@ -238,9 +253,10 @@ class Enforcer:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka and the schema registry."""
         self._watch.unfollow(self._settings.job_name)
         self._policies.close()
+        self._encodings.close()
 
 
 def _document_topics(settings: Settings) -> tuple[str, ...]:

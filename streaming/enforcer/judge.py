@@ -14,6 +14,8 @@ from policy.model import Reason
 from policy.requests import MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.times import to_text
+from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, echo, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
@@ -65,9 +67,9 @@ class Judge:
         self.answers = Answers(snapshot)
         self._caches: dict[frozenset[str], dict[bytes, Labelled]] = {}
 
-    def sit(self, source: Source, basis: Basis) -> "Sitting":
-        """Begin to decide records of one partition."""
-        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis)
+    def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
+        """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
+        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis, reader or Reader(JSON_ALONE))
 
 
 class Clock:
@@ -87,8 +89,10 @@ class Clock:
 class Sitting:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
-    def __init__(self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis) -> None:
-        self._judge, self._limits, self._cache = judge, judge.limits, cache
+    def __init__(
+        self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis, reader: Reader
+    ) -> None:
+        self._judge, self._limits, self._cache, self._reader = judge, judge.limits, cache, reader
         self._clock = Clock()
         self.counts = no_counts()
         self._source, self._basis = source, basis
@@ -134,6 +138,18 @@ class Sitting:
         size = len(value) + len(key or b"")
         if size > self._limits.record_in:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
+        try:
+            return open_envelope(value), value
+        except MalformedRequest:  # only now is it looked whether it is Avro: JSON pays nothing for it
+            if not is_avro(value):
+                raise
+        return self._open_avro(value)
+
+    def _open_avro(self, value: bytes) -> tuple[Envelope, bytes]:
+        try:
+            value = self._reader.transcode("request", value)
+        except Undecodable as error:
+            raise MalformedRequest(f"not a request: {error}") from error
         return open_envelope(value), value
 
     def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Labelled) -> bytes:

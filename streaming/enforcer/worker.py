@@ -12,8 +12,11 @@ from pyspark.core.broadcast import Broadcast
 
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
+from streaming.contracts.avro import Reader
+from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Outgoing, pack
@@ -22,7 +25,7 @@ from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary, tally binary"
+SCHEMA = "packed binary, tally binary, needed array<bigint>"
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
@@ -64,6 +67,7 @@ class Task(msgspec.Struct, frozen=True):
     facts: Facts
     now: int
     limits: Limits
+    formats: Formats
 
 
 class Worker:
@@ -76,12 +80,19 @@ class Worker:
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted."""
+        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted.
+
+        Beside it the ids of Avro schemas that are not known yet: while there are any, nothing of it may be used.
+        """
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                packed, counted = self._judge(undecided)
-                cells = {"packed": pa.array([packed], pa.binary()), "tally": pa.array([counted], pa.binary())}
+                packed, counted, needed = self._judge(undecided)
+                cells = {
+                    "packed": pa.array([packed], pa.binary()),
+                    "tally": pa.array([counted], pa.binary()),
+                    "needed": pa.array([needed], pa.list_(pa.int64())),
+                }
                 yield pa.RecordBatch.from_pydict(cells)
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -92,30 +103,34 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes]:
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int]]:
         topic, partition = _place(batch)
-        outputs = self._task.outputs[topic]
+        outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
         if outputs.verdicts is None:
-            decide, counts = self._decider(topic, partition, outputs.dead_letters)
+            decide, counts = self._decider(topic, partition, outputs.dead_letters, reader)
         else:
-            decide, counts = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters)
+            decide, counts = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters, reader)
         columns = _columns(batch)
         packed = pack(map(decide, *columns))
         _, _, headers, _, times = columns
-        return packed, tally(topic, self._task.now, counts, times, headers)
+        return packed, tally(topic, self._task.now, counts, times, headers), sorted(reader.needed)
 
-    def _decider(self, topic: str, partition: int, dead_letters: int) -> tuple[Decide, Counts]:
+    def _decider(self, topic: str, partition: int, dead_letters: int, reader: Reader) -> tuple[Decide, Counts]:
         task = self._task
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
         judge = self._newest_judge()
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
-        sitting = judge.sit(source, basis)
-        return sitting.decide, sitting.counts
+        sitting = judge.sit(source, basis, reader)
+        if task.formats.output == "json":
+            return sitting.decide, sitting.counts
+        return EncodedSitting(sitting, source, task.limits, task.formats).decide, sitting.counts
 
-    def _auditor(self, topic: str, partition: int, verdicts: int, dead_letters: int) -> tuple[Decide, Counts]:
+    def _auditor(
+        self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader
+    ) -> tuple[Decide, Counts]:
         task = self._task
         source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditSitting(source, self._era_at, task.limits)
+        sitting = AuditSitting(source, self._era_at, task.limits, reader)
         return sitting.judge, sitting.counts
 
     def _newest_judge(self) -> Judge:

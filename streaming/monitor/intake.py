@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from policy.model import Reason
 from policy.times import to_ms
+from streaming.contracts.avro import Reader, is_avro
+from streaming.contracts.formats import JSON_ALONE, Formats
 from streaming.monitor.inputs import (
     JOB,
     NO_BUCKET,
@@ -69,11 +71,12 @@ _decode_decision = msgspec.json.Decoder(_Decision).decode
 class Intake:
     """Called by Spark with Arrow batches of `topic`, `partition`, `offset`, `at` (ms), `value`.
 
-    `decisions`, `verdicts`: those topics; all others hold dead letters. `window`: ms.
+    `decisions`, `verdicts`: those topics; all others hold dead letters. `window`: ms. `formats`: of decisions.
     """
 
-    def __init__(self, decisions: str, verdicts: str, window: int) -> None:
+    def __init__(self, decisions: str, verdicts: str, window: int, formats: Formats = JSON_ALONE) -> None:
         self._decisions, self._verdicts, self._window = decisions, verdicts, window
+        self._reader = Reader(formats)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with what their keys are told for each batch of records."""
@@ -95,10 +98,18 @@ class Intake:
         if topic == self._verdicts:
             yield from _of_verdict(decode_verdict(value or b""), at)
         elif topic == self._decisions:
-            yield from _of_decision(_decode_decision(value or b""), at)
+            yield from _of_decision(self._decision(value or b""), at)
         else:
             id_ = f"{topic}-{partition}-{offset}"
             yield Key(TOPIC, "", topic), Occurred(MALFORMED_BURST, at, at, id_, f"offset {offset}")
+
+    def _decision(self, value: bytes) -> _Decision:
+        try:
+            return _decode_decision(value)
+        except msgspec.DecodeError:  # only now is it looked whether it is Avro: JSON pays nothing for it
+            if not is_avro(value):
+                raise
+        return _decode_decision(self._reader.transcode("decision", value))
 
 
 def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:

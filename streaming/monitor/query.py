@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
+from streaming.enforcer.encodings import Encodings
 from streaming.enforcer.errors import Stopping
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
@@ -55,7 +56,7 @@ def watched_topics(settings: Settings) -> tuple[str, ...]:
 
 
 class MonitorQuery:
-    """One run of the monitor. Making it fences every other one of this name. Raises CannotStart.
+    """One run of the monitor. Making it fences every other one of this name. Raises CannotStart and RegistryError.
 
     `failure`: what a batch failed by.
     """
@@ -73,6 +74,7 @@ class MonitorQuery:
         self._watch = watch or Watch(settings)
         self._spark = _session(spark, settings)
         self._spark.streams.addListener(ProgressListener(self._watch.monitored))
+        self._encodings = Encodings(settings)
         self._output = Output(self._settings)
         try:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
@@ -80,7 +82,7 @@ class MonitorQuery:
             self._partitions = partitions_of(self._admin, watched_topics(settings))
             self._ledger = self._open_ledger()
         except BaseException:
-            self._output.close()
+            self.close()
             raise
         self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
@@ -110,7 +112,9 @@ class MonitorQuery:
             "startingOffsets": format_offsets(starts),
         }
         records = self._spark.readStream.format("kafka").options(**options).load()
-        intake = Intake(settings.topics.decisions, settings.topics.verdicts, monitor.narrowest_window_ms)
+        topics, window = settings.topics, monitor.narrowest_window_ms
+        formats = self._encodings.of_decisions(topics.decisions)
+        intake = Intake(topics.decisions, topics.verdicts, window, formats)
         told = records.selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
         keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
@@ -133,7 +137,9 @@ class MonitorQuery:
         if self._is_committed(ends, batch):
             log.info("a batch ran again for its state alone; its output is committed", batch=batch)
         elif found or self._ledger.lacks(ends):
-            self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch)
+            self._publish(
+                list(self._encodings.encoded(map(self._result, found))), ends, self._checkpoint.query_id(), batch
+            )
         self._on_step("monitor-committed", batch)
 
     def _is_committed(self, ends: Mapping[Partition, int], batch: int) -> bool:
@@ -160,9 +166,10 @@ class MonitorQuery:
         return topic, row["key"].encode(), row["value"], JSON_ALONE
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka and the schema registry."""
         self._watch.unfollow(self._settings.job_name)
         self._output.close()
+        self._encodings.close()
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""

@@ -104,7 +104,7 @@ def test_an_error_refuses_the_run_and_names_the_place(lockkeeper: Command, expor
     (line,) = shown.lines
     assert line.startswith(f"{export}: roles[0].policy[0]: error: unless: unknown field")
     assert "To do: " in line
-    assert "--partial" in shown.err
+    assert "nothing was written, because of the errors above: --partial" in shown.err
 
 
 def test_partial_goes_on_and_denies_whom_it_concerns(
@@ -118,6 +118,18 @@ def test_partial_goes_on_and_denies_whom_it_concerns(
     asked = written(tmp_path / "requests.jsonl", lines(REQUEST))
     (answer,) = lockkeeper("decide", "--policies", str(out), "--requests", str(asked)).records
     assert answer["context"]["reasons"][0]["rule"] == "L6-DECIDE-DENY-WINS"
+
+
+def test_partial_does_not_go_on_where_it_cannot_be_told_whom_an_error_concerns(
+    lockkeeper: Command, export: Path, out: Path
+) -> None:
+    """What was imported before stays: it may deny."""
+    lockkeeper("import", "lenses6", str(export), "--out", str(out))
+    before = state(out)
+    written(export, ROLES.replace("members: [", "members: [17, "))
+    shown = lockkeeper("import", "lenses6", str(export), "--out", str(out), "--partial")
+    assert (shown.code, state(out)) == (1, before)
+    assert "nothing of this run is safe" in shown.out
 
 
 def test_warnings_alone_do_not_refuse(lockkeeper: Command, export: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streaming.asking import ask
+from streaming.client import Client, Connection
 from streaming.publish import PublishFailed, publish
 from streaming.runtime.gateway import VECTOR_MODULE
 from streaming.runtime.java import find_java, has_module
@@ -89,10 +89,10 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
         publish(owner, documents)
         with _driver(_spec(resources), environment, tmp_path) as driver:
             log = tmp_path / "log"
-            answer = ask(client, settings.topics.requests[0], request("r-1", "dana", "orders"), START_SECONDS)
+            with Client(Connection.of(client)) as asker:
+                decision = asker.authorize(request("r-1", "dana", "orders"), START_SECONDS)
             assert driver.poll() is None, log.read_text(errors="replace")[-3000:]
-            assert answer.decision is not None
-            assert answer.decision["decision"] is True
+            assert decision.allowed, decision
             with pytest.raises(PublishFailed, match=r"[Aa]uthoriz"):
                 publish(client, documents)
             driver.send_signal(signal.SIGTERM)
