@@ -1,8 +1,7 @@
 """`lockkeeper request`: send one request and wait for the decision."""
 
-import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,8 +24,10 @@ from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import tell, tell_json
 
 if TYPE_CHECKING:
-    from streaming.asking import Answer
+    from streaming.client import Decision
     from streaming.settings import Settings
+
+REACH_SECONDS = 15.0
 
 
 @app.command("request")
@@ -55,17 +56,18 @@ def request(
         --action kafka:GetTopicDetails --resource kafka:topic:prod/main/orders
       lockkeeper request --file request.json --json
     """
-    from streaming.asking import ask
+    from streaming.client import Client, Connection
     from streaming.topics import dead_letters_of
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
-    asked.setdefault("deadline", int((time.time() + timeout) * 1000))
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
     reach(settings, where, settings.topics.decisions, dead_letters_of(where))
-    answer = ask(settings, where, asked, timeout)
-    _show(answer, as_json)
-    if answer.decision is None or answer.decision.get("decision") is not True:
+    with Client(Connection.of(settings), requests=where) as client:
+        client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
+        decision = client.authorize(asked, timeout)
+    _show(decision, as_json)
+    if not decision.allowed:
         raise typer.Exit(FAILED)
 
 
@@ -76,20 +78,23 @@ def _topic(settings: "Settings", topic: str | None) -> str:
     return topic or known[0]
 
 
-def _show(answer: "Answer", as_json: bool) -> None:
+def _show(decision: "Decision", as_json: bool) -> None:
+    """Print it. Raises Failure when no record says anything, such as when nobody answers."""
+    why = decision.reasons[0].message if decision.reasons else ""
+    if not decision.raw and decision.code != "dead-letter":
+        raise Failure(why)
     if as_json:
-        tell_json(answer.decision or {"dead_letter": answer.dead_letter})
-        return
-    if answer.decision is None:
-        tell(f"DEAD LETTER  {answer.dead_letter}")
-        return
-    context = answer.decision["context"]
-    tell(f"{context['outcome'].upper()}  after {answer.seconds:.3f} s, policies {context['policy_version'][:19]}")
-    for line in explanation(context):
-        tell(f"  {line}")
+        tell_json(decision.to_record() if decision.raw else {"dead_letter": why})
+    elif decision.raw:
+        tell(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
+        for line in explanation(decision):
+            tell(f"  {line}")
+    else:
+        tell(f"DEAD LETTER  {why}")
 
 
-def explanation(context: dict[str, Any]) -> list[str]:
+def explanation(decision: "Decision") -> list[str]:
     """The reasons of a decision and what was missing, a line each, with the rule behind."""
-    told = [*context.get("reasons", []), *context.get("missing", [])]
-    return [f"{one['message']} [{one['rule']}]" if one.get("rule") else one["message"] for one in told]
+    told = [(reason.message, reason.rule) for reason in decision.reasons]
+    told += [(lack.message, lack.rule) for lack in decision.missing]
+    return [f"{message} [{rule}]" if rule else message for message, rule in told]

@@ -12,6 +12,7 @@ What came and went in between was in force for no request, and is not told; nor 
 from collections.abc import Iterator, Mapping
 
 import msgspec
+import structlog
 
 from policy.documents import Key
 from policy.edits import Edit, said
@@ -25,6 +26,8 @@ from streaming.enforcer.alerts import Published, enforcement_disabled, privilege
 from streaming.enforcer.documents import Record
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.transaction import Result
+
+log = structlog.get_logger()
 
 
 class _Changed(msgspec.Struct):
@@ -64,11 +67,21 @@ class Changes:
         for system in set(self._systems.values()):
             changed = {key: one for key, one in self._changed.items() if key.system == system}
             if changed:
-                self._untold += self._alerts(system, changed, library, snapshot)
+                self._untold += self._found(system, changed, library, snapshot)
         self._changed.clear()
         for topic in self._systems.keys() - self._told.keys():
             self._untold += self._baseline(topic, library, snapshot)
             self._told[topic] = 0
+
+    def _found(
+        self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot
+    ) -> list[Result]:
+        """The alerts, complete or none: whatever goes wrong here must not stop decisions."""
+        try:
+            return list(self._alerts(system, changed, library, snapshot))
+        except Exception:
+            log.exception("what a change opens could not be worked out; please report it", documents=list(changed))
+            return []
 
     def _alerts(
         self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot

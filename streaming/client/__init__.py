@@ -1,0 +1,41 @@
+"""The client for services: they ask, act on the decision, and report what was done. It needs no Spark.
+
+>>> with Client("localhost:9092") as client, acting_as("user:dana"):
+...     if client.authorize(system="lenses6", action="kafka:ReadTopicData", resource="kafka:topic:prod/main/orders"):
+...         ...
+
+Everything but an allow in time is no allow: a deny, an error, a dead letter, no answer, no Kafka.
+"""
+
+from streaming.client.acting import acting_as
+from streaming.client.asynchronous import AsyncClient
+from streaming.client.connection import Connection
+from streaming.client.consumers import Alert, AlertConsumer, DecisionConsumer
+from streaming.client.decision import Decision, Place
+from streaming.client.errors import AccessDenied, ClientError, NotDecided, NotReported, Unreadable
+from streaming.client.letters import DeadLetter
+from streaming.client.publisher import PolicyPublisher
+from streaming.client.sync import Client
+from streaming.publish import PublishFailed
+from streaming.topic_specs import TopicNames
+
+__all__ = [
+    "AccessDenied",
+    "Alert",
+    "AlertConsumer",
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "Connection",
+    "DeadLetter",
+    "Decision",
+    "DecisionConsumer",
+    "NotDecided",
+    "NotReported",
+    "Place",
+    "PolicyPublisher",
+    "PublishFailed",
+    "TopicNames",
+    "Unreadable",
+    "acting_as",
+]

@@ -1,0 +1,85 @@
+"""What the two clients share: everything but the waiting."""
+
+import math
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import msgspec
+
+from streaming.client.asking import Unaskable, request_record
+from streaming.client.audit import event_record
+from streaming.client.connection import Connection, connection_to
+from streaming.client.decision import Decision, Place, complete
+from streaming.client.errors import NotDecided
+from streaming.client.exchange import Exchange, Pending, answered
+
+
+class Asked(msgspec.Struct):
+    """A question on its way: how long to wait for it, and since when."""
+
+    pending: Pending
+    timeout: float
+    raise_on_error: bool
+    began: float
+
+
+class Asker:
+    """Asks for decisions over one connection. Use it for the life of a service; close it at the end.
+
+    `requests`: the request topic; the first of the connection's when left out. `timeout`: seconds to wait for an
+    answer, and how long after asking a request may still be judged. `raise_on_error`: raise NotDecided where the
+    answer would be an error. Each of these is the default for all calls.
+    Raises ClientError for settings that librdkafka refuses; Kafka need not answer yet.
+    """
+
+    def __init__(
+        self,
+        connection: Connection | str = "localhost:9092",
+        *,
+        requests: str | None = None,
+        timeout: float = 5.0,
+        raise_on_error: bool = False,
+    ) -> None:
+        self._connection = connection_to(connection)
+        self._requests = requests or self._connection.topics.requests[0]
+        self._timeout, self._raise_on_error = _checked(timeout), raise_on_error
+        self._exchange = Exchange(self._connection, self._requests)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._connection!r}, requests={self._requests!r})"
+
+    def _ask(self, request: Mapping[str, Any] | None, timeout: float | None, asking: Mapping[str, Any]) -> Asked:
+        """Begin to ask. Whatever makes no request is answered at once."""
+        seconds = self._timeout if timeout is None else _checked(timeout)
+        raising = asking.get("raise_on_error", self._raise_on_error)
+        began = time.monotonic()
+        try:
+            pending = self._exchange.ask(request_record(self._requests, request, seconds, asking))
+        except Unaskable as refusal:
+            pending = answered(refusal.record, refusal.code, str(refusal))
+        return Asked(pending, seconds, raising, began)
+
+    def _concluded(self, asked: Asked, decision: Decision) -> Decision:
+        """The decision as it is handed out. Raises NotDecided where that is wanted of an error."""
+        self._exchange.forget(asked.pending)
+        decision = complete(decision, asked.pending.record.items)
+        decision = msgspec.structs.replace(decision, seconds=time.monotonic() - asked.began)
+        if asked.raise_on_error and decision.outcome == "error":
+            raise NotDecided(decision)
+        return decision
+
+    def _give_up(self, begun: Iterable[Asked]) -> None:
+        """Nobody waits any more for what is not answered yet."""
+        for asked in begun:
+            self._exchange.forget(asked.pending)
+
+    def _report(self, event: Mapping[str, Any], decision_id: str | None) -> "Future[Place]":
+        return self._exchange.tell(event_record(self._connection.topics.audit[0], event, decision_id))
+
+
+def _checked(timeout: float) -> float:
+    if not (isinstance(timeout, int | float) and math.isfinite(timeout) and timeout > 0):
+        raise ValueError(f"timeout={timeout!r}: seconds, more than 0")
+    return timeout

@@ -1,0 +1,145 @@
+"""A request as a record: what a service says in short is written out, and dated so that no late answer allows."""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+
+from policy.casefile import CaseFileError, full_request
+from streaming.client.acting import Subject, acting_subject
+from streaming.client.decision import Offsets
+from streaming.client.tracing import Header, trace_headers
+
+NAMES_OFFSETS = "min_policy_offsets"
+
+
+class Fields(TypedDict, total=False):
+    """A request in short. Texts stand for the ids (of an action, the name); mappings are taken as they are.
+
+    `groups`, `roles`, `token`, `organization` are claims about the subject; `properties` are the resource's.
+    `evaluations`: several questions in one record (AuthZEN), for which the other fields are the defaults;
+    `options`: how they are evaluated.
+    """
+
+    id: str
+    system: str
+    subject: Subject
+    action: str | Mapping[str, Any]
+    resource: str | Mapping[str, Any]
+    context: Mapping[str, Any]
+    properties: Mapping[str, Any]
+    groups: Sequence[str]
+    roles: Sequence[str]
+    token: Mapping[str, Any]
+    organization: str
+    evaluations: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Any]
+    time: str | int
+    deadline: str | int
+
+
+class Asking(Fields, total=False):
+    """A request in short, and how it is asked.
+
+    `min_policy_offsets`: what publishing returned; older policies must not judge the request. `raise_on_error`: raise
+    NotDecided instead of returning an error. `traceparent`, `tracestate`: instead of those of the current span.
+    """
+
+    min_policy_offsets: Offsets
+    raise_on_error: bool
+    traceparent: str
+    tracestate: str
+
+
+HOW = frozenset(Asking.__annotations__) - frozenset(Fields.__annotations__)
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record to be sent. `items`: of a request, how many evaluations it asks for."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: list[Header]
+    id: str
+    items: int = 0
+
+
+class Unaskable(Exception):
+    """There is no request to send. Whatever was asked, the answer is an error."""
+
+    def __init__(self, request_id: str, code: str, message: str, items: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        self.record = Record("", None, b"", [], request_id, items)
+
+
+def request_record(topic: str, request: Mapping[str, Any] | None, timeout: float, asking: Mapping[str, Any]) -> Record:
+    """The record of a whole request, or of one in short. It gets an id and a deadline where it has none.
+
+    Raises TypeError for what no service can mean, and Unaskable for values that make no request.
+    """
+    how = {name: asking[name] for name in HOW & asking.keys()}
+    short = {name: value for name, value in asking.items() if name not in HOW}
+    if request is not None and short:
+        raise TypeError(f"a whole request and {', '.join(short)}: give one or the other")
+    whole = dict(_written_out(short) if request is None else request)
+    whole.setdefault("id", str(uuid.uuid4()))
+    whole.setdefault("deadline", int((time.time() + timeout) * 1000))
+    if how.get(NAMES_OFFSETS) is not None:
+        _demand(whole, how[NAMES_OFFSETS])
+    headers = trace_headers(how.get("traceparent"), how.get("tracestate"))
+    evaluations = whole.get("evaluations")
+    items = len(evaluations) if isinstance(evaluations, Sequence) else 0
+    return _encoded(topic, whole, headers, items)
+
+
+def _written_out(short: dict[str, Any]) -> dict[str, Any]:
+    if "system" not in short:
+        raise TypeError("system: needed, such as lenses6; or give a whole request")
+    subject = short.get("subject", acting_subject())
+    if not subject and "evaluations" not in short:
+        message = "no subject: call within `with acting_as(…)`, or give `subject`"
+        raise Unaskable(str(short.get("id", "")), "no-subject", message)
+    system = short["system"]
+    given = {name: value for name, value in short.items() if name != "system" and value is not None}
+    if "evaluations" in given:
+        given["evaluations"] = list(given["evaluations"])
+    try:
+        request = full_request({**given, **({"subject": subject} if subject else {})}, system)
+    except CaseFileError as error:
+        raise TypeError(str(error)) from None
+    if "id" not in short:
+        del request["id"]
+    return request
+
+
+def _demand(request: dict[str, Any], offsets: Offsets) -> None:
+    """Name the offsets in the context, and in those of the items that have one of their own."""
+    if NAMES_OFFSETS in (request.get("context") or {}):
+        raise TypeError(f"{NAMES_OFFSETS} stands in the context too: give one or the other")
+    request["context"] = {**(request.get("context") or {}), NAMES_OFFSETS: offsets}
+    if request.get("evaluations"):
+        request["evaluations"] = [_item_demanding(item, offsets) for item in request["evaluations"]]
+
+
+def _item_demanding(item: Any, offsets: Offsets) -> Any:
+    if not isinstance(item, Mapping) or not isinstance(item.get("context"), Mapping):
+        return item
+    return {**item, "context": {NAMES_OFFSETS: offsets, **item["context"]}}
+
+
+def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> Record:
+    id_ = whole["id"] if isinstance(whole["id"], str) else ""
+    try:
+        return Record(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise Unaskable(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
+
+
+def key_of(party: Any) -> bytes | None:
+    """The subject's id, so that what one subject asks stays in order."""
+    name = party.get("id") if isinstance(party, Mapping) else None
+    return name.encode() if isinstance(name, str) else None

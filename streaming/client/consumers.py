@@ -1,0 +1,162 @@
+"""Following decisions and alerts: each is handled at least once, also across restarts, by one member of a group."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, Message
+
+from streaming.client.connection import Connection, connection_to
+from streaming.client.decision import Decision, Place, read_decision
+from streaming.client.errors import ClientError, Unreadable
+from streaming.client.letters import DeadLetter, read_letter
+from streaming.topic_specs import dead_letters_of
+
+T = TypeVar("T")
+
+POLL_SECONDS = 0.2
+USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "1000", "fetch.wait.max.ms": "100"}
+FIXED = {
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "true",  # of what is stored, and that is done here
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "false",
+}
+
+
+class RecordConsumer(Generic[T]):
+    """Iterates what topics hold, typed, from where its group has come to; a new group begins with the oldest.
+
+    What the loop's body was given counts as handled when the loop comes back for more: only then is its offset
+    committed. Whoever leaves the loop gets that item again, unless `handled` was called. For one thread; `stop` may
+    come from any, or from a signal handler. Raises ClientError for settings that librdkafka refuses.
+    """
+
+    def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
+        connection = connection_to(connection)
+        self._scrub = connection.scrub
+        self._stopped = threading.Event()
+        self._at_hand: Message | None = None
+        self._consumer = connection.make(Consumer, USUAL, {**FIXED, "group.id": group})
+        self._consumer.subscribe(list(topics))
+
+    def _read(self, message: Message) -> T | None:
+        """The item in a record; None: there is none to hand out. Raises Unreadable."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        """The next item. Ends when stopped.
+
+        Raises Unreadable for a record that is not what the topic should hold, which is skipped when asked again; and
+        ClientError when Kafka refuses, such as for a topic that is not there.
+        """
+        self.handled()
+        while not self._stopped.is_set():
+            message = self._consumer.poll(POLL_SECONDS)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                raise ClientError(self._scrub(f"cannot read: {error.str()}"))
+            self._at_hand = message
+            if (item := self._read(message)) is not None:
+                return item
+            self.handled()
+        raise StopIteration
+
+    def handled(self) -> None:
+        """The item that was handed out last is done with: its offset may be committed."""
+        message, self._at_hand = self._at_hand, None
+        if message is not None:
+            with contextlib.suppress(KafkaException):  # the partition went to another member, which gets it again
+                self._consumer.store_offsets(message)
+
+    def stop(self) -> None:
+        """End the iteration before its next item."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Commit what was handled and leave the group."""
+        self._stopped.set()
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DecisionConsumer(RecordConsumer[Decision]):
+    """Iterates the decisions on all requests.
+
+    `on_dead_letter` is called with requests that became no decision, in between; left out, they are not read.
+    """
+
+    def __init__(
+        self,
+        connection: Connection | str,
+        group: str,
+        on_dead_letter: Callable[[DeadLetter], None] | None = None,
+    ) -> None:
+        topics = connection_to(connection).topics
+        letters = [] if on_dead_letter is None else [dead_letters_of(topic) for topic in topics.requests]
+        self._decisions, self._on_dead_letter = topics.decisions, on_dead_letter
+        super().__init__(connection, group, [topics.decisions, *letters])
+
+    def _read(self, message: Message) -> Decision | None:
+        if message.topic() == self._decisions:
+            return _decoded(message, read_decision)
+        letter = read_letter(message)
+        if letter is None:
+            raise Unreadable(f"{_place(message)}: not a dead letter: its headers name no record")
+        if self._on_dead_letter is not None:
+            self._on_dead_letter(letter)
+        return None
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """Something to look at (contracts, "Alert")."""
+
+    id: str
+    kind: str
+    severity: str
+    time: str
+    message: str
+    subject: Any = None
+    evidence: list[Any] = []
+
+
+class AlertConsumer(RecordConsumer[Alert]):
+    """Iterates the alerts."""
+
+    def __init__(self, connection: Connection | str, group: str) -> None:
+        super().__init__(connection, group, [connection_to(connection).topics.alerts])
+
+    def _read(self, message: Message) -> Alert:
+        return _decoded(message, _read_alert)
+
+
+_decode_alert = msgspec.json.Decoder(Alert).decode
+
+
+def _read_alert(value: bytes) -> Alert:
+    try:
+        return _decode_alert(value)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"not an alert: {error}") from error
+
+
+def _decoded(message: Message, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(message.value() or b"")
+    except Unreadable as error:
+        raise Unreadable(f"{_place(message)}: {error}") from error
+
+
+def _place(message: Message) -> Place:
+    return Place(message.topic() or "", message.partition() or 0, message.offset() or 0)

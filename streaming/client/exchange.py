@@ -1,0 +1,253 @@
+"""Questions out, answers in: one thread that reads for all who wait.
+
+Nothing is sent before the place in the answers' topics is known, so that no answer can be missed. Whatever goes wrong
+becomes an answer too, and that is `error`.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, InvalidStateError
+from functools import partial
+
+import msgspec
+from confluent_kafka import Message
+
+from streaming.client.asking import Record
+from streaming.client.connection import Connection
+from streaming.client.correlation import Correlation
+from streaming.client.decision import Decision, Place, glance, read_decision, undecided
+from streaming.client.errors import NotReported, Unreadable
+from streaming.client.inbox import Inbox, Lost
+from streaming.client.letters import read_letter
+from streaming.client.outbox import Outbox
+from streaming.topic_specs import dead_letters_of
+
+RETRY_SECONDS = 0.5
+CLOSE_SECONDS = 10.0
+NEVER_SENT = -1
+CLOSED = "the client is closed"
+FORKED = "the client was made in the process that this one was forked from: make one in each process"
+
+log = logging.getLogger("lockkeeper.client")
+
+
+class Pending(msgspec.Struct):
+    """A question on its way. Its future's result is a decision; it never raises."""
+
+    ticket: int
+    record: Record
+    future: "Future[Decision]"
+
+
+class Exchange:
+    """Sends to one request topic and reads all decisions and the topic's dead letters. For any number of threads."""
+
+    def __init__(self, connection: Connection, requests: str) -> None:
+        """Raises ClientError for settings that librdkafka refuses. Kafka need not answer yet."""
+        self._connection, self._requests = connection, requests
+        self._decisions, self._letters = connection.topics.decisions, dead_letters_of(requests)
+        self._outbox = Outbox(connection)
+        self._inbox = Inbox(connection, (self._decisions, self._letters), (requests,))
+        self._lock = threading.Lock()  # for what follows
+        self._correlation: Correlation[Message] = Correlation()
+        self._waiting: dict[int, Pending] = {}
+        self._backlog: dict[int, Pending] = {}  # to be sent once the place is known
+        self._in_place = threading.Event()
+        self._trouble = "Kafka has not answered yet"
+        self._closing = threading.Event()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="lockkeeper-client", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        """How many questions wait for their answers."""
+        return len(self._waiting)
+
+    def ask(self, record: Record) -> Pending:
+        """Send a request now, or as soon as its answer cannot be missed. Call `forget` when nobody waits any more."""
+        if self._is_forked():  # before the lock, which nobody may be left to release
+            return answered(record, "client-forked", FORKED)
+        with self._lock:
+            if self._closing.is_set():
+                return answered(record, "client-closed", CLOSED)
+            pending = Pending(self._correlation.open(record.id), record, Future())
+            self._waiting[pending.ticket] = pending
+            in_place = self._in_place.is_set()
+            if not in_place:
+                self._backlog[pending.ticket] = pending
+        if in_place:
+            self._send(pending)
+        return pending
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def _send(self, pending: Pending) -> None:
+        self._outbox.send(pending.record, partial(self._sent, pending))
+
+    def await_place(self, seconds: float) -> bool:
+        """Whether questions are sent at once; waits so long for it."""
+        return not self._is_forked() and self._in_place.wait(seconds) and not self._closing.is_set()
+
+    def tell(self, record: Record) -> "Future[Place]":
+        """Send a record that has no answer. The future's result is its place; it raises NotReported."""
+        future: Future[Place] = Future()
+        if self._is_forked() or self._closing.is_set():
+            _told(future, None, FORKED if self._is_forked() else CLOSED)
+        else:
+            self._outbox.send(record, partial(_told, future))
+        return future
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody waits for the answer any more."""
+        if pending.ticket == NEVER_SENT:
+            return
+        with self._lock:
+            self._correlation.forget(pending.ticket)
+            self._waiting.pop(pending.ticket, None)
+            self._backlog.pop(pending.ticket, None)
+
+    def late(self, pending: Pending, seconds: float) -> Decision:
+        """The answer to a question that had none for so long."""
+        with self._lock:
+            place, trouble = self._correlation.place_of(pending.ticket), self._trouble
+            unsent = pending.ticket in self._backlog
+        if place is not None:
+            message = f"no decision within {seconds:g} s for {place}. Does `lockkeeper run` run, with these topics?"
+        elif unsent:
+            message = f"not sent within {seconds:g} s: {trouble}"
+        else:
+            message = f"not confirmed by {self._requests} within {seconds:g} s, and no decision"
+        return undecided(pending.record.id, "timeout", message, place)
+
+    def close(self) -> None:
+        """Answer all who wait with an error, wait for records on their way, and leave. May be called again."""
+        if not self._is_forked():
+            self._closing.set()
+            self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._turn()
+        except Exception as defect:
+            log.exception("the client's reader stopped: make a new client")
+            self._fail(self._all_waiting(), "client-failed", f"the client's reader stopped: {type(defect).__name__}")
+        finally:
+            self._closing.set()
+            self._fail(self._all_waiting(), "client-closed", "the client was closed before the answer came")
+            self._outbox.close(CLOSE_SECONDS / 2)
+            self._inbox.close()
+
+    def _turn(self) -> None:
+        try:
+            if not self._in_place.is_set():
+                self._inbox.take_place()
+                self._begin()
+            messages = self._inbox.receive()
+        except Lost as lost:
+            self._lose(str(lost))
+            self._outbox.poll(RETRY_SECONDS)
+            return
+        self._outbox.poll(0)  # reports before answers: fewer answers are held
+        for message in messages:
+            self._take(message)
+
+    def _begin(self) -> None:
+        with self._lock:
+            unsent, self._backlog = list(self._backlog.values()), {}
+            self._trouble = ""
+            self._in_place.set()
+        for pending in unsent:
+            self._send(pending)
+
+    def _lose(self, why: str) -> None:
+        """Whose answers may have been missed are told; those who were not sent yet may go on waiting."""
+        with self._lock:
+            missed = list(self._waiting.values()) if self._in_place.is_set() else []
+            is_news, self._trouble = why != self._trouble, why
+            self._in_place.clear()
+        if is_news:
+            log.warning("no decisions can be read: %s", why)
+        self._fail(missed, "answers-lost", f"answers may have been missed: {why}")
+
+    def _sent(self, pending: Pending, place: Place | None, why: str) -> None:
+        """The delivery report."""
+        if place is None:
+            self._answer(pending.ticket, undecided(pending.record.id, "not-sent", why))
+            return
+        with self._lock:
+            answer = self._correlation.report(pending.ticket, place)
+        if answer is not None:
+            self._answer(pending.ticket, self._read(answer, pending.record, place))
+
+    def _take(self, message: Message) -> None:
+        found = self._whose(message)
+        if found is None:
+            return
+        place, id_ = found
+        with self._lock:
+            ticket = self._correlation.answer(place, id_, message)
+            pending = None if ticket is None else self._waiting.get(ticket)
+        if pending is not None:
+            self._answer(pending.ticket, self._read(message, pending.record, place))
+
+    def _whose(self, message: Message) -> tuple[Place, str | None] | None:
+        """The place of the request that a record answers, and the id it names; None: it answers none of ours."""
+        if message.topic() == self._decisions:
+            found: tuple[Place, str | None] | None = glance(message.value() or b"")
+        else:
+            letter = read_letter(message)
+            found = None if letter is None else (letter.source, None)
+        return found if found is not None and found[0].topic == self._requests else None
+
+    def _read(self, message: Message, record: Record, place: Place) -> Decision:
+        if message.topic() != self._decisions:
+            letter = read_letter(message)
+            return undecided(record.id, "dead-letter", letter.message if letter else "", place)
+        try:
+            decision = read_decision(message.value() or b"")
+        except Unreadable as error:
+            return undecided(record.id, "unreadable-decision", str(error), place)
+        if record.id and decision.request_id != record.id:  # offsets begin anew when somebody makes a topic anew
+            message_ = f"{place} is answered for another request, {decision.request_id!r}"
+            return undecided(record.id, "answers-lost", message_, place)
+        return decision
+
+    def _answer(self, ticket: int, decision: Decision) -> None:
+        with self._lock:
+            self._correlation.forget(ticket)
+            pending = self._waiting.pop(ticket, None)
+        if pending is not None:
+            _settle(pending, decision)
+
+    def _fail(self, questions: Iterable[Pending], code: str, message: str) -> None:
+        for pending in questions:
+            self._answer(pending.ticket, undecided(pending.record.id, code, message))
+
+    def _all_waiting(self) -> list[Pending]:
+        with self._lock:
+            return list(self._waiting.values())
+
+
+def answered(record: Record, code: str, message: str) -> Pending:
+    """A question that is not sent: its answer is an error, and is there already."""
+    pending = Pending(NEVER_SENT, record, Future())
+    _settle(pending, undecided(record.id, code, message))
+    return pending
+
+
+def _settle(pending: Pending, decision: Decision) -> None:
+    with contextlib.suppress(InvalidStateError):  # whoever waited has cancelled at this moment
+        pending.future.set_result(decision)
+
+
+def _told(future: "Future[Place]", place: Place | None, why: str) -> None:
+    with contextlib.suppress(InvalidStateError):
+        if place is None:
+            future.set_exception(NotReported(why))
+        else:
+            future.set_result(place)

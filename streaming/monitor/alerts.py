@@ -1,0 +1,45 @@
+"""The alerts of the monitor as records (contracts, "Alert")."""
+
+from typing import Any
+
+import msgspec
+
+from policy.times import to_text
+from streaming.monitor.episodes import evidence_of
+from streaming.monitor.rules import (
+    CONTRADICTION,
+    DENIAL_BURST,
+    DENIED,
+    MALFORMED_BURST,
+    UNAUTHORIZED,
+    UNREQUESTED,
+)
+from streaming.monitor.state import Raised
+
+MESSAGES = {
+    UNAUTHORIZED: "{name} did what the policy in force denied, {count} times",
+    UNREQUESTED: "{name} did what no request was allowed for, {count} times",
+    DENIED: "{name} did what had been denied, {count} times",
+    DENIAL_BURST: "{count} requests of {name} were denied in a short time",
+    MALFORMED_BURST: "{count} records came to {name} in a short time",
+    CONTRADICTION: "requests about {name} contradict the documents, {count} times",
+}
+
+
+def alert_of(raised: Raised) -> dict[str, Any]:
+    """The alert's fields. All alerts of one episode have one id; the newest tells most."""
+    episode, key = raised.episode, raised.key
+    return {
+        "id": episode.id,
+        "kind": raised.kind,
+        "severity": episode.severity,
+        "time": to_text(episode.first),
+        "subject": key.name,
+        "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count),
+        "evidence": evidence_of(episode, key.system),
+    }
+
+
+def encode_alert(raised: Raised) -> bytes:
+    """The alert as the record's value."""
+    return msgspec.json.encode(alert_of(raised))
