@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
-    master: Text = "local[2]"
+    master: Text = "local[4]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
     snapshots_kept: Positive = 8
