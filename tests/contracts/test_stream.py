@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streaming.client import AlertConsumer, Client, Connection, DecisionConsumer
 from streaming.contracts.avro import Reader, Writer
 from streaming.contracts.files import Kind, read
 from streaming.contracts.formats import JSON_ALONE
@@ -120,6 +121,18 @@ def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
 
 def _batches_begun(job: Job) -> int:
     return sum(step["step"] == "policies-read" for step in job.told)
+
+
+@pytest.mark.usefixtures("job")
+def test_the_python_client_reads_it_all_as_ever(world: World) -> None:
+    connection = Connection.of(world.settings)
+    with Client(connection) as client:
+        decision = client.authorize(request("client", "dana", "orders"), 60.0)
+        assert (decision.outcome, decision.request_id) == ("allow", "client")
+    with DecisionConsumer(connection, world.settings.job_name + "-tests") as decisions:
+        assert next(decisions).outcome == "allow"
+    with AlertConsumer(connection, world.settings.job_name + "-tests") as alerts:
+        assert next(alerts).subject == "lenses6/Role/broken"
 
 
 @pytest.mark.usefixtures("job")
