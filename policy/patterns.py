@@ -47,6 +47,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Pattern((), open=True)
+TEXTS_KNOWN = 16  # that no pattern of a place names; those that one names are always known
 
 
 def exactly(name: Sequence[str]) -> Pattern:
@@ -158,11 +159,51 @@ def _literal_head(glob: Glob) -> str:
     return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
 
 
+class Place(Generic[Value]):
+    """Where a name leads to in an index: names that the same patterns match lead to the very same place.
+
+    ``values``: what is filed under the patterns that match a name ending here; ``past``: under those that match all
+    that begin so. Places are made as names come by, and never more than the patterns tell apart.
+    """
+
+    __slots__ = ("_by_nodes", "_nodes", "known", "past", "values")
+
+    def __init__(self, nodes: tuple[_Node[Value], ...], past: tuple[Value, ...]) -> None:
+        self.past = (*past, *(value for node in nodes for value in node.open or ()))
+        self.values = (*self.past, *(value for node in nodes for value in node.closed or ()))
+        self.known: dict[str, Place[Value]] = {}
+        self._nodes = nodes
+        self._by_nodes: dict[tuple[int, ...], Place[Value]] = {}
+
+    def after(self, text: str) -> "Place[Value]":
+        """The place of the names that go on with ``text``; `known` has those of some texts."""
+        if not self._nodes:
+            return self
+        named = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
+        below = [*named]
+        for node in self._nodes:
+            if node.wild is not None:
+                node.wild.descend(text, below)
+        place = self._of(tuple(below))
+        if named or len(self.known) < TEXTS_KNOWN:
+            self.known[text] = place
+        return place
+
+    def _of(self, nodes: tuple[_Node[Value], ...]) -> "Place[Value]":
+        """Nodes live as long as the index: their ids name them."""
+        key = tuple(map(id, nodes))
+        place = self._by_nodes.get(key)
+        if place is None:
+            place = self._by_nodes[key] = Place(nodes, self.past)
+        return place
+
+
 class PatternIndex(Generic[Value]):
     """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
+        self._start: Place[Value] | None = None
 
     def add(self, pattern: Pattern, value: Value) -> None:
         """File ``value`` under ``pattern``."""
@@ -170,27 +211,22 @@ class PatternIndex(Generic[Value]):
         for part in pattern.parts:
             node = node.child(part)
         node.file(value, pattern.open)
+        self._start = None
 
-    def find(self, name: Name) -> list[Value]:
+    def find(self, name: Name) -> tuple[Value, ...]:
         """All values filed under patterns that match ``name``, in no particular order."""
-        found: list[Value] = []
-        level = [self._root]
+        return self.place(name).values
+
+    def place(self, name: Name) -> Place[Value]:
+        """Where ``name`` leads to: the very same for all names that the same patterns match in the same way."""
+        place = self._start or self._begin()
         for text in name:
-            below: list[_Node[Value]] = []
-            for node in level:
-                if node.open is not None:
-                    found += node.open
-                if (child := node.exact.get(text)) is not None:
-                    below.append(child)
-                if node.wild is not None:
-                    node.wild.descend(text, below)
-            if not below:
-                return found
-            level = below
-        for node in level:
-            found += node.open or ()
-            found += node.closed or ()
-        return found
+            place = place.known.get(text) or place.after(text)
+        return place
+
+    def _begin(self) -> Place[Value]:
+        self._start = Place((self._root,), ())
+        return self._start
 
 
 def _tokens(part: Part) -> tuple[tuple[str, str], ...]:

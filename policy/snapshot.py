@@ -2,7 +2,7 @@
 
 import bisect
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from policy.facts import Facts, FactTable
@@ -34,13 +34,16 @@ class Standing:
 
     def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
         """The grants in force at ``at`` that match permission and object."""
-        indexes = self._indexes.get(permission)
-        if indexes is None:
-            indexes = self._index(permission)
-        found = indexes[0].find(object_)
-        for index in indexes[1:]:
-            found += index.find(object_)
+        indexes = self._indexes.get(permission) or self._index(permission)
+        found = itertools.chain.from_iterable(index.find(object_) for index in indexes)
         return [grant for grant in found if grant.window is ALWAYS or in_force(grant.window, at)]
+
+    def sorter(self, permission: Name) -> Callable[[Name], Hashable]:
+        """A function of objects' names that gives two of them the same only if the same grants match both."""
+        indexes = self._indexes.get(permission) or self._index(permission)
+        if len(indexes) == 1:
+            return indexes[0].place
+        return lambda name: tuple(index.place(name) for index in indexes)
 
     def _index(self, permission: Name) -> tuple[PatternIndex[Grant], ...]:
         """One index of the holders with few grants, and for each with many the one that all subjects share."""

@@ -1,5 +1,6 @@
 """Answers as JSON. Those to plain questions are rendered once and filled in: most differ in their object alone."""
 
+import contextlib
 import secrets
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from policy.decide import answer, conclude_atom
 from policy.decisions import Decision, Missing, Outcome
 from policy.model import Grant, Holds, Reason
+from policy.patterns import Name
 from policy.requests import Batch, Request
 from policy.snapshot import Snapshot, Standing
 from policy.systems import all_systems
@@ -18,7 +20,7 @@ _encode = msgspec.json.encode
 Answer = tuple[bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, and `,"evaluations":[…]` of a batch."""
 
-TemplateKey = tuple[Standing, str, str, str, tuple[str, ...], tuple[int, ...]]
+TemplateKey = tuple[str, Standing | None, str, str, str, tuple[str, ...], tuple[int, ...]]
 
 
 class Context(msgspec.Struct, gc=False):
@@ -54,11 +56,14 @@ class Answers:
 
     def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
         """The answer to a request, whose `time` is the moment to judge by."""
-        plain = self._plain(asked, trust) if isinstance(asked, Request) else None
-        return to_json(answer(self._snapshot, asked, trust)) if plain is None else (plain, b"")
+        outline = self.outline(asked, trust) if isinstance(asked, Request) else None
+        if outline is not None:
+            with contextlib.suppress(Exception):  # whatever it is: the engine's whole way answers `error`, and says why
+                return _encode(outline.atom.object_text)[1:-1].join(outline.template(outline.atom.object)), b""
+        return to_json(answer(self._snapshot, asked, trust))
 
-    def _plain(self, request: Request, trust: frozenset[str]) -> bytes | None:
-        """The answer to a question of one atom; None: it is not one, or needs more care than is taken here."""
+    def outline(self, request: Request, trust: frozenset[str]) -> "Outline | None":
+        """What the answer to a question of one atom rests on; None: it is not one, or needs the engine's care."""
         realm = self._snapshot.realms.get(request.system)
         if realm is None or realm.broken:
             return None
@@ -68,23 +73,38 @@ class Answers:
             if type(atom) is not Holds or atom.holders or question.notes or question.contested:
                 return None
             standing = realm.standing(question.holders, request.time)
-            grants = standing.grants_on(atom.permission, atom.object, request.time)
-        except Exception:  # whatever it is: the engine's whole way answers `error`, and says why
+        except Exception:  # the engine's whole way answers `error`, and says why
             return None
-        template = self._template(request.system, standing, atom, grants, question.claims)
-        return _encode(atom.object_text)[1:-1].join(template)
+        return Outline(self, request.system, standing, atom, question.claims, request.time)
 
-    def _template(
-        self, system: str, standing: Standing, atom: Holds, grants: list[Grant], claims: tuple[str, ...]
-    ) -> list[bytes]:
-        """What stands around the object's text. Grants live as long as the snapshot: their ids name them."""
-        key = (standing, atom.permission_text, atom.rule, atom.because, claims, tuple(map(id, grants)))
+    def template(self, outline: "Outline", grants: list[Grant]) -> list[bytes]:
+        """What stands around the object's text where these grants match. Their ids name them: they live as long."""
+        atom, claims = outline.atom, outline.claims
+        standing = outline.standing if grants else None  # without grants it does not matter who asks
+        key = (outline.system, standing, atom.permission_text, atom.rule, atom.because, claims, tuple(map(id, grants)))
         template = self._templates.get(key)
         if template is None:
             marked = msgspec.structs.replace(atom, object_text=self._mark)
-            decision = conclude_atom(all_systems()[system], standing, marked, grants, claims)
+            decision = conclude_atom(all_systems()[outline.system], outline.standing, marked, grants, claims)
             template = to_json(decision)[0].split(self._mark.encode())
             if len(self._templates) >= TEMPLATES_HELD:
                 self._templates.clear()
             self._templates[key] = template
         return template
+
+
+class Outline:
+    """Who asks for which permission at which moment (`at`, ms): all that an answer rests on, but for the object."""
+
+    __slots__ = ("_answers", "_at", "atom", "claims", "standing", "system")
+
+    def __init__(
+        self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...], at: int | None
+    ) -> None:
+        self._answers, self._at = answers, at
+        self.system, self.standing, self.atom, self.claims = system, standing, atom, claims
+
+    def template(self, object_: Name) -> list[bytes]:
+        """What stands around an object's text in the answer about it; raises when it cannot be answered."""
+        grants = self.standing.grants_on(self.atom.permission, object_, self._at)
+        return self._answers.template(self, grants)

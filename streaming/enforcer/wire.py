@@ -1,7 +1,5 @@
 """Records on their way out: packed by the workers, many in one cell, and unpacked by the driver."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 Header = tuple[str, bytes]
@@ -27,22 +25,21 @@ class Packed(msgspec.Struct, array_like=True):
     values: list[bytes]
     others: list[Outgoing]
 
+    def add(self, number: int, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        """Append a record, given as an `Outgoing`."""
+        if number == DECISIONS and headers is None and value is not None:
+            self.keys.append(key)
+            self.values.append(value)
+        else:
+            self.others.append((number, key, value, headers))
+
 
 _pack = msgspec.msgpack.Encoder()
 _unpack = msgspec.msgpack.Decoder(Packed)
 
 
-def pack(records: Iterable[Outgoing]) -> bytes:
+def pack(packed: Packed) -> bytes:
     """Many records as one value: per-row work between the JVM and Python is what costs."""
-    packed = Packed([], [], [])
-    add_key, add_value = packed.keys.append, packed.values.append
-    for record in records:
-        number, key, value, headers = record
-        if number == DECISIONS and headers is None and value is not None:
-            add_key(key)
-            add_value(value)
-        else:
-            packed.others.append(record)
     return _pack.encode(packed)
 
 

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +11,7 @@ from pyspark.core.broadcast import Broadcast
 from policy.snapshot import Snapshot
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
+from streaming.enforcer.records import Records
 from streaming.enforcer.wire import pack
 from streaming.settings import Limits
 
@@ -19,16 +19,6 @@ from streaming.settings import Limits
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
 SCHEMA = "packed binary"
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
-
-
-class _Header(msgspec.Struct):
-    """A header of a record as Spark writes it; it leaves out a value that is null."""
-
-    key: str
-    value: bytes | None = None
-
-
-_headers = msgspec.json.Decoder(list[_Header]).decode
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -79,7 +69,7 @@ class Worker:
         judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
         sitting = judge.sit(source, basis)
-        return pack(map(sitting.decide, *_columns(batch)))
+        return pack(sitting.decide_all(Records(batch, task.limits)))
 
 
 def _place(batch: pa.RecordBatch) -> Partition:
@@ -88,17 +78,6 @@ def _place(batch: pa.RecordBatch) -> Partition:
     if len(topics) != 1 or len(partitions) != 1:
         raise RuntimeError(f"one Spark task holds records of {topics} {partitions}; unset `minPartitions`")
     return topics[0].as_py(), partitions[0].as_py()
-
-
-def _columns(batch: pa.RecordBatch) -> tuple[list[Any], ...]:
-    """Key, value, headers, offset and timestamp (ms), each as a list."""
-    milliseconds = batch.column("timestamp").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    keys, values, headers, offsets = (batch.column(name).to_pylist() for name in ("key", "value", "headers", "offset"))
-    return keys, values, [text and _decode_headers(text) for text in headers], offsets, milliseconds.to_pylist()
-
-
-def _decode_headers(text: str) -> list[dict[str, Any]]:
-    return [{"key": header.key, "value": header.value} for header in _headers(text)]
 
 
 _judges: dict[int, Judge] = {}

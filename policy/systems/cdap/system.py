@@ -27,6 +27,7 @@ class Cdap:
     kinds = {ENTITY: Kind(fact=True), "Grant": Kind(), "Backend": Kind()}
     deny_rule = None
     default_rule = None
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """What an Entity, Grant or Backend says."""

@@ -24,6 +24,7 @@ class Lenses5:
     kinds = {"Group": Kind(), **{kind: Kind(fact=True) for kind in KINDS}}
     deny_rule = None
     default_rule = None
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""

@@ -29,6 +29,7 @@ class Lenses6:
     kinds = {"Role": Kind(), "Group": Kind()}
     deny_rule = "L6-DECIDE-DENY-WINS"
     default_rule = "L6-DECIDE-DEFAULT-DENY"
+    name_of_resource = staticmethod(resource_name)
 
     def read(self, document: Document) -> Reading:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""

@@ -43,6 +43,7 @@ class StreamSets:
     }
     deny_rule: str | None = None
     default_rule: str | None = None
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """What a document says, by its kind."""

@@ -32,6 +32,7 @@ class Ververica:
     kinds = {"InitialAccess": Kind(), "Authentication": Kind(), RESERVED: Kind()}
     deny_rule = None
     default_rule = "VV-NO-DENY"
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
