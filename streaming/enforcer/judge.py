@@ -4,7 +4,6 @@ What a decision reads (system, subject, action, resource, context, and the valid
 of a bounded cache; the cached answer is JSON already, and a decision record is put together from pieces.
 """
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from policy.times import to_text
 from streaming.enforcer.answers import Answer, Answers, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
-from streaming.enforcer.plans import Plans
+from streaming.enforcer.plans import NeedsCare, Plan, Plans
 from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing, Packed
@@ -117,21 +116,28 @@ class Sitting:
         """The records to write for those of a batch, by the short way where a plan fits."""
         self._plans = self._judge.plans(self._source.trust, records.first, records.last)
         packed = Packed([], [], [])
-        room, written_at, time = self._limits.record_out - records.longest_key, None, ""
-        head, tail = self._head.decode(), self._tail.decode()
+        room, written_at, time = self._limits.record_out - records.longest_key, None, b""
+        head, tail = self._head, self._tail
+        find = self._plans.find if self._plans else _no_plan
+        add_key, add_value = packed.keys.append, packed.values.append
         for number, (text, key, header_text, offset, at) in enumerate(records.columns()):
-            found = None if text is None or self._plans is None else self._plans.find(text)
-            if found is not None:
-                plan, id_, resource = found
+            try:
+                plan, id_, resource = find(text)
+                template, route = plan.way(resource)
                 if at != written_at:
-                    written_at, time = at, self._clock.text(at).decode()
-                with contextlib.suppress(Exception):
-                    answer = plan.answer(resource)
-                    made = f'{head}{offset}","request_id":"{id_}","system":{plan.system},"time":"{time}",{answer}{tail}{offset}}}}}}}'.encode()
-                    if len(made) <= room:
-                        packed.add(DECISIONS, key, made, _carried(records.headers(number)) if header_text else None)
-                        continue
-            packed.add(*self.decide(key, records.value(number), records.headers(number), offset, at))
+                    written_at, time = at, self._clock.text(at)
+                answer = template.fill((plan.permission, resource, route))
+                number_ = b"%d" % offset
+                made = b"".join((head, number_, b'","request_id":"', id_, b'","system":"', plan.system, b'","time":"', time, b'",', answer, tail, number_, b"}}}"))
+                if len(made) > room:
+                    raise NeedsCare
+                if header_text:
+                    packed.add(DECISIONS, key, made, _carried(records.headers(number) or []))
+                else:
+                    add_key(key)
+                    add_value(made)
+            except Exception:
+                packed.add(*self.decide(key, records.value(number), records.headers(number), offset, at))
         return packed
 
     def decide(
@@ -210,11 +216,15 @@ class Sitting:
         """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
         asked = self._judge.parts.request(envelope, value, at)
         if self._plans is not None and isinstance(asked, Request) and _is_timeless(envelope):
-            self._plans.learn(value.decode(), asked)
+            self._plans.learn(value, asked)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             return _error("policies-behind", stale)
         return self._judge.answers.of(asked, self._source.trust)
+
+
+def _no_plan(text: bytes | None) -> tuple[Plan, bytes, bytes]:
+    raise NeedsCare
 
 
 def _error(code: str, message: str) -> Answer:

@@ -15,51 +15,47 @@ import msgspec
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
-from streaming.enforcer.answers import Answers, Outline
+from streaming.enforcer.answers import Answers, Outline, Template, inner
 
 PLANS_HELD = 50_000
 PLAN_CHARACTERS = 4096  # longer texts are not worth their memory
 SHAPES_HELD = 4
 
-Key = tuple[str, str, str]
+Key = tuple[bytes, bytes, bytes]
 """The text before the id, from there to the resource's id, and after that: each from quote to quote."""
+
+
+class NeedsCare(Exception):
+    """There is no short way for a record."""
 
 
 class Shape(msgspec.Struct, frozen=True):
     """What stands right before the slots, as some producer writes requests: `"id":"`, `"resource":{"id":"`."""
 
-    before_id: str
-    before_resource: str
+    before_id: bytes
+    before_resource: bytes
 
-    def slots(self, text: str) -> tuple[int, int, int, int]:
+    def slots(self, text: bytes) -> tuple[int, int, int, int]:
         """Where the slots begin and end: in order, unless the text is none of this shape."""
         id_start = text.find(self.before_id) + len(self.before_id)
-        id_end = text.find('"', id_start)
+        id_end = text.find(b'"', id_start)
         resource_start = text.find(self.before_resource, id_end) + len(self.before_resource)
-        return id_start, id_end, resource_start, text.find('"', resource_start)
+        return id_start, id_end, resource_start, text.find(b'"', resource_start)
 
 
 class Plan:
     """The answers to all requests that differ from each other in their slots alone."""
 
-    __slots__ = ("_name_of", "_outline", "_place_of", "_templates", "system")
+    __slots__ = ("_name_of", "_outline", "permission", "system")
 
-    def __init__(self, system: str, name_of: Callable[[str], Name], outline: Outline) -> None:
-        self.system = msgspec.json.encode(system).decode()
+    def __init__(self, name_of: Callable[[str], Name], outline: Outline) -> None:
+        self.system = inner(outline.system)
+        self.permission = outline.permission
         self._name_of, self._outline = name_of, outline
-        self._place_of = outline.standing.sorter(outline.atom.permission)
-        self._templates: dict[Hashable, list[str]] = {}
 
-    def answer(self, resource: str) -> str:
-        """The decision's fields up to and with `claims`; raises when the resource needs more care."""
-        name = self._name_of(resource)
-        place = self._place_of(name)
-        return resource.join(self._templates.get(place) or self._template(name, place))
-
-    def _template(self, name: Name, place: Hashable) -> list[str]:
-        pieces = self._outline.template(name)
-        self._templates[place] = template = [piece.decode() for piece in pieces]
-        return template
+    def way(self, resource: bytes) -> tuple[Template, bytes]:
+        """The template of the answer, and the route to be filled in; raises when the resource needs more care."""
+        return self._outline.way(self._name_of(resource.decode()))
 
 
 class Plans:
@@ -73,15 +69,16 @@ class Plans:
         self._shapes: list[Shape] = []
         self._marks = f"id-{secrets.token_hex(16)}", f"resource-{secrets.token_hex(16)}"
 
-    def find(self, text: str) -> tuple[Plan, str, str] | None:
-        """The plan for a plain text (see `plain`), and what is in its slots."""
-        for shape in self._shapes:
-            a, b, c, d = shape.slots(text)
-            if a < b < c < d and (plan := self._plans.get((text[:a], text[b:c], text[d:]))) is not None:
-                return plan, text[a:b], text[c:d]
-        return None
+    def find(self, text: bytes | None) -> tuple[Plan, bytes, bytes]:
+        """The plan for a plain text (see `plain_texts`), and what is in its slots; raises NeedsCare without one."""
+        if text is not None:
+            for shape in self._shapes:
+                a, b, c, d = shape.slots(text)
+                if a < b < c < d and (plan := self._plans.get((text[:a], text[b:c], text[d:]))) is not None:
+                    return plan, text[a:b], text[c:d]
+        raise NeedsCare
 
-    def learn(self, text: str, asked: Request) -> None:
+    def learn(self, text: bytes, asked: Request) -> None:
         """Make a plan from a plain text and the request that it is, the second time that its like comes by."""
         name_of = all_systems()[asked.system].name_of_resource
         if name_of is None or len(text) > PLAN_CHARACTERS or (shape := _shape(text, asked)) is None:
@@ -93,7 +90,7 @@ class Plans:
         outline = self._answers.outline(asked, self._trust) if self._proved(key, text) else None
         if len(self._plans) >= PLANS_HELD:
             self._plans.clear()
-        self._plans[key] = None if outline is None else Plan(asked.system, name_of, outline)
+        self._plans[key] = None if outline is None else Plan(name_of, outline)
         self._note_shape(shape)
 
     def _sighted_before(self, key: Key) -> bool:
@@ -104,12 +101,12 @@ class Plans:
         self._sighted.add(number)
         return False
 
-    def _proved(self, key: Key, text: str) -> bool:
+    def _proved(self, key: Key, text: bytes) -> bool:
         """Whether the marks in the slots, and they alone, become the two ids."""
         (before, between, after), (id_, resource) = key, self._marks
         try:
-            asked = decode_request(text.encode())
-            marked = decode_request(f"{before}{id_}{between}{resource}{after}".encode())
+            asked = decode_request(text)
+            marked = decode_request(b"".join((before, id_.encode(), between, resource.encode(), after)))
         except MalformedRequest:
             return False
         if not isinstance(asked, Request):
@@ -122,14 +119,15 @@ class Plans:
             self._shapes = [shape, *self._shapes[: SHAPES_HELD - 1]]
 
 
-def _shape(text: str, asked: Request) -> Shape | None:
+def _shape(text: bytes, asked: Request) -> Shape | None:
     """The shape of a text, guessed from where its ids are written first: what is made of it has to be proved."""
-    id_start = text.find(f'"{asked.id}"') + 1
-    resource_at = text.find('"resource"', id_start)
-    resource_start = text.find(f'"{asked.resource.id}"', resource_at) + 1
-    label = text.rfind('"', 0, max(0, text.rfind('"', 0, max(0, id_start - 1))))
+    id_, resource = (msgspec.json.encode(value) for value in (asked.id, asked.resource.id))
+    id_start = text.find(id_) + 1
+    resource_at = text.find(b'"resource"', id_start)
+    resource_start = text.find(resource, resource_at) + 1
+    label = text.rfind(b'"', 0, max(0, text.rfind(b'"', 0, max(0, id_start - 1))))
     if not 0 <= label < id_start <= resource_at < resource_start:
         return None
     shape = Shape(text[label:id_start], text[resource_at:resource_start])
     a, b, c, d = shape.slots(text)
-    return shape if (a, text[a:b], c, text[c:d]) == (id_start, asked.id, resource_start, asked.resource.id) else None
+    return shape if (a, text[a:b], c, text[c:d]) == (id_start, id_[1:-1], resource_start, resource[1:-1]) else None

@@ -37,8 +37,8 @@ class Records:
         texts = plain_texts(self._values, limits.record_in - self.longest_key)
         self._columns = texts, keys.to_pylist(), self._headers, batch.column("offset").to_pylist(), milliseconds.to_pylist()
 
-    def columns(self) -> Iterator[tuple[str | None, bytes | None, str | None, int, int]]:
-        """Of each record: the value as text where it is plain, key, whether it has headers, offset, timestamp (ms)."""
+    def columns(self) -> Iterator[tuple[bytes | None, bytes | None, str | None, int, int]]:
+        """Of each record: the value where it is plain text, key, whether it has headers, offset, timestamp (ms)."""
         return zip(*self._columns, strict=True)
 
     def value(self, number: int) -> bytes | None:
@@ -52,16 +52,17 @@ class Records:
         return [{"key": header.key, "value": header.value} for header in _decode_headers(text)] if text else None
 
 
-def plain_texts(values: pa.BinaryArray, longest: int) -> list[str | None]:
-    """Values as text where it is plain, else None.
+def plain_texts(values: pa.BinaryArray, longest: int) -> list[bytes | None]:
+    """The values that are plain text, else None.
 
     Plain: UTF-8 without backslashes and control characters, of at most `longest` bytes. Then what stands between two
     quotes of JSON is what it says.
     """
     try:
-        texts: list[str | None] = values.cast(pa.string()).to_pylist()
+        values.cast(pa.string())
     except pa.ArrowInvalid:
         return [None] * len(values)
+    texts: list[bytes | None] = values.to_pylist()
     for number in {*_odd(values), *_long(values, longest)}:
         texts[number] = None
     return texts
