@@ -165,7 +165,8 @@ class Place(Generic[Value]):
     """Where a name leads to in an index: names that the same patterns match lead to the very same place.
 
     ``values``: what is filed under the patterns that match a name ending here; ``digest``: what the index makes of
-    these; ``final``: longer names lead to it too. Places are made as names come by, and never more than the patterns tell apart.
+    these; ``final``: longer names lead to it too. Places are made as names come by, and never more than the patterns
+    tell apart.
     """
 
     __slots__ = ("_index", "_nodes", "_past", "digest", "final", "known", "values")

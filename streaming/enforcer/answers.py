@@ -109,45 +109,36 @@ class Answers:
             permission, object_, route = self._marks
             marked = msgspec.structs.replace(atom, permission_text=permission, object_text=object_)
             grants = [] if grant is None else [msgspec.structs.replace(grant, holder=route)]
-            decision = conclude_atom(all_systems()[outline.system], self._nobody(outline.system), marked, grants, claims)
+            system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, ())
+            decision = conclude_atom(system, nobody, marked, grants, claims)
             template = Template(to_json(decision)[0], [mark.encode() for mark in self._marks])
             if len(self._templates) >= TEMPLATES_HELD:
                 self._templates.clear()
             self._templates[key] = template
         return template
 
-    def _nobody(self, system: str) -> Standing:
-        """Who holds nothing by any route: a template's routes are filled in later."""
-        return Standing(self._snapshot.realms[system], {}, ())
-
 
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_indexes", "_standing", "_ways", "atom", "claims", "permission", "system")
+    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "_ways", "atom", "claims", "system")
 
-    def __init__(
-        self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]
-    ) -> None:
+    def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
         self._answers, self._standing = answers, standing
         self._indexes = standing.indexes(atom.permission)
-        self.permission = inner(atom.permission_text)
+        self._permission = inner(atom.permission_text)
         self._ways: dict[int, tuple[Template, bytes]] = {}
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
-        template, held = self.way(object_)
-        return template.fill((self.permission, text, held))
-
-    def way(self, object_: Name) -> tuple[Template, bytes]:
-        """The template of the answer about an object, and the route to be filled in."""
         decides: Grant | None = None
         for index in self._indexes:
             grant = index.place(object_).digest
             if grant is not None:
                 decides = grant if decides is None else decisive((decides, grant))
-        return self._ways.get(id(decides)) or self._way(decides)
+        template, held = self._ways.get(id(decides)) or self._way(decides)
+        return template.fill((self._permission, text, held))
 
     def _way(self, grant: Grant | None) -> tuple[Template, bytes]:
         held = b"" if grant is None else inner(route(self._standing.via, grant.holder))

@@ -4,6 +4,7 @@ What a decision reads (system, subject, action, resource, context, and the valid
 of a bounded cache; the cached answer is JSON already, and a decision record is put together from pieces.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from policy.times import to_text
 from streaming.enforcer.answers import Answer, Answers, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
-from streaming.enforcer.plans import NeedsCare, Plan, Plans
+from streaming.enforcer.plans import Plans
 from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing, Packed
@@ -85,9 +86,15 @@ class Clock:
 
     def __init__(self) -> None:
         self._second, self._begin = -1, b""
+        self._at, self._text = -1, b""
 
     def text(self, at: int) -> bytes:
         """RFC 3339 in UTC, with milliseconds."""
+        if at != self._at:
+            self._at, self._text = at, self._write(at)
+        return self._text
+
+    def _write(self, at: int) -> bytes:
         second, rest = divmod(at, 1000)
         if second != self._second:
             self._second, self._begin = second, to_text(second * 1000).encode()[: -len("000Z")]
@@ -113,32 +120,31 @@ class Sitting:
         self._tail = b"," + _encode(told)[1:].removesuffix(b"0}}")
 
     def decide_all(self, records: Records) -> Packed:
-        """The records to write for those of a batch, by the short way where a plan fits."""
-        self._plans = self._judge.plans(self._source.trust, records.first, records.last)
+        """The records to write for all these, by the short way where a plan fits. Never raises."""
+        plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
+        room = self._limits.record_out - records.longest_key
         packed = Packed([], [], [])
-        room, written_at, time = self._limits.record_out - records.longest_key, None, b""
-        head, tail = self._head, self._tail
-        find = self._plans.find if self._plans else _no_plan
-        add_key, add_value = packed.keys.append, packed.values.append
-        for number, (text, key, header_text, offset, at) in enumerate(records.columns()):
-            try:
-                plan, id_, resource = find(text)
-                template, route = plan.way(resource)
-                if at != written_at:
-                    written_at, time = at, self._clock.text(at)
-                answer = template.fill((plan.permission, resource, route))
-                number_ = b"%d" % offset
-                made = b"".join((head, number_, b'","request_id":"', id_, b'","system":"', plan.system, b'","time":"', time, b'",', answer, tail, number_, b"}}}"))
-                if len(made) > room:
-                    raise NeedsCare
-                if header_text:
-                    packed.add(DECISIONS, key, made, _carried(records.headers(number) or []))
-                else:
-                    add_key(key)
-                    add_value(made)
-            except Exception:
+        for number, (value, key, has_headers, offset, at) in enumerate(records.columns()):
+            made = self._shortly(plans, value, offset, at) if plans is not None and value is not None else None
+            if made is None or len(made) > room:
                 packed.add(*self.decide(key, records.value(number), records.headers(number), offset, at))
+            elif has_headers:
+                packed.add(DECISIONS, key, made, _carried(records.headers(number) or []))
+            else:
+                packed.keys.append(key)
+                packed.values.append(made)
         return packed
+
+    def _shortly(self, plans: Plans, value: bytes, offset: int, at: int) -> bytes | None:
+        """The decision of a plain text by its plan; None: there is none, or it needs more care."""
+        try:
+            found = plans.find(value)
+            if found is None:
+                return None
+            plan, asker, resource = found
+            return self._assemble(asker, plan.system, offset, at, (plan.answer(resource), b""))
+        except Exception:  # whatever it is, the careful way will tell
+            return None
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -216,15 +222,12 @@ class Sitting:
         """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
         asked = self._judge.parts.request(envelope, value, at)
         if self._plans is not None and isinstance(asked, Request) and _is_timeless(envelope):
-            self._plans.learn(value, asked)
+            with contextlib.suppress(Exception):  # whatever it is: without a plan its like is decided with care
+                self._plans.learn(value, asked)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             return _error("policies-behind", stale)
         return self._judge.answers.of(asked, self._source.trust)
-
-
-def _no_plan(text: bytes | None) -> tuple[Plan, bytes, bytes]:
-    raise NeedsCare
 
 
 def _error(code: str, message: str) -> Answer:

@@ -15,7 +15,7 @@ import msgspec
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
-from streaming.enforcer.answers import Answers, Outline, Template, inner
+from streaming.enforcer.answers import Answers, Outline
 
 PLANS_HELD = 50_000
 PLAN_CHARACTERS = 4096  # longer texts are not worth their memory
@@ -23,10 +23,6 @@ SHAPES_HELD = 4
 
 Key = tuple[bytes, bytes, bytes]
 """The text before the id, from there to the resource's id, and after that: each from quote to quote."""
-
-
-class NeedsCare(Exception):
-    """There is no short way for a record."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -44,18 +40,17 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Plan:
-    """The answers to all requests that differ from each other in their slots alone."""
+    """The answers to all requests that differ from each other in their slots alone. `system`: as JSON."""
 
-    __slots__ = ("_name_of", "_outline", "permission", "system")
+    __slots__ = ("_name_of", "_outline", "system")
 
     def __init__(self, name_of: Callable[[str], Name], outline: Outline) -> None:
-        self.system = inner(outline.system)
-        self.permission = outline.permission
+        self.system = msgspec.json.encode(outline.system)
         self._name_of, self._outline = name_of, outline
 
-    def way(self, resource: bytes) -> tuple[Template, bytes]:
-        """The template of the answer, and the route to be filled in; raises when the resource needs more care."""
-        return self._outline.way(self._name_of(resource.decode()))
+    def answer(self, resource: bytes) -> bytes:
+        """The decision's fields up to and with `claims`; raises when the resource needs more care."""
+        return self._outline.answer(self._name_of(resource.decode()), resource)
 
 
 class Plans:
@@ -69,14 +64,13 @@ class Plans:
         self._shapes: list[Shape] = []
         self._marks = f"id-{secrets.token_hex(16)}", f"resource-{secrets.token_hex(16)}"
 
-    def find(self, text: bytes | None) -> tuple[Plan, bytes, bytes]:
-        """The plan for a plain text (see `plain_texts`), and what is in its slots; raises NeedsCare without one."""
-        if text is not None:
-            for shape in self._shapes:
-                a, b, c, d = shape.slots(text)
-                if a < b < c < d and (plan := self._plans.get((text[:a], text[b:c], text[d:]))) is not None:
-                    return plan, text[a:b], text[c:d]
-        raise NeedsCare
+    def find(self, text: bytes) -> tuple[Plan, bytes, bytes] | None:
+        """The plan for a plain text (see `plain_texts`), its id with the quotes, its resource's id without."""
+        for shape in self._shapes:
+            a, b, c, d = shape.slots(text)
+            if a < b < c < d and (plan := self._plans.get((text[:a], text[b:c], text[d:]))) is not None:
+                return plan, text[a - 1 : b + 1], text[c:d]
+        return None
 
     def learn(self, text: bytes, asked: Request) -> None:
         """Make a plan from a plain text and the request that it is, the second time that its like comes by."""

@@ -35,7 +35,13 @@ class Records:
         self.first, self.last = bounds["min"].as_py(), bounds["max"].as_py()
         self.longest_key: int = pc.max(pc.binary_length(keys)).as_py() or 0
         texts = plain_texts(self._values, limits.record_in - self.longest_key)
-        self._columns = texts, keys.to_pylist(), self._headers, batch.column("offset").to_pylist(), milliseconds.to_pylist()
+        self._columns = (
+            texts,
+            keys.to_pylist(),
+            self._headers,
+            batch.column("offset").to_pylist(),
+            milliseconds.to_pylist(),
+        )
 
     def columns(self) -> Iterator[tuple[bytes | None, bytes | None, str | None, int, int]]:
         """Of each record: the value where it is plain text, key, whether it has headers, offset, timestamp (ms)."""
