@@ -47,6 +47,9 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Pattern((), open=True)
+BEGINNING = 3  # parts of a name that are looked up together
+BEGINNINGS_KNOWN = 64
+TEXTS_KNOWN = 16  # that no pattern of a place names; those that one names are always known
 
 
 def exactly(name: Sequence[str]) -> Pattern:
@@ -176,11 +179,58 @@ def _literal_head(glob: Glob) -> str:
     return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
 
 
+class Place(Generic[Value]):
+    """Where a name leads to in an index: names that the same patterns match lead to the very same place.
+
+    ``values``: what is filed under the patterns that match a name ending here; ``digest``: what the index makes of
+    these; ``final``: longer names lead to it too. Places are made as names come by, and never more than the patterns
+    tell apart.
+    """
+
+    __slots__ = ("_index", "_nodes", "_past", "digest", "final", "known", "values")
+
+    def __init__(
+        self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
+    ) -> None:
+        opened = tuple(value for node in nodes for value in node.open or ())
+        closed = tuple(value for node in nodes for value in node.closed or ())
+        self._index, self._nodes = index, nodes
+        self._past = past + opened if opened else past
+        self.values = self._past + closed if closed else self._past
+        self.digest = index.digest(self.values)
+        self.final = not any(node.exact or node.wild for node in nodes) and not closed
+        self.known: dict[str | tuple[int, ...], Place[Value]] = {}
+
+    def after(self, text: str) -> "Place[Value]":
+        """The place of the names that go on with ``text``; `known` has those of some texts."""
+        if self.final:
+            return self
+        named = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
+        below = [*named]
+        for node in self._nodes:
+            if node.wild is not None:
+                node.wild.descend(text, below)
+        place = self._of(below)
+        if named or len(self.known) < TEXTS_KNOWN:
+            self.known[text] = place
+        return place
+
+    def _of(self, nodes: list[_Node[Value]]) -> "Place[Value]":
+        """Nodes live as long as the index: their ids name them."""
+        key = tuple(map(id, nodes))
+        place = self.known.get(key)
+        if place is None:
+            place = self.known[key] = Place(self._index, tuple(nodes), self._past)
+        return place
+
+
 class PatternIndex(Generic[Value]):
     """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
+        self._start: Place[Value] | None = None
+        self._begun: dict[Name, Place[Value]] = {}
 
     def add(self, pattern: Pattern, value: Value) -> None:
         """File ``value`` under ``pattern``."""
@@ -188,27 +238,37 @@ class PatternIndex(Generic[Value]):
         for part in pattern.parts:
             node = node.child(part)
         node.file(value, pattern.open)
+        self._start = None
+        self._begun.clear()
 
-    def find(self, name: Name) -> list[Value]:
+    def find(self, name: Name) -> tuple[Value, ...]:
         """All values filed under patterns that match ``name``, in no particular order."""
-        found: list[Value] = []
-        level = [self._root]
-        for text in name:
-            below: list[_Node[Value]] = []
-            for node in level:
-                if node.open is not None:
-                    found += node.open
-                if (child := node.exact.get(text)) is not None:
-                    below.append(child)
-                if node.wild is not None:
-                    node.wild.descend(text, below)
-            if not below:
-                return found
-            level = below
-        for node in level:
-            found += node.open or ()
-            found += node.closed or ()
-        return found
+        return self.place(name).values
+
+    def place(self, name: Name) -> Place[Value]:
+        """Where ``name`` leads to."""
+        beginning = name[:BEGINNING]
+        place = self._begun.get(beginning) or self._begin(beginning)
+        for text in name[BEGINNING:]:
+            if place.final:
+                return place
+            place = place.known.get(text) or place.after(text)
+        return place
+
+    def _begin(self, beginning: Name) -> Place[Value]:
+        """Names begin alike: their first parts are gone through once."""
+        place = self._start
+        if place is None:
+            place = self._start = Place(self, (self._root,))
+        for text in beginning:
+            place = place.known.get(text) or place.after(text)
+        if len(self._begun) < BEGINNINGS_KNOWN:
+            self._begun[beginning] = place
+        return place
+
+    def digest(self, values: tuple[Value, ...]) -> Any:
+        """What is noted of values that are found together: for an index to say."""
+        return None
 
     def meeting(self, pattern: Pattern) -> list[Value]:
         """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""

@@ -12,7 +12,7 @@ from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.wire import pack, unpack
+from streaming.enforcer.wire import Packed, pack, unpack
 from streaming.observability.records import read_decision
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 from tests.contracts.schemas import documents
@@ -66,7 +66,10 @@ def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encodi
 
 
 def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
-    packed = unpack(pack(_encoded(_sit()).decide(b"k", value, None, 17, AT) for value in REQUESTS))
+    made = Packed([], [], [])
+    for value in REQUESTS:
+        made.add(*_encoded(_sit()).decide(b"k", value, None, 17, AT))
+    packed = unpack(pack(made))
     assert len(packed.values) == len(REQUESTS)
     assert packed.others == []
 
