@@ -18,7 +18,7 @@ export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 unexport VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format bench lock clean
+.PHONY: help setup demo test soak check format bench lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,16 @@ bench: $(READY) ## Measure throughput and latency
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock
 	$(BIN)/python -m streaming.runtime.jars --lock
+
+# Installed where nothing else is, and run where the checkout is not: it must bring all that it needs.
+dist: $(READY) ## Build the wheel and the source archive into dist/, and try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/uv build
+	$(BIN)/python -m venv --clear build/try
+	$(BIN)/uv pip install --quiet --python build/try/bin/python dist/*.whl \
+	  || build/try/bin/python -m pip install --quiet dist/*.whl
+	cd build/try && bin/lockkeeper --version && bin/lockkeeper policy lint $(CURDIR)/deploy/policies \
+	  && bin/lockkeeper decide --policies $(CURDIR)/deploy/policies --requests $(CURDIR)/deploy/requests.jsonl > /dev/null
 
 clean: ## Remove the virtual environment and what tools left; not the cache of jars
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """What a change of policies changes: requests replayed on both sides, grants and memberships compared."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -12,11 +12,11 @@ from policy.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
-from policy.times import ALWAYS
-from policy.wording import grant_text, window_text
+from policy.wording import grant_text, membership_text
 
 Sign = Literal["removed", "changed", "added"]
 SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
+Written = TypeVar("Written", Grant, Membership)
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -68,10 +68,10 @@ def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
 
 def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator[Difference]:
     """What is ``here`` and not ``there``; where it is written counts for nothing."""
-    grants, known = _grants(here), {_placeless(grant) for grant in _grants(there)}
-    yield from (_of_grant(system, sign, grant, there) for grant in grants if _placeless(grant) not in known)
-    ways, links = _memberships(here), {_placeless(way) for way in _memberships(there)}
-    yield from (_of_membership(system, sign, way, here) for way in ways if _placeless(way) not in links)
+    grants, known = _grants(here), {placeless(grant) for grant in _grants(there)}
+    yield from (_of_grant(system, sign, grant, there) for grant in grants if placeless(grant) not in known)
+    ways, links = _memberships(here), {placeless(way) for way in _memberships(there)}
+    yield from (_of_membership(system, sign, way, here) for way in ways if placeless(way) not in links)
 
 
 def _grants(realm: Realm) -> list[Grant]:
@@ -82,25 +82,28 @@ def _memberships(realm: Realm) -> list[Membership]:
     return [way for ways in realm.memberships.values() for way in ways]
 
 
-def _placeless(written: Grant | Membership) -> Grant | Membership:
+def placeless(written: Written) -> Written:
+    """A grant or membership without where it is written, which says nothing of what it does."""
     return msgspec.structs.replace(written, origin=Origin(""))
 
 
 def _of_grant(system: str, sign: Sign, grant: Grant, there: Realm) -> Difference:
-    stays = any(_says_as_much(other, grant) for other in there.grants.get(grant.holder, ()))
+    stays = any(says_as_much(other, grant) for other in there.grants.get(grant.holder, ()))
     more = (sign == "added") == (grant.effect == ALLOW)
     return Difference(system, sign, grant_text(grant), grant.origin.document, more and not stays)
 
 
-def _says_as_much(other: Grant, grant: Grant) -> bool:
-    return other.effect == grant.effect and other.window in (grant.window, ALWAYS) and swallows(other, grant)
+def says_as_much(other: Grant, grant: Grant) -> bool:
+    """Whether ``other`` does all that ``grant`` does, for whoever holds it."""
+    return other.effect == grant.effect and other.window.covers(grant.window) and swallows(other, grant)
 
 
 def _of_membership(system: str, sign: Sign, way: Membership, here: Realm) -> Difference:
     """A new one widens by the allows it leads to, a lost one by the denies."""
     led_to = {grant.effect for holder in _reached(here, way.holder) for grant in here.grants.get(holder, ())}
-    text = f"{way.member} is {way.holder} {window_text(way.window)}".strip()
-    return Difference(system, sign, text, way.origin.document, (ALLOW if sign == "added" else DENY) in led_to)
+    return Difference(
+        system, sign, membership_text(way), way.origin.document, (ALLOW if sign == "added" else DENY) in led_to
+    )
 
 
 def _reached(realm: Realm, holder: str) -> set[str]:

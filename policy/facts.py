@@ -14,24 +14,24 @@ class FactTable:
 
     def __init__(self, facts: Iterable[Fact] = (), refused: Refused | None = None) -> None:
         self.refused = dict(refused or {})
-        self._by_name: dict[tuple[str, str], Fact] = {}
+        self._by_kind: dict[str, dict[str, Fact]] = {}
         self._by_key: dict[tuple[str, str, str], set[str]] = {}
         for fact in facts:
             self.put(fact)
 
     def __len__(self) -> int:
-        return len(self._by_name)
+        return sum(len(named) for named in self._by_kind.values())
 
     def put(self, fact: Fact) -> None:
         """Add ``fact`` in place of the one with its kind and name."""
         self.remove(fact.kind, fact.name)
-        self._by_name[fact.kind, fact.name] = fact
+        self._by_kind.setdefault(fact.kind, {})[fact.name] = fact
         for index, value in fact.keys:
             self._by_key.setdefault((fact.kind, index, value), set()).add(fact.name)
 
     def remove(self, kind: str, name: str) -> None:
         """Forget a fact; one that is not known is no error."""
-        old = self._by_name.pop((kind, name), None)
+        old = self._by_kind.get(kind, {}).pop(name, None)
         for index, value in old.keys if old else ():
             names = self._by_key[kind, index, value]
             names.discard(name)
@@ -40,7 +40,7 @@ class FactTable:
 
     def get(self, kind: str, name: str) -> Fact | None:
         """The fact, or None."""
-        return self._by_name.get((kind, name))
+        return self._by_kind.get(kind, {}).get(name)
 
     def find(self, kind: str, index: str, value: str) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value)."""
@@ -48,7 +48,7 @@ class FactTable:
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
-        return sorted(name for known, name in self._by_name if known == kind)
+        return sorted(self._by_kind.get(kind, ()))
 
 
 class Facts:

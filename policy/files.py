@@ -45,12 +45,12 @@ class FilesRefused(Exception):
         self.errors = tuple(errors)
 
 
-def read_documents(path: Path) -> list[Located]:
+def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
     """Every document of a file, or of all files below a folder, by file name and place in the file.
 
     Files are YAML (`.yaml`, `.yml`), JSON (`.json`) or JSON lines (`.jsonl`, `.ndjson`), and hold one document
     or many. Hidden files and folders are left out. Raises FilesRefused when a file cannot be read, or when
-    there is no document at all.
+    there is no document at all and that is not expected.
     """
     documents: list[Located] = []
     errors: list[str] = []
@@ -61,7 +61,7 @@ def read_documents(path: Path) -> list[Located]:
             errors.append(f"{Place(str(file), error.line)}: {error.message}")
         except OSError as error:
             errors.append(f"{file}: {error.strerror}")
-    if not documents and not errors:
+    if not documents and not errors and not may_be_empty:
         errors.append(f"{path}: no documents; they are read from files ending in {_suffixes()}")
     if errors:
         raise FilesRefused(errors)

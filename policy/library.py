@@ -200,6 +200,14 @@ class Library:
                 dropped[shelf.key] += self.shelves.pop(shelf.key).versions
         return {key: versions for key, versions in dropped.items() if versions}
 
+    def forget(self, key: Key) -> None:
+        """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
+        shelf = self.shelves.get(key)
+        if shelf is not None:
+            shelf.forget_before(None)
+            if shelf.nothing_left(None):
+                del self.shelves[key]
+
     def lost_before(self, moment: int, key: Key) -> None:
         """Tell that of ``key``, put before, versions in force before ``moment`` (ms) may be missing.
 

@@ -15,7 +15,7 @@ from policy.impact import swallows
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
 from policy.patterns import Exact, Glob, Name, Part, PatternIndex, Prefix
-from policy.times import ALWAYS, Window
+from policy.times import ALWAYS
 from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]
@@ -141,14 +141,7 @@ def _first_covering(grant: Grant, others: list[Grant]) -> Origin | None:
 
 
 def _outdoes(wide: Grant, narrow: Grant) -> bool:
-    return swallows(wide, narrow) and _lasts(wide.window, narrow.window)
-
-
-def _lasts(wide: Window, narrow: Window) -> bool:
-    """Whether ``wide`` holds whenever ``narrow`` does."""
-    starts = wide.start is None or (narrow.start is not None and wide.start <= narrow.start)
-    ends = wide.end is None or (narrow.end is not None and narrow.end <= wide.end)
-    return starts and ends
+    return swallows(wide, narrow) and wide.window.covers(narrow.window)
 
 
 def _example(grant: Grant) -> Name:

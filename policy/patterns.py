@@ -7,7 +7,7 @@ All of it is plain data: it is hashed, pickled and compared, never called.
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -114,6 +114,20 @@ class _Node(Generic[Value]):
         else:
             self.closed = [value]
 
+    def children(self) -> Iterator["_Node[Value]"]:
+        yield from self.exact.values()
+        if self.wild is not None:
+            yield from (node for _, node in self.wild.children())
+
+    def meeting(self, part: Part) -> Iterator["_Node[Value]"]:
+        """Every child whose part pattern has a text in common with ``part``."""
+        if isinstance(part, Exact):
+            yield from filter(None, [self.exact.get(part.text)])
+        else:
+            yield from (node for text, node in self.exact.items() if match_part(part, text))
+        if self.wild is not None:
+            yield from (node for other, node in self.wild.children() if _part_overlaps(other, part))
+
     def child(self, part: Part) -> "_Node[Value]":
         if isinstance(part, Exact):
             if (node := self.exact.get(part.text)) is None:
@@ -133,6 +147,10 @@ class _Wild(Generic[Value]):
         self.prefixes: dict[str, _Node[Value]] = {}
         self.globs: dict[str, dict[Glob, _Node[Value]]] = {}
         self.lengths: list[int] = []
+
+    def children(self) -> Iterator[tuple[Part, _Node[Value]]]:
+        yield from ((Prefix(head), node) for head, node in self.prefixes.items())
+        yield from (pair for globs in self.globs.values() for pair in globs.items())
 
     def child(self, part: Prefix | Glob) -> _Node[Value]:
         head = part.text if isinstance(part, Prefix) else _literal_head(part)
@@ -192,6 +210,21 @@ class PatternIndex(Generic[Value]):
             found += node.closed or ()
         return found
 
+    def meeting(self, pattern: Pattern) -> list[Value]:
+        """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""
+        found: list[Value] = []
+        level = [self._root]
+        for part in pattern.parts:
+            for node in level:
+                found += node.open or ()
+            level = [child for node in level for child in node.meeting(part)]
+        while level:
+            for node in level:
+                found += node.open or ()
+                found += node.closed or ()
+            level = [child for node in level for child in node.children()] if pattern.open else []
+        return found
+
 
 def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
     """The part pattern as symbols: ("text", c), ("one", "") or ("run", "")."""
@@ -205,6 +238,8 @@ def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
 
 def _part_overlaps(left: Part, right: Part) -> bool:
     """Whether some text matches both."""
+    if not isinstance(left, Glob) and not isinstance(right, Glob):
+        return _part_covers(left, right) or _part_covers(right, left)
     a, b = _tokens(left), _tokens(right)
     reach = {(0, 0)}
     todo = [(0, 0)]
@@ -249,10 +284,20 @@ def _part_covers(wide: Part, narrow: Part) -> bool:
 
 def overlaps(left: Pattern, right: Pattern) -> bool:
     """Whether some name matches both patterns."""
-    shorter, longer = sorted((left, right), key=lambda pattern: len(pattern.parts))
-    if len(shorter.parts) < len(longer.parts) and not shorter.open:
+    beyond = len(right.parts) - len(left.parts)
+    if (beyond > 0 and not left.open) or (beyond < 0 and not right.open):
         return False
     return all(_part_overlaps(a, b) for a, b in zip(left.parts, right.parts, strict=False))
+
+
+def meet(left: Pattern, right: Pattern) -> Pattern | None:
+    """What both match; None: no name. Of two globs, neither within the other, the second stands: too much."""
+    if not overlaps(left, right):
+        return None
+    shorter, longer = sorted((left, right), key=lambda pattern: len(pattern.parts))
+    alike = len(shorter.parts) == len(longer.parts)
+    parts = tuple(a if _part_covers(b, a) else b for a, b in zip(left.parts, right.parts, strict=False))
+    return Pattern(parts + longer.parts[len(parts) :], left.open and right.open if alike else longer.open)
 
 
 def covers(wide: Pattern, narrow: Pattern) -> bool:

@@ -1,11 +1,14 @@
 """A snapshot: everything that decisions are made from, at one moment. Immutable, and plain data when pickled."""
 
 import bisect
+import copy
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from policy.documents import Key
 from policy.facts import Facts, FactTable
+from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
 from policy.model import Grant, Membership, Reading, Unanswerable
 from policy.patterns import Name, Pattern, PatternIndex
@@ -15,6 +18,9 @@ from policy.times import ALWAYS, Window
 
 CACHED = 20_000  # entries a cache may hold before it is emptied
 MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
+
+Bound = Mapping[Key, frozenset[str]]
+"""Broken documents, each with the holders that it would have bound."""
 
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
@@ -64,11 +70,12 @@ def _index_of(grants: Iterable[Grant]) -> PatternIndex[Grant]:
 class Realm:
     """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
 
-    def __init__(self, readings: Iterable[Reading], facts: Facts, broken: Mapping[str, str]) -> None:
+    def __init__(self, readings: Iterable[Reading], facts: FactTable, broken: Bound) -> None:
         self.grants: dict[str, list[Grant]] = {}
         self.memberships: dict[str, list[Membership]] = {}
-        self.facts = facts
-        self.broken = dict(broken)
+        self.facts = Facts(facts)
+        self.broken = _broken(broken)
+        self._policy_facts, self._policy_broken = facts, broken
         for reading in readings:
             for grant in reading.grants:
                 self.grants.setdefault(grant.holder, []).append(grant)
@@ -91,12 +98,19 @@ class Realm:
         yield from (edge for window in windows for edge in (window.start, window.end) if edge is not None)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("grants", "memberships", "facts", "broken")
+        kept = ("grants", "memberships", "facts", "broken", "_policy_facts", "_policy_broken")
         return {name: value for name, value in self.__dict__.items() if name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._start()
+
+    def with_facts(self, system: str, layer: FactLayer) -> "Realm":
+        """The same with the facts of a layer below those of the policy topics, which win."""
+        other = copy.copy(self)
+        other.facts = Facts(self._policy_facts, layer.table(system))
+        other.broken = _broken({**self._policy_broken, **layer.bound(system)})
+        return other
 
     def epoch(self, at: int | None) -> int:
         """How many validity edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
@@ -139,6 +153,11 @@ class Realm:
         return index
 
 
+def _broken(documents: Bound) -> dict[str, str]:
+    """Holders that are bound by broken documents, each with the one that is told: of several the first."""
+    return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
+
+
 def in_force(window: Window, at: int | None) -> bool:
     """Whether ``window`` holds at ``at``; raises Unanswerable when it matters and the time is not known."""
     if window is ALWAYS or window == ALWAYS:
@@ -164,18 +183,20 @@ class Snapshot:
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
         self.history_held = policies.history_held
-        self.realms = {name: _realm(name, policies, facts or Library(facts_only=True)) for name in all_systems()}
+        layer = layer_of(facts) if facts else FactLayer()
+        self.realms = {name: _realm(name, policies).with_facts(name, layer) for name in all_systems()}
+
+    def with_facts(self, layer: FactLayer) -> "Snapshot":
+        """The same policies with other facts; indexes are shared. What is applied to the layer later shows here too."""
+        other = copy.copy(self)
+        other.realms = {name: realm.with_facts(name, layer) for name, realm in self.realms.items()}
+        return other
 
 
-def _realm(system: str, policies: Library, facts: Library) -> Realm:
-    shelves, facts_alone = (
-        [s for key, s in layer.shelves.items() if key.system == system] for layer in (policies, facts)
-    )
-    readings = [shelf.reading() for shelf in shelves]
-    broken = [shelf for shelf in (*shelves, *facts_alone) if shelf.broken]
-    names = sorted(broken, key=lambda shelf: shelf.key, reverse=True)  # of several the first is told, in any order
-    bound = {holder: str(shelf.key) for shelf in names for holder in shelf.binds}
-    return Realm(readings, Facts(_table(shelves), _table(facts_alone)), bound)
+def _realm(system: str, policies: Library) -> Realm:
+    shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
+    broken = {shelf.key: shelf.binds for shelf in shelves if shelf.broken}
+    return Realm((shelf.reading() for shelf in shelves), _table(shelves), broken)
 
 
 def _table(shelves: list[Shelf]) -> FactTable:

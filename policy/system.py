@@ -8,6 +8,7 @@ import msgspec
 from policy.documents import Document
 from policy.facts import Facts
 from policy.model import Question, Reading
+from policy.powers import Power
 from policy.requests import Request
 
 EVERYONE = "*"  # the holder that every principal is
@@ -27,6 +28,8 @@ class System(Protocol):
     kinds: Mapping[str, Kind]
     deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
+    subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
+    claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
     def read(self, document: Document) -> Reading:
         """What ``document`` says; raises DocumentRefused naming every error."""
@@ -39,3 +42,6 @@ class System(Protocol):
 
     def horizon(self, facts: Facts) -> int | None:
         """The oldest moment (ms) at which decisions may still look back; None: they never do."""
+
+    def powers(self) -> tuple[Power, ...]:
+        """The rights over the system itself or over everything, from its catalogue: an alert tells who gets one."""

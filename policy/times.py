@@ -23,6 +23,20 @@ class Window(msgspec.Struct, frozen=True):
         """Whether ``moment`` (ms since the epoch) lies inside."""
         return (self.start is None or self.start <= moment) and (self.end is None or moment < self.end)
 
+    def covers(self, other: "Window") -> bool:
+        """Whether it holds whenever ``other`` does."""
+        starts = self.start is None or (other.start is not None and self.start <= other.start)
+        ends = self.end is None or (other.end is not None and other.end <= self.end)
+        return starts and ends
+
+    def meet(self, other: "Window") -> "Window | None":
+        """When both hold; None: never."""
+        if self is ALWAYS or other is ALWAYS:
+            return other if self is ALWAYS else self
+        start = max((s for s in (self.start, other.start) if s is not None), default=None)
+        end = min((e for e in (self.end, other.end) if e is not None), default=None)
+        return None if start is not None and end is not None and start >= end else _window(start, end)
+
 
 ALWAYS = Window()
 

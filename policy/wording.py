@@ -1,6 +1,6 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
-from policy.model import Grant
+from policy.model import Grant, Membership
 from policy.patterns import EVERYTHING, Exact, Part, Pattern, Prefix
 from policy.times import ALWAYS, Window, to_text
 
@@ -23,6 +23,11 @@ def grant_text(grant: Grant) -> str:
     window = window_text(grant.window)
     text = f"{grant.holder} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
     return f"{text} {window}" if window else text
+
+
+def membership_text(way: Membership) -> str:
+    """ "user:dana is group:readers"."""
+    return f"{way.member} is {way.holder} {window_text(way.window)}".strip()
 
 
 def window_text(window: Window) -> str:

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming import workload
-from streaming.enforcer.job import Step, run
+from streaming.application import run
 from streaming.enforcer.source import session_settings, source_options
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
@@ -47,7 +47,7 @@ class Steps:
         self.commits: list[float] = []
         self._stop, self._enough = stop, enough
 
-    def __call__(self, step: Step, batch: int) -> None:
+    def __call__(self, step: str, batch: int) -> None:
         """Note a commit, and stop the job when there were enough."""
         if step == "committed" and batch >= 0:
             self.commits.append(time.perf_counter())

@@ -115,6 +115,11 @@ def _check_topics(settings: Settings, topics: Iterable[str]) -> None:
             raise PublishFailed(f"topic {topic} has more than one partition: see `lockkeeper topics create`")
 
 
+def transactional_id(settings: Settings) -> str:
+    """Under which documents are published: by one at a time, so that no two orders of changes mix."""
+    return f"{settings.job_name}-policies"
+
+
 def transactional_producer(settings: Settings) -> Producer:
     """What documents are published with; a later one ends what an earlier one left open."""
     return Producer(
@@ -122,7 +127,7 @@ def transactional_producer(settings: Settings) -> Producer:
             "log_level": "2",
             **settings.kafka,
             "bootstrap.servers": settings.bootstrap_servers,
-            "transactional.id": f"{settings.job_name}-policies",
+            "transactional.id": transactional_id(settings),
             "transaction.timeout.ms": TRANSACTION_MS,
             "message.max.bytes": settings.limits.document + ROOM,
             "queue.buffering.max.messages": 10_000_000,

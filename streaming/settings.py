@@ -3,21 +3,26 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from policy.requests import CLAIMS
+from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
+MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry"})
 DEFAULT_TRUST = CLAIMS - {"time"}
 MIB = 1 << 20
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
 class SettingsError(Exception):
@@ -33,14 +38,55 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cached_decisions: Positive = 50_000
 
 
+class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where /metrics, /healthz and /readyz are served. `port`: 0 serves nothing; nothing listens unless asked to."""
+
+    port: Port = 0
+    address: Text = "127.0.0.1"
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`level`: from which on events are logged. `decisions`: each decision's id and outcome too, at debug level."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    decisions: bool = False
+
+
+class TracingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OpenTelemetry: needs the extra `tracing`. `endpoint`: of OTLP over HTTP, with its path."""
+
+    enabled: bool = False
+    endpoint: Text = "http://localhost:4318/v1/traces"
+
+
+class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The schema registry, for Avro in the Confluent wire format; without a `url` there is none.
+
+    `ca`: a file with the certificates to trust, if not the usual ones. `register`: whether the job may register the
+    schemas of what it writes; else they must be there.
+    """
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    register: bool = True
+
+    def __repr__(self) -> str:
+        """Without the password: settings end up in logs."""
+        return f"SchemaRegistry(url={self.url!r}, user={self.user!r})"
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
-    `trust`: by request topic, the claims its producers may make; a topic not named gets all but `time`.
-    `max_records`: of a micro-batch. `policy_stale_seconds`: after so long without the policies, an alert.
+    `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
+    `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
+    when they happened. `policy_stale_seconds`: after so long without the policies, an alert.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
     often offsets are committed then (Kafka forgets them after days; a fenced job notices).
+    `encoding`: of decisions and alerts; that of requests is told by their first bytes.
     """
 
     job_name: Text = "lockkeeper"
@@ -50,17 +96,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
-    master: Text = "local[2]"
+    master: Text = "local[4]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
+    snapshots_kept: Positive = 8
     limits: Limits = Limits()
+    monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
+    metrics: MetricsSettings = MetricsSettings()
+    log: LogSettings = LogSettings()
+    tracing: TracingSettings = TracingSettings()
+    encoding: Encoding = "json"
+    schema_registry: SchemaRegistry = SchemaRegistry()
 
     def trust_of(self, topic: str) -> frozenset[str]:
-        """The claims that the producers of a request topic may make."""
+        """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
 
@@ -80,6 +133,7 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
         known = ", ".join(".".join(field) for field, _ in _fields(Settings))
         raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
     _check_trust(settings, where)
+    _check_registry(settings, where)
     return settings
 
 
@@ -110,8 +164,13 @@ def variable(path: tuple[str, ...]) -> str:
     return PREFIX + "_".join(path).upper()
 
 
+def variables() -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Every environment variable that is a setting, with the setting's path and type."""
+    return {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+
+
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    known = {variable(path): (path, type_) for path, type_ in _fields(Settings)}
+    known = variables()
     for name, text in environment.items():
         if name in known:
             path, type_ = known[name]
@@ -132,17 +191,39 @@ def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _value_at(told: Any, message: str) -> str:
-    """What stands where an error message points: "… - at `$.limits.record_in`"."""
-    for name in message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else ():
+    """What stands where an error message points: "… - at `$.limits.record_in`"; nothing where it may be a secret."""
+    path = message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else []
+    if not path or path[0] in MAY_HOLD_SECRETS:
+        return ""
+    for name in path:
         if not isinstance(told, Mapping) or name not in told:
             return ""
         told = told[name]
-    return f" (it is {told!r})" if "`$." in message else ""
+    return f" (it is {told!r})"
 
 
 def _check_trust(settings: Settings, where: str) -> None:
     for topic, claims in settings.trust.items():
-        if topic not in settings.topics.requests:
-            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests: {settings.topics.requests}")
+        inputs = (*settings.topics.requests, *settings.topics.audit)
+        if topic not in inputs:
+            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests or topics.audit: {inputs}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
+
+
+def _check_registry(settings: Settings, where: str) -> None:
+    """The url is told in errors and logs: it must not hold a password."""
+    registry = settings.schema_registry
+    if "@" in registry.url:
+        raise SettingsError(f"{where}: schema_registry.url: leave user and password out of it; they are settings too")
+    if registry.url and not all(map(_is_address, registry.url.split(","))):
+        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
+    if registry.password and not registry.user:
+        raise SettingsError(f"{where}: schema_registry.password: needs schema_registry.user")
+    if settings.encoding == "avro-confluent" and not registry.url:
+        raise SettingsError(f"{where}: encoding: avro-confluent needs a schema registry: set schema_registry.url")
+
+
+def _is_address(url: str) -> bool:
+    parts = urlsplit(url.strip())
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

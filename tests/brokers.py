@@ -37,7 +37,7 @@ def any_broker() -> Iterator[TestBroker]:
     given = os.environ.get(GIVEN)
     if given:
         yield TestBroker(given, f"given by {GIVEN}")
-    elif _docker_answers():
+    elif docker_answers():
         with _in_container() as address:
             yield TestBroker(address, f"in a container of {_IMAGE}")
     else:
@@ -45,7 +45,8 @@ def any_broker() -> Iterator[TestBroker]:
             yield TestBroker(embedded.bootstrap_servers, "embedded")
 
 
-def _docker_answers() -> bool:
+def docker_answers() -> bool:
+    """Whether there is a Docker engine here."""
     import docker
 
     try:

@@ -1,5 +1,7 @@
 """The commands' frame: command modules add to it by decorating functions."""
 
+from typing import Annotated
+
 import typer
 
 EXIT_CODES = "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured."
@@ -18,9 +20,29 @@ def _group(about: str) -> typer.Typer:
     )
 
 
-app = _group("A streaming authorization enforcer: Kafka requests in, decisions out.")
+ABOUT = "A streaming authorization enforcer: Kafka requests in, decisions out."
+
+app = _group(ABOUT)
 topics_app = _group("Make and check the topics.")
 policy_app = _group("Publish, read and work on policy documents.")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lockkeeper {version('lockkeeper')}")
+        raise typer.Exit
+
+
+@app.callback(help=ABOUT)
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What can be asked without a command."""
+
 
 app.add_typer(topics_app, name="topics")
 app.add_typer(policy_app, name="policy")

@@ -14,6 +14,7 @@ _EXPECTED = (
     ("streaming.enforcer.errors", "JobStopped", FAILED),
     ("streaming.runtime.errors", "RuntimeSetupError", FAILED),
     ("streaming.demo.play", "DemoFailed", FAILED),
+    ("streaming.contracts.registry", "RegistryError", FAILED),
     ("confluent_kafka", "KafkaException", FAILED),
 )
 

@@ -17,34 +17,24 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     LOCKKEEPER_TOPICS_DECISIONS. Topics whose settings would break a promise are refused, saying how to mend them.
     A second instance with the same job_name takes over, and the first ends with exit code 1.
 
+    The setting metrics.port (9464 is usual; 0, the default, is off) serves /metrics for Prometheus and /healthz and
+    /readyz for Kubernetes at metrics.address. log.level says what is logged, tracing.enabled sends traces to
+    tracing.endpoint. Spark's own pages are switched on by `spark: {spark.ui.enabled: "true", spark.ui.port: "4040"}`.
+
     \b
     Examples:
       lockkeeper run --config lockkeeper.yaml
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
     """
+    from streaming.observability.logs import configure_logs
+    from streaming.observability.observing import observing
+
     settings = settings_of(config, bootstrap)
     reach(settings)
-    _log_to_stderr()
-    with stop_on_signals() as stop:
-        from streaming.enforcer.job import run as run_job
+    configure_logs(settings, sys.stderr)
+    with observing(settings) as watch, stop_on_signals() as stop:
+        from streaming.application import run as run_job
 
         remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
-        run_job(settings, stop)
+        run_job(settings, stop, watch=watch)
     remark("stopped")
-
-
-def _log_to_stderr() -> None:
-    """Lines for people on a terminal, JSON elsewhere."""
-    import structlog
-
-    terminal = sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -2,7 +2,7 @@
 
 import enum
 import itertools
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +12,19 @@ from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import remark, tell_json, tell_now
 from streaming.cli.signals import stop_on_signals
 
+if TYPE_CHECKING:
+    from streaming.contracts.files import Kind
+    from streaming.contracts.reading import Readings
+
 
 class Stream(enum.StrEnum):
     """What can be followed."""
 
     decisions = "decisions"
     alerts = "alerts"
+
+
+KINDS: dict[Stream, "Kind"] = {Stream.decisions: "decision", Stream.alerts: "alert"}
 
 
 @app.command("tail")
@@ -37,23 +44,30 @@ def tail(
       lockkeeper tail alerts --from-beginning --json
       lockkeeper tail decisions --count 10
     """
+    from streaming.contracts.reading import Readings
     from streaming.following import follow
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     reach(settings, topic)
     remark(f"following {topic} at {settings.bootstrap_servers}")
+    readings = Readings(settings.schema_registry)
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
         for message in itertools.islice(records, count):
-            _show(what, message.value() or b"", as_json)
+            _show(what, message.value() or b"", readings, as_json)
 
 
-def _show(what: Stream, value: bytes, as_json: bool) -> None:
+def _show(what: Stream, value: bytes, readings: "Readings", as_json: bool) -> None:
     import msgspec
 
+    from streaming.contracts.avro import Undecodable
+
     try:
-        record = msgspec.json.decode(value, type=dict[str, Any])
+        record = msgspec.json.decode(readings.json(KINDS[what], value), type=dict[str, Any])
+    except Undecodable as error:
+        remark(f"a record that cannot be read: {error}")
+        return
     except ValueError:
         remark(f"a record that is no JSON object, {len(value)} bytes")
         return

@@ -70,6 +70,35 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
         raise typer.Exit(FAILED)
 
 
+@topics_app.command("manifest")
+def manifest(
+    users: Annotated[
+        bool, typer.Option("--users", help="The users and what each may do, instead of the topics.")
+    ] = False,
+    cluster: Annotated[str, typer.Option(help="The name of Strimzi's Kafka resource.")] = "kafka",
+    partitions: Annotated[
+        int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
+    ] = PARTITIONS,
+    replication: Annotated[int, typer.Option(min=1, help="Replicas of each topic.")] = 3,
+    config: Config = None,
+) -> None:
+    """Print the topics, or the users, as resources of Strimzi on Kubernetes: KafkaTopic, KafkaUser. Asks no broker.
+
+    \b
+    Examples:
+      lockkeeper topics manifest --config lockkeeper.yaml > topics.yaml
+      lockkeeper topics manifest --users --config lockkeeper.yaml > users.yaml
+    """
+    import yaml
+
+    from streaming.manifests import topic_manifests, user_manifests
+
+    settings = settings_of(config)
+    made = user_manifests(settings, cluster) if users else topic_manifests(settings, cluster, partitions, replication)
+    for resource in made:
+        tell(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
+
+
 def _sizes(settings: "Settings") -> "Sizes":
     from streaming.topics import Sizes
 

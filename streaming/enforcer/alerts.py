@@ -1,14 +1,28 @@
 """Alerts about the documents: their records (contracts, "Alert"). Ids are deterministic: one for one occasion."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from policy.escalation import Escalation
+from policy.powers import SEVERITIES, worst
 from policy.times import to_text
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.transaction import Result
 from streaming.enforcer.wire import JSON_ALONE
+
+SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A record of a policy topic: which document it holds, and where and when (ms) it was published."""
+
+    document: str
+    topic: str
+    offset: int
+    at: int
 
 
 def policy_rejected(topic: str, refused: Refused) -> Result:
@@ -38,6 +52,62 @@ def policy_stale(topic: str, partition: Partition, offset: int, since: int, why:
         "evidence": [{"topic": name, "partition": number, "offset": offset}],
     }
     return _record(topic, name, alert)
+
+
+def privilege_escalation(
+    topic: str, record: Published, opened: Sequence[Escalation], published: Mapping[str, Published]
+) -> Result:
+    """A change gave somebody power, or lifted a deny. ``published``: the records of the documents that changed."""
+    shown = sorted(opened, key=lambda one: (-SEVERITIES.index(one.severity), one))[:SHOWN]
+    causes = sorted({cause for one in opened for cause in one.causes})
+    alert = {
+        "id": f"privilege-escalation-{record.topic}-{record.offset}",
+        "kind": "privilege-escalation",
+        "severity": worst(one.severity for one in opened),
+        "time": to_text(record.at),
+        "subject": record.document,
+        "message": f"{', '.join(causes[:SHOWN])} changed: {'; '.join(map(_opened, shown))}",
+        "evidence": [
+            *(
+                {"document": one, "topic": published[one].topic, "offset": published[one].offset}
+                for one in causes[:SHOWN]
+            ),
+            *map(_evidence, shown),
+            *([{"more": len(opened) - SHOWN}] if len(opened) > SHOWN else []),
+        ],
+    }
+    return _record(topic, record.document, alert)
+
+
+def _opened(one: Escalation) -> str:
+    place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
+    return f"{', '.join(one.names)} for {_holders(one)} ({place})"
+
+
+def _holders(one: Escalation) -> str:
+    """The first three, and how many more."""
+    named, more = ", ".join(one.holders[:3]), len(one.holders[3:]) + one.unseen
+    return f"{named} and {more} more" if more and named else named or f"up to {more}"
+
+
+def _evidence(one: Escalation) -> dict[str, Any]:
+    told = {name: value for name, value in msgspec.to_builtins(one).items() if value}
+    holders = {"holders": one.holders[:SHOWN], "holders_count": len(one.holders) + one.unseen}
+    return {**told, **holders, "statement": None if one.statement < 0 else one.statement}
+
+
+def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -> Result:
+    """Where everybody may do everything: nothing is enforced."""
+    alert = {
+        "id": f"enforcement-disabled-{record.topic}-{record.offset}",
+        "kind": "enforcement-disabled",
+        "severity": "critical",
+        "time": to_text(record.at),
+        "subject": record.document,
+        "message": f"{record.document} says that nothing is enforced: everybody in it may do everything",
+        "evidence": [{"topic": record.topic, "offset": record.offset, "grants": list(grants)}],
+    }
+    return _record(topic, record.document, alert)
 
 
 def _record(topic: str, key: str, alert: dict[str, Any]) -> Result:

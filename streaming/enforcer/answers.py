@@ -15,8 +15,8 @@ TEMPLATES_HELD = 50_000
 
 _encode = msgspec.json.encode
 
-Answer = tuple[bytes, bytes]
-"""JSON of a decision: its fields up to and with `claims`, and `,"evaluations":[…]` of a batch."""
+Answer = tuple[bytes, bytes, bytes]
+"""JSON of a decision: its fields up to and with `claims`, `,"request":{…}`, and `,"evaluations":[…]` of a batch."""
 
 TemplateKey = tuple[Standing, str, str, str, tuple[str, ...], tuple[int, ...]]
 
@@ -30,13 +30,27 @@ class Context(msgspec.Struct, gc=False):
     claims: tuple[str, ...]
 
 
-def to_json(decision: Decision) -> Answer:
-    """A decision as its record has it."""
-    evaluations = [item.to_record() for item in decision.evaluations]
-    listed = b',"evaluations":' + _encode(evaluations) if evaluations else b""
+def to_json(decision: Decision) -> bytes:
+    """A decision as its record has it, up to and with `claims`."""
     # Decision.to_record in other words: the same fields, without plain data made of them in between.
     context = _encode(Context(decision.outcome, decision.reasons, decision.missing, decision.claims))
-    return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1]), listed
+    return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1])
+
+
+def echo(request: Request) -> bytes:
+    """Who asked for what, for those who read decisions without the requests. Properties of a subject may be secrets."""
+    subject = {"type": request.subject.type, "id": request.subject.id}
+    told = {"subject": subject, "action": request.action, "resource": request.resource}
+    return b',"request":' + _encode(told)
+
+
+def _evaluations(batch: Batch, decision: Decision) -> bytes:
+    """The answers to the items that were decided, each with its own request."""
+    answered = zip(batch.items, decision.evaluations, strict=False)
+    parts = (
+        b"{%b%b}}" % (to_json(given), echo(item) if isinstance(item, Request) else b"") for item, given in answered
+    )
+    return b',"evaluations":[%b]' % b",".join(parts)
 
 
 class Answers:
@@ -54,8 +68,11 @@ class Answers:
 
     def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
         """The answer to a request, whose `time` is the moment to judge by."""
-        plain = self._plain(asked, trust) if isinstance(asked, Request) else None
-        return to_json(answer(self._snapshot, asked, trust)) if plain is None else (plain, b"")
+        if isinstance(asked, Batch):
+            decision = answer(self._snapshot, asked, trust)
+            return to_json(decision), b"", _evaluations(asked, decision)
+        plain = self._plain(asked, trust)
+        return plain or to_json(answer(self._snapshot, asked, trust)), echo(asked), b""
 
     def _plain(self, request: Request, trust: frozenset[str]) -> bytes | None:
         """The answer to a question of one atom; None: it is not one, or needs more care than is taken here."""
@@ -83,7 +100,7 @@ class Answers:
         if template is None:
             marked = msgspec.structs.replace(atom, object_text=self._mark)
             decision = conclude_atom(all_systems()[system], standing, marked, grants, claims)
-            template = to_json(decision)[0].split(self._mark.encode())
+            template = to_json(decision).split(self._mark.encode())
             if len(self._templates) >= TEMPLATES_HELD:
                 self._templates.clear()
             self._templates[key] = template

@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.kafka import Partition
 
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -46,10 +48,21 @@ class Checkpoint:
         finally:
             stream.close()
 
+    def check_readable(self) -> None:
+        """Raise CannotStart when Spark cannot read its own logs: a newer one wrote them, or they are damaged."""
+        try:
+            for log in (self._offsets(), self._commits()):
+                log.getLatest()
+        except Py4JJavaError as error:
+            raise CannotStart(
+                f"Spark cannot read the checkpoint {self._place}: {error.java_exception.getMessage()} If a newer "
+                "lockkeeper wrote it, start that one. Else move the checkpoint away: the job will start from the "
+                "committed offsets, where nothing is lost or decided twice"
+            ) from error
+
     def completed(self) -> int:
         """The newest batch in Spark's commit log; -1: no batch was completed from this checkpoint."""
-        log = self._classes().CommitLog(self._session, f"{self._place}/commits", True)
-        latest = log.getLatestBatchId()
+        latest = self._commits().getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else -1
 
     def range_of(self, batch: int) -> tuple[dict[Partition, int], dict[Partition, int]]:
@@ -57,13 +70,19 @@ class Checkpoint:
         return (self._ends(batch - 1) or {}), (self._ends(batch) or {})
 
     def _ends(self, batch: int) -> dict[Partition, int] | None:
-        if self._offset_log is None:
-            self._offset_log = self._classes().OffsetSeqLog(self._session, f"{self._place}/offsets", True)
-        found = self._offset_log.get(batch)
+        found = self._offsets().get(batch)
         if not found.isDefined():
             return None
         source = found.get().offsets().head()
         return parse_offsets(source.get().json()) if source.isDefined() else {}
+
+    def _offsets(self) -> Any:
+        if self._offset_log is None:
+            self._offset_log = self._classes().OffsetSeqLog(self._session, f"{self._place}/offsets", True)
+        return self._offset_log
+
+    def _commits(self) -> Any:
+        return self._classes().CommitLog(self._session, f"{self._place}/commits", True)
 
     def _classes(self) -> Any:
         return self._jvm.org.apache.spark.sql.execution.streaming.checkpointing

@@ -15,10 +15,11 @@ from typing import Any
 from policy.documents import Key
 from policy.library import Library
 from streaming.enforcer.documents import Record
+from streaming.enforcer.formats import FORMAT, check_format
 from streaming.enforcer.transaction import Result
 from streaming.topic_specs import DAY_MS
 
-AT, NEXT = "at", "next"
+AT, NEXT, FORM = "at", "next", "format"
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
@@ -42,11 +43,15 @@ class History:
         self._versions[key, record.offset] = record
 
     def read_back(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> Record | None:
-        """The version that a record of the history topic keeps; None for a deletion or what is not ours."""
+        """The version that a record of the history topic keeps; None for a deletion or what is not ours.
+
+        Raises CannotStart for one of a newer lockkeeper: read amiss, it could bring back what was revoked.
+        """
         place = _place(key)
         told = dict(headers)
         if place is None or place[0].system not in self._names:
             return None
+        check_format(int(told.get(FORM, 1)), f"the record {key!r} of {self._topic}")
         if value is None or not {AT, NEXT} <= told.keys():
             self._written.discard(place)
             self._successors.pop(place, None)
@@ -98,7 +103,8 @@ class History:
     def _to_keep(self, place: Place, successor: int) -> Result:
         record = self._versions[place]
         value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
-        return self._topic, _key(place), value, [(AT, b"%d" % record.at), (NEXT, b"%d" % successor)]
+        headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
+        return self._topic, _key(place), value, headers
 
 
 def _key(place: Place) -> bytes:

@@ -2,37 +2,40 @@
 
     Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
 
-Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in `run`,
-rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
+Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in
+`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
 """
 
 import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.broadcasts import Broadcasts
+from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.checkpoint import Checkpoint
-from streaming.enforcer.errors import CannotStart, JobStopped, Stopping
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, group_members, partitions_of, topic_ids
+from streaming.enforcer.encodings import open_encodings
+from streaming.enforcer.errors import JobStopped, Stopping
+from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.source import session_settings, start_query
+from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
+from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import DECISIONS, JSON_ALONE, unpack
-from streaming.enforcer.worker import COLUMNS, SCHEMA, Task, Worker
-from streaming.runtime.spark import start_session
+from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
+from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
+from streaming.observability.steps import Step
+from streaming.observability.tally import read_tally
+from streaming.observability.watch import Watch
 from streaming.settings import Settings
-from streaming.topic_specs import Sizes, dead_letters_of
-from streaming.topics import check_topics
+from streaming.topic_specs import dead_letters_of
 
 log = structlog.get_logger()
 
@@ -41,85 +44,60 @@ COMMIT_LOG_SECONDS = 2.0
 POLL_SECONDS = 0.02
 IDLE = -1  # the batch number of what is written between batches
 
-Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
-"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
 
 StepObserver = Callable[[Step, int], None]
-
-
-def run(settings: Settings, stop: threading.Event, on_step: StepObserver = lambda _step, _batch: None) -> None:
-    """Decide requests until `stop` is set. `on_step` is told each step and its batch: for metrics and logs.
-
-    Raises:
-        CannotStart: topics, offsets and checkpoint do not fit together.
-        Fenced: another instance with this job name took over.
-        JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
-    """
-    _check_cluster(settings)
-    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
-    with (
-        contextlib.closing(Output(settings)) as output,
-        _session(settings) as spark,
-        contextlib.closing(Enforcer(settings, spark, output, stop, on_step)) as enforcer,
-    ):
-        enforcer.run()
-
-
-def _check_cluster(settings: Settings) -> None:
-    """What can be told before anything is started or fenced; raises CannotStart."""
-    admin = admin_client(settings)
-    problems = check_topics(admin, settings.topics, _sizes(settings))
-    if problems:
-        raise CannotStart("\n".join(map(str, problems)))
-    members = group_members(admin, settings.job_name)
-    if members:
-        raise CannotStart(
-            f"the consumer group {settings.job_name!r} has members ({', '.join(members)}), who would commit offsets "
-            "of their own. Give them another group.id, or the job another job_name"
-        )
-
-
-@contextlib.contextmanager
-def _session(settings: Settings) -> Iterator[SparkSession]:
-    spark = start_session(settings.job_name, session_settings(settings), settings.master)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 class Enforcer:
     """One run of the job."""
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, output: Output, stop: threading.Event, on_step: StepObserver
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        output: Output,
+        stop: threading.Event,
+        on_step: StepObserver,
+        watch: Watch,
     ) -> None:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
-        self._requests = settings.topics.requests
+        self._watch = watch
+        self._encodings = open_encodings(settings)
+        self._inputs = (*settings.topics.requests, *settings.topics.audit)
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
-        self._topic_ids = topic_ids(self._admin, (*self._requests, *_document_topics(settings)))
-        self._outputs = (settings.topics.decisions, *map(dead_letters_of, self._requests))
+        self._topic_ids = topic_ids(self._admin, (*self._inputs, *_document_topics(settings)))
+        self._output_topics = (
+            settings.topics.decisions,
+            settings.topics.verdicts,
+            *map(dead_letters_of, self._inputs),
+        )
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed)
-        self._broadcasts = Broadcasts(spark)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled)
+        self._broadcasts, self._facts = (
+            Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
+            FactBroadcasts(spark.sparkContext.broadcast),
+        )
         self._stale = StaleWatch(self._admin, settings)
+        self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._last_batch = -1  # the newest that this run has committed
         self._last_commit = time.monotonic()
+        watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
-        topics = (*self._requests, *_document_topics(self._settings))
+        topics = (*self._inputs, *_document_topics(self._settings))
         partitions = partitions_of(self._admin, topics)
-        return open_ledger(self._output.group, partitions, self._requests, self._topic_ids, self._checkpoint)
+        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint)
 
-    def run(self) -> None:
-        """Start the query, look after it, and end in order."""
+    def run(self, companion: Callable[[], None] = lambda: None) -> None:
+        """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
         with contextlib.suppress(Stopping):
             query = self._start()
-            with contextlib.suppress(Stopping):
+            with contextlib.suppress(Stopping), self._watch.running():
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
+                    companion()
                     self._between_batches()
             self._end(query)
 
@@ -132,12 +110,12 @@ class Enforcer:
 
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
-        partitions = partitions_of(self._admin, self._requests)
+        partitions = partitions_of(self._admin, self._inputs)
         first = first_offsets(self._admin, partitions)
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._busy, self._noting_failure():
+        with self._watch.batch(batch), self._busy, self._noting_failure():
             self._decide_batch(records, batch)
 
     def _decide_batch(self, records: DataFrame, batch: int) -> None:
@@ -146,16 +124,31 @@ class Enforcer:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
-        self._read_policies()
-        snapshot = self._broadcasts.current(self._policies.snapshot)
-        self._on_step("policies-read", batch)
-        worker = Worker(self._task(snapshot.number), snapshot.broadcast)
-        packed = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow().column("packed")
+        evaluated, task, version = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
-        results = (result for cell in packed for result in self._results(cell.as_py()))
-        self._commit(results, ends, batch)
+        results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
+        self._commit(self._watch.passing(results), ends, batch)
         self._last_batch = batch
+        self._ticks.wind()
+        tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
+        self._watch.decided(tallies, task.now, version)
         self._on_step("committed", batch)
+
+    def _evaluate(self, records: DataFrame, batch: int) -> tuple[pa.Table, Task, str]:
+        """What the workers make of the records, and by which policies.
+
+        All over again when they met Avro schemas that had to be asked for.
+        """
+        while True:
+            self._read_policies()
+            snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+            self._on_step("policies-read", batch)
+            task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
+            evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
+            needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
+            if not self._encodings.learn(needed, self._stop):
+                return evaluated, task, snapshots[-1].version
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -165,43 +158,54 @@ class Enforcer:
         since = time.time()
         while True:
             try:
-                return self._policies.catch_up(ATTEMPT_SECONDS)
+                self._policies.catch_up(ATTEMPT_SECONDS)
+                return self._watch.policies_read(len(self._policies.layer))
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
+                self._watch.policies_unread(since)
                 if self._stop.is_set():
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
-    def _task(self, snapshot_number: int) -> Task:
+    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
-            trust={topic: self._settings.trust_of(topic) for topic in self._requests},
-            dead_letters={topic: 1 + number for number, topic in enumerate(self._requests)},
+            trust={topic: self._settings.trust_of(topic) for topic in self._inputs},
+            outputs={topic: self._outputs_of(topic) for topic in self._inputs},
             read=self._policies.all_offsets(),
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
-            snapshot_number=snapshot_number,
+            snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
+            facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
+            formats=self._encodings.formats(),
         )
 
+    def _outputs_of(self, topic: str) -> Outputs:
+        dead_letters = self._output_topics.index(dead_letters_of(topic))
+        return Outputs(dead_letters, VERDICTS if topic in self._settings.topics.audit else None)
+
     def _results(self, packed: bytes) -> Iterator[Result]:
-        told, decisions = unpack(packed), self._outputs[DECISIONS]
+        told, decisions = unpack(packed), self._output_topics[DECISIONS]
         for key, value in zip(told.keys, told.values, strict=True):
-            yield decisions, key, value, JSON_ALONE
+            yield decisions, key, value, self._encodings.headers
         for number, key, other, headers in told.others:
-            yield self._outputs[number], key, other, headers or []
+            yield self._output_topics[number], key, other, headers or JSON_ALONE
 
     def _commit(self, results: Iterable[Result], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
         """One transaction: the results, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        everything = itertools.chain(self._policies.untold(), results)
+        said = self._policies.untold()
+        everything = itertools.chain(self._encodings.encoded(said), results)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
+        self._watch.committed(said)
         self._broadcasts.tidy()
+        self._facts.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:
@@ -211,8 +215,9 @@ class Enforcer:
         try:
             with self._noting_failure():
                 self._read_policies()
-                self._broadcasts.current(self._policies.snapshot)
-                self._tell(self._stale.stuck())
+                self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+                self._tell([*self._stale.stuck(), *self._ticks.due()])
+                self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
@@ -221,7 +226,8 @@ class Enforcer:
 
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(alerts, {})
+            self._commit(self._encodings.encoded(alerts), {})
+            self._watch.committed(alerts)
 
     @contextlib.contextmanager
     def _noting_failure(self) -> Iterator[None]:
@@ -247,12 +253,10 @@ class Enforcer:
             time.sleep(POLL_SECONDS)
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka and the schema registry."""
+        self._watch.unfollow(self._settings.job_name)
         self._policies.close()
-
-
-def _sizes(settings: Settings) -> Sizes:
-    return Sizes(settings.limits.record_out, settings.limits.document)
+        self._encodings.close()
 
 
 def _document_topics(settings: Settings) -> tuple[str, ...]:

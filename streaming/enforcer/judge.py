@@ -11,14 +11,17 @@ import msgspec
 
 from policy.decisions import Decision
 from policy.model import Reason
-from policy.requests import MalformedRequest
+from policy.requests import MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.times import to_text
-from streaming.enforcer.answers import Answer, Answers, to_json
+from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.answers import Answer, Answers, echo, to_json
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing
+from streaming.observability.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.settings import Limits
 
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
@@ -26,6 +29,9 @@ CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
 
 _encode = msgspec.json.encode
+
+Labelled = tuple[bytes, bytes, bytes, Label]
+"""An answer, and as what it is counted."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -59,11 +65,11 @@ class Judge:
         self.limits = limits
         self.parts = Parts()
         self.answers = Answers(snapshot)
-        self._caches: dict[frozenset[str], dict[bytes, Answer]] = {}
+        self._caches: dict[frozenset[str], dict[bytes, Labelled]] = {}
 
-    def sit(self, source: Source, basis: Basis) -> "Sitting":
-        """Begin to decide records of one partition."""
-        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis)
+    def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
+        """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
+        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis, reader or Reader(JSON_ALONE))
 
 
 class Clock:
@@ -81,11 +87,14 @@ class Clock:
 
 
 class Sitting:
-    """Decides the records of one partition in one batch."""
+    """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
-    def __init__(self, judge: Judge, cache: dict[bytes, Answer], source: Source, basis: Basis) -> None:
-        self._judge, self._limits, self._cache = judge, judge.limits, cache
+    def __init__(
+        self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis, reader: Reader
+    ) -> None:
+        self._judge, self._limits, self._cache, self._reader = judge, judge.limits, cache, reader
         self._clock = Clock()
+        self.counts = no_counts()
         self._source, self._basis = source, basis
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
         told = {
@@ -104,6 +113,7 @@ class Sitting:
         try:
             return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
+            self.counts[DEAD] += 1
             rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
             return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
@@ -113,10 +123,13 @@ class Sitting:
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
-        made = self._assemble(asker, system, offset, at, self._answer(envelope, system, value, at))
+        given = self._answer(envelope, system, value, at)
+        made = self._assemble(asker, system, offset, at, given)
         if len(made) + len(key or b"") > self._limits.record_out:
-            too_large = _error("answer-too-large", f"the answer has more than {self._limits.record_out} bytes")
-            return self._assemble(asker, system, offset, at, too_large)
+            why = f"the answer has more than {self._limits.record_out} bytes"
+            given = _error(envelope.system, "answer-too-large", why)
+            made = self._assemble(asker, system, offset, at, given)
+        self.counts[given[3]] += 1
         return made
 
     def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
@@ -125,9 +138,21 @@ class Sitting:
         size = len(value) + len(key or b"")
         if size > self._limits.record_in:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
+        try:
+            return open_envelope(value), value
+        except MalformedRequest:  # only now is it looked whether it is Avro: JSON pays nothing for it
+            if not is_avro(value):
+                raise
+        return self._open_avro(value)
+
+    def _open_avro(self, value: bytes) -> tuple[Envelope, bytes]:
+        try:
+            value = self._reader.transcode("request", value)
+        except Undecodable as error:
+            raise MalformedRequest(f"not a request: {error}") from error
         return open_envelope(value), value
 
-    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Answer) -> bytes:
+    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Labelled) -> bytes:
         number = b"%d" % offset
         parts = (
             self._head,
@@ -140,18 +165,19 @@ class Sitting:
             self._clock.text(at),
             b'",',
         )
-        return b"".join((*parts, given[0], self._tail, number, b"}}", given[1], b"}"))
+        told, request, evaluations, _ = given
+        return b"".join((*parts, told, request, self._tail, number, b"}}", evaluations, b"}"))
 
-    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         if envelope.evaluations or _may_name_offsets(envelope.context):
             given = self._work_out(envelope, value, at)
         else:
             given = self._recall(envelope, system, value, at)
         if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
-            return _error("deadline-exceeded", "the request was judged after its deadline")
+            return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
         return given
 
-    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Answer:
+    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         realm = self._judge.snapshot.realms.get(envelope.system)
         epoch = realm.epoch(at) if realm is not None and realm.edges else 0
         # No part of a well-formed request holds a NUL, so the parts cannot be mistaken for others.
@@ -164,22 +190,27 @@ class Sitting:
                 self._remember(question, given)
         return given
 
-    def _remember(self, question: bytes, given: Answer) -> None:
+    def _remember(self, question: bytes, given: Labelled) -> None:
         if len(self._cache) >= self._limits.cached_decisions:
             self._cache.clear()
         self._cache[question] = given
 
-    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Answer:
+    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
         asked = self._judge.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
-            return _error("policies-behind", stale)
-        return self._judge.answers.of(asked, self._source.trust)
+            asker = echo(asked) if isinstance(asked, Request) else b""
+            return _error(envelope.system, "policies-behind", stale, asker)
+        return _labelled(envelope.system, self._judge.answers.of(asked, self._source.trust))
 
 
-def _error(code: str, message: str) -> Answer:
-    return to_json(Decision("error", (Reason(code, message),)))
+def _labelled(system: str, given: Answer) -> Labelled:
+    return *given, label(system, outcome_of(given[0]))
+
+
+def _error(system: str, code: str, message: str, echoed: bytes = b"") -> Labelled:
+    return _labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
 
 
 def _may_name_offsets(context: msgspec.Raw) -> bool:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from streaming.settings import Settings
 
 SECONDS = 30.0
+LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 RESULT_QUEUE = 10_000_000  # records a transaction may hold before the broker has them
 RESULT_QUEUE_KBYTES = 2_000_000
 POLL_SECONDS = 0.05
@@ -89,18 +90,35 @@ def log_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partit
     return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
 
 
+def lags(admin: AdminClient, committed: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Records between the committed offset and the end of each partition; empty when Kafka does not answer soon."""
+    if not committed:
+        return {}
+    try:
+        ends = _offsets(admin, committed, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED, LAG_SECONDS)
+    except (KafkaException, TimeoutError):
+        return {}
+    return {partition: max(end - committed[partition], 0) for partition, end in ends.items()}
+
+
 def first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """The earliest offset of each partition."""
     return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
 
 
 def _offsets(
-    admin: AdminClient, partitions: Iterable[Partition], spec: Callable[[], OffsetSpec], isolation: IsolationLevel
+    admin: AdminClient,
+    partitions: Iterable[Partition],
+    spec: Callable[[], OffsetSpec],
+    isolation: IsolationLevel,
+    seconds: float = SECONDS,
 ) -> dict[Partition, int]:
     asked: Mapping[TopicPartition, Any] = admin.list_offsets(
-        {TopicPartition(*partition): spec() for partition in partitions}, isolation_level=isolation
+        {TopicPartition(*partition): spec() for partition in partitions},
+        isolation_level=isolation,
+        request_timeout=seconds,
     )
-    return {(tp.topic, tp.partition): future.result(SECONDS).offset for tp, future in asked.items()}
+    return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
 
 
 def group_members(admin: AdminClient, group: str) -> list[str]:

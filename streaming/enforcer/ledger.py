@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
+from streaming.enforcer.formats import FORMAT
 from streaming.enforcer.kafka import SECONDS, Partition
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
@@ -20,11 +21,12 @@ NOTHING_COMMITTED = (
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Written beside each committed offset, to be compared at the next start."""
+    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`."""
 
     checkpoint: str
     batch: int
     topic_id: str
+    format: int = FORMAT
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -51,12 +53,12 @@ def _mark(metadata: str | None) -> Mark | None:
 
 
 class Ledger:
-    """Committed offsets of the request topics and of the documents' topics, as the last transaction left them."""
+    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch."""
 
     def __init__(self, committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str]) -> None:
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
-        self._last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
+        self.last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
@@ -77,12 +79,12 @@ class Ledger:
         `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
         if checkpoint is not None:
-            self._last = Mark(checkpoint, batch, "")
+            self.last = Mark(checkpoint, batch, "")
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
-        mark = msgspec.structs.replace(self._last, topic_id=self._topic_ids.get(topic, ""))
+        mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
         return msgspec.json.encode(mark).decode()
 
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
@@ -107,6 +109,7 @@ def open_ledger(
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
         raise CannotStart(NOTHING_COMMITTED)
+    checkpoint.check_readable()
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
     return Ledger(committed, topic_ids)
 

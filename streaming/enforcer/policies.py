@@ -1,44 +1,65 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 from confluent_kafka import Message
 
+from policy.documents import Key
+from policy.layer import FactChange, FactLayer, change_of
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
+from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
+from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.transaction import Result
+from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
 
 log = structlog.get_logger()
 
+FORGET_SECONDS = 10.0
+
 
 class Policies:
-    """Follows the documents' topics. `snapshot`: what they said at `positions`, a new object when that changed.
+    """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
 
+    `layer`: what the facts topic said then, changed in place.
+    `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
+    `on_compiled` is told of each snapshot that is compiled.
     """
 
-    def __init__(self, settings: Settings, told: Mapping[Partition, int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        told: Mapping[Partition, int],
+        on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
+    ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._policies, self._facts = Library(), Library(facts_only=True)
         by_system = topics.policy_topics()
         self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
         self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit)
+        self._changes = Changes(topics.alerts, {topic: system for system, topic in by_system.items()}, told)
         self._told, self._untold = told, list[Refused]()
+        self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
+        self._policies_read, self._facts_read = False, set[Key]()
+        self._forget_at = 0.0
+        self.changed_at = 0
         self._read_history(settings)
         self._reader = TopicReader(settings, self._shelvings)
         self._complete = False
-        self.snapshot = Snapshot(self._policies, self._facts)
+        self.snapshot = Snapshot(self._policies)
+        self.layer, self._fact_changes = FactLayer(), list[FactChange]()
 
     def _read_history(self, settings: Settings) -> None:
         reader = TopicReader(settings, [settings.topics.history])
@@ -52,39 +73,75 @@ class Policies:
                 self._shelve(record)
 
     def catch_up(self, seconds: float) -> None:
-        """Read up to the ends fetched now, and take a new snapshot if anything was read.
+        """Read up to the ends fetched now: a new snapshot if policies were read, changes of the layer for facts.
 
-        Raises KafkaException when Kafka does not answer; TimeoutError when it takes longer than `seconds`. The
-        snapshot stays as it was then, and must not be used.
+        Raises KafkaException when Kafka does not answer; TimeoutError when it takes longer than `seconds`. What was
+        read stays, and must not be used before a reading that is complete.
         """
-        before = dict(self.positions)
         for message in self._reader.read_to_end(seconds):
-            refused = self._shelve(_record(message))
+            record = _record(message)
+            refused = self._shelve(record)
             if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
                 self._untold.append(refused)
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
-        if self.positions != before or not self._complete:
-            self.snapshot = self._compile()
+        self._apply_facts()
+        if self._policies_read or not self._complete:
+            self._compile()
+            self._changes.compare(self._policies, self.snapshot)
+        elif time.monotonic() >= self._forget_at:
+            self._forget()
         self._complete = True
 
     def _shelve(self, record: Record) -> Refused | None:
         shelving = self._shelvings[record.topic]
         key = shelving.key_of(record)
-        if key is not None and shelving.system is not None:
-            self._history.note(key, record)
+        if shelving.system is None:
+            self._facts_read |= {key} if key is not None else set()
+        else:
+            self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
+            if key is not None:
+                self._history.note(key, record)
+                self._changes.note(key, record, self._policies)
         return shelving.take(record)
 
-    def _compile(self) -> Snapshot:
-        snapshot = Snapshot(self._policies, self._facts)
-        horizons = {name: system.horizon(snapshot.realms[name].facts) for name, system in all_systems().items()}
-        for library in (self._policies, self._facts):
-            library.forget_before(horizons)
+    def _apply_facts(self) -> None:
+        """Take over into the layer what the documents read say now."""
+        shelves = self._facts.shelves
+        changes = [change_of(key, shelves.get(key)) for key in sorted(self._facts_read)]
+        for change in changes:
+            self.layer.apply(change)
+            self._facts.forget(change.key)
+        self._fact_changes += changes
+        self._facts_read.clear()
+
+    def take_fact_changes(self) -> list[FactChange]:
+        """The changes of the layer since they were last taken, in order."""
+        taken, self._fact_changes = self._fact_changes, []
+        return taken
+
+    def _compile(self) -> None:
+        before, self._policies_read, began = self.snapshot.version, False, time.perf_counter()
+        self.snapshot = Snapshot(self._policies)
+        self._on_compiled(measure(time.perf_counter() - began, self.snapshot, self._policies))
+        self._forget()
+        if self.snapshot.version != before:
+            refused, held = len(self.snapshot.rejected), self._policies.history_held
+            version = self.snapshot.version
+            log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
+
+    def _forget(self) -> None:
+        """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
+        realms = self.snapshot.with_facts(self.layer).realms
+        horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
+        self._policies.forget_before(horizons)
         self._history.settle(self._policies)
-        if snapshot.version != self.snapshot.version:
-            refused, held = len(snapshot.rejected), self._policies.history_held
-            log.info("policies in force", version=snapshot.version, refused=refused, superseded_versions_held=held)
-        return snapshot
+        self._forget_at = time.monotonic() + FORGET_SECONDS
+
+    @property
+    def library(self) -> Library:
+        """The policy documents with their versions: to be read, not to be changed."""
+        return self._policies
 
     @property
     def positions(self) -> dict[Partition, int]:
@@ -105,14 +162,19 @@ class Policies:
         return self.positions[self._facts_topic, 0] - 1
 
     def untold(self) -> list[Result]:
-        """What the next transaction must say of the documents: alerts of refused ones, and changes of the history."""
-        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold]
-        return alerts + self._history.changes(self._policies)
+        """What the next transaction must say of the documents: alerts, and changes of the history."""
+        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
+        return alerts + self._changes.untold() + self._history.changes(self._policies)
 
     def told(self) -> None:
         """Note that a transaction with all of `untold` was committed."""
-        self._untold.clear()
+        self._untold = [refused for refused in self._untold if not self._is_read(refused)]
+        self._changes.told()
         self._history.written(self._policies)
+
+    def _is_read(self, refused: Refused) -> bool:
+        """Whether an offset beyond it is committed next; a reading cut short is told of when complete."""
+        return refused.offset < self.positions[refused.topic, 0]
 
     def close(self) -> None:
         """Leave Kafka."""

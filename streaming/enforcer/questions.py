@@ -7,8 +7,6 @@ import msgspec
 from policy.requests import MAX_NESTING, Action, Batch, MalformedRequest, Request, Resource, Subject, decode_request
 from policy.times import to_ms
 
-AVRO_SINGLE_OBJECT = b"\xc3\x01"
-AVRO_CONFLUENT = b"\x00"
 PARTS_HELD = 10_000
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")
@@ -33,25 +31,14 @@ _decode = msgspec.json.Decoder(Envelope).decode
 
 
 def open_envelope(value: bytes) -> Envelope:
-    """The envelope of a request in JSON; raises MalformedRequest.
-
-    The encoding is told by the first bytes. Whoever adds Avro branches off here: an envelope with the parts as JSON.
-    """
+    """The envelope of a request in JSON; raises MalformedRequest."""
     try:
         envelope = _decode(value)
     except (ValueError, RecursionError) as error:
-        raise MalformedRequest(_why(value, error)) from error
+        raise MalformedRequest(f"not a request: {error}") from error
     if not envelope.id:  # the one field that must be looked at though no answer depends on it
         raise MalformedRequest("not a request: id must not be empty")
     return envelope
-
-
-def _why(value: bytes, error: Exception) -> str:
-    if value.startswith(AVRO_SINGLE_OBJECT):
-        return "not a request: Avro (single-object encoding) is not read yet; send JSON"
-    if value.startswith(AVRO_CONFLUENT):
-        return "not a request: Avro (Confluent wire format) is not read yet; send JSON"
-    return f"not a request: {error}"
 
 
 def moment(value: str | int) -> int:

@@ -33,17 +33,24 @@ def session_settings(settings: Settings) -> dict[str, str]:
     }
 
 
-def source_options(settings: Settings) -> dict[str, str]:
-    """Options of the Kafka source, batch or stream, but for the range."""
+def connection_options(settings: Settings) -> dict[str, str]:
+    """Options of any Kafka source of the job."""
     return {
         **READ_FAST,
         **settings.source,
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         # By default Spark would read records of aborted transactions too.
         "kafka.isolation.level": "read_committed",
-        "subscribe": ",".join(settings.topics.requests),
-        "maxOffsetsPerTrigger": str(settings.max_records),
         "failOnDataLoss": "true",
+    }
+
+
+def source_options(settings: Settings) -> dict[str, str]:
+    """Options of the enforcer's source, batch or stream, but for the range."""
+    return {
+        **connection_options(settings),
+        "subscribe": ",".join((*settings.topics.requests, *settings.topics.audit)),
+        "maxOffsetsPerTrigger": str(settings.max_records),
         "includeHeaders": "true",
     }
 

@@ -13,7 +13,7 @@ from streaming.settings import Settings
 
 
 class StaleWatch:
-    """Remembers since when each partition stands, and which were told of."""
+    """Remembers since when each partition stands, and which were told of. `late`: how many stand for too long."""
 
     def __init__(self, admin: AdminClient, settings: Settings) -> None:
         topics = settings.topics
@@ -22,6 +22,7 @@ class StaleWatch:
         self._bound = settings.policy_stale_seconds
         self._standing: dict[Partition, tuple[int, float]] = {}
         self._told: set[tuple[Partition, int]] = set()
+        self.late = 0
 
     def unread(self, positions: Mapping[Partition, int], since: float, why: str) -> list[Result]:
         """Alerts when the topics could not be read to their end since `since` (s)."""
@@ -40,6 +41,7 @@ class StaleWatch:
         before = self._standing
         self._standing = {p: (o, before[p][1] if before.get(p, (-1,))[0] == o else now) for p, o in behind.items()}
         late = {p: (offset, since) for p, (offset, since) in self._standing.items() if now - since >= self._bound}
+        self.late = len(late)
         return self._alert(late, "a transaction on it is not ended, which hides whatever was published after it")
 
     def _alert(self, late: Mapping[Partition, tuple[int, float]], why: str) -> list[Result]:

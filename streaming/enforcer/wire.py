@@ -12,9 +12,9 @@ JSON: Header = (CONTENT_TYPE, b"application/json")
 JSON_ALONE: Headers = [JSON]
 
 Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
-"""Which of the batch's output topics, key, value, headers. Headers None: only the JSON content type."""
+"""Which of the batch's output topics, key, value, headers. Headers None: the content type of decisions alone."""
 
-DECISIONS = 0  # number of the decisions topic among a batch's outputs
+DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
 
 class Packed(msgspec.Struct, array_like=True):
@@ -26,6 +26,11 @@ class Packed(msgspec.Struct, array_like=True):
     keys: list[bytes | None]
     values: list[bytes]
     others: list[Outgoing]
+
+
+def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:
+    """The headers with another content type."""
+    return [content_type, *(header for header in headers if header[0] != CONTENT_TYPE)]
 
 
 _pack = msgspec.msgpack.Encoder()

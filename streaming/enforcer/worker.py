@@ -1,7 +1,8 @@
 """The part of a request's path that runs in Spark's Python workers: filter, decode, decide, encode, pack."""
 
+import bisect
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -9,15 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 
+from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
+from streaming.contracts.avro import Reader
+from streaming.contracts.formats import Formats
+from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.wire import pack
+from streaming.enforcer.wire import Outgoing, pack
+from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary"
+SCHEMA = "packed binary, tally binary, needed array<bigint>"
+Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
 
@@ -31,39 +40,60 @@ class _Header(msgspec.Struct):
 _headers = msgspec.json.Decoder(list[_Header]).decode
 
 
-class Task(msgspec.Struct, frozen=True):
-    """What the workers of one batch need beside the snapshot. Plain data, the same for every worker.
+class Outputs(msgspec.Struct, frozen=True):
+    """The numbers of the outputs for what becomes of an input topic's records. `verdicts` None: they are requests."""
 
-    `dead_letters`: by request topic, the number of the output for its dead letters. `read`: the newest offset read of
-    every documents' topic; `policy_offsets`: the same without the facts.
-    `snapshot_number`: which of this run's snapshots the broadcast holds. `now`: the driver's clock, ms.
+    dead_letters: int
+    verdicts: int | None = None
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What the workers of one batch need beside the snapshots. Plain data, the same for every worker.
+
+    `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
+    `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
+    since when (ms) each was in force, oldest first. `facts`: what is known beside the policies. `now`: the driver's
+    clock, ms.
     """
 
     committed: Mapping[Partition, int]
     topic_ids: Mapping[str, str]
     trust: Mapping[str, frozenset[str]]
-    dead_letters: Mapping[str, int]
+    outputs: Mapping[str, "Outputs"]
     read: Mapping[str, Mapping[str, int]]
     policy_offsets: Mapping[str, Mapping[str, int]]
     facts_offset: int
-    snapshot_number: int
+    snapshots: tuple[tuple[int, int], ...]
+    facts: Facts
     now: int
     limits: Limits
+    formats: Formats
 
 
 class Worker:
     """Called by Spark with the Arrow batches of one task, which all come from one partition of one topic."""
 
-    def __init__(self, task: Task, snapshot: "Broadcast[Snapshot]") -> None:
+    def __init__(
+        self, task: Task, snapshots: "Sequence[Broadcast[Snapshot]]", facts: "Sequence[Broadcast[Any]]"
+    ) -> None:
         self._task = task
-        self._snapshot = snapshot
+        self._snapshots, self._facts = tuple(snapshots), tuple(facts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one cell with many packed records for each Arrow batch that has any to decide."""
+        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted.
+
+        Beside it the ids of Avro schemas that are not known yet: while there are any, nothing of it may be used.
+        """
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                yield pa.RecordBatch.from_pydict({"packed": pa.array([self._judge(undecided)], pa.binary())})
+                packed, counted, needed = self._judge(undecided)
+                cells = {
+                    "packed": pa.array([packed], pa.binary()),
+                    "tally": pa.array([counted], pa.binary()),
+                    "needed": pa.array([needed], pa.list_(pa.int64())),
+                }
+                yield pa.RecordBatch.from_pydict(cells)
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -73,13 +103,49 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> bytes:
-        task, (topic, partition) = self._task, _place(batch)
-        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], task.dead_letters[topic])
-        judge = _judge_of(task.snapshot_number, self._snapshot, task.limits)
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int]]:
+        topic, partition = _place(batch)
+        outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
+        if outputs.verdicts is None:
+            decide, counts = self._decider(topic, partition, outputs.dead_letters, reader)
+        else:
+            decide, counts = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters, reader)
+        columns = _columns(batch)
+        packed = pack(map(decide, *columns))
+        _, _, headers, _, times = columns
+        return packed, tally(topic, self._task.now, counts, times, headers), sorted(reader.needed)
+
+    def _decider(self, topic: str, partition: int, dead_letters: int, reader: Reader) -> tuple[Decide, Counts]:
+        task = self._task
+        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
+        judge = self._newest_judge()
         basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
-        sitting = judge.sit(source, basis)
-        return pack(map(sitting.decide, *_columns(batch)))
+        sitting = judge.sit(source, basis, reader)
+        if task.formats.output == "json":
+            return sitting.decide, sitting.counts
+        return EncodedSitting(sitting, source, task.limits, task.formats).decide, sitting.counts
+
+    def _auditor(
+        self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader
+    ) -> tuple[Decide, Counts]:
+        task = self._task
+        source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
+        sitting = AuditSitting(source, self._era_at, task.limits, reader)
+        return sitting.judge, sitting.counts
+
+    def _newest_judge(self) -> Judge:
+        (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
+        held = _facts_of(self._task.facts, self._facts)
+        return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits)
+
+    def _era_at(self, at: int) -> Era:
+        """The snapshot in force at a moment (ms): the newest as a rule, and the oldest for what lies before it."""
+        place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
+        if place == len(self._snapshots) - 1:
+            return Era(self._newest_judge().snapshot, False)
+        # Broadcasts keep their value in this process once it was asked for.
+        layer = _facts_of(self._task.facts, self._facts).layer
+        return Era(self._snapshots[max(place, 0)].value.with_facts(layer), place < 0)
 
 
 def _place(batch: pa.RecordBatch) -> Partition:
@@ -101,15 +167,47 @@ def _decode_headers(text: str) -> list[dict[str, Any]]:
     return [{"key": header.key, "value": header.value} for header in _headers(text)]
 
 
-_judges: dict[int, Judge] = {}
-"""The judge of the newest snapshot that this process has seen, with its caches. At most one: older batches are over."""
+class HeldFacts:
+    """The facts that this process knows: a layer, and how many changes of it are applied."""
+
+    def __init__(self, base: int, layer: FactLayer) -> None:
+        self.base, self.layer, self.applied = base, layer, 0
+
+    def follow(self, facts: Facts, parts: "Sequence[Broadcast[Any]]") -> None:
+        """Apply the changes that are not applied yet; never back: an older batch is over."""
+        for start, part in zip(facts.starts, parts[1:], strict=True):
+            if start + len(part.value) > self.applied:
+                self._apply(start, part.value)
+        self._apply(facts.tail_start, facts.tail)
+
+    def _apply(self, start: int, changes: Sequence[FactChange]) -> None:
+        for change in changes[max(self.applied - start, 0) :]:
+            self.layer.apply(change)
+        self.applied = max(self.applied, start + len(changes))
 
 
-def _judge_of(number: int, snapshot: "Broadcast[Snapshot]", limits: Limits) -> Judge:
-    judge = _judges.get(number)
+JudgeKey = tuple[int, int, int]
+"""Numbers of the snapshot, of the layer of facts, and of the changes applied to it."""
+
+_facts: dict[int, HeldFacts] = {}
+_judges: dict[JudgeKey, Judge] = {}
+"""The judge of the newest policies and facts that this process has seen, with its caches. At most one of each."""
+
+
+def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts:
+    held = _facts.get(facts.base)
+    if held is None:
+        _facts.clear()
+        held = _facts[facts.base] = HeldFacts(facts.base, broadcasts[0].value)
+    held.follow(facts, broadcasts)
+    return held
+
+
+def _judge_of(key: JudgeKey, snapshot: "Broadcast[Snapshot]", layer: FactLayer, limits: Limits) -> Judge:
+    judge = _judges.get(key)
     if judge is None:
         _judges.clear()
-        judge = _judges[number] = Judge(snapshot.value, limits)
+        judge = _judges[key] = Judge(snapshot.value.with_facts(layer), limits)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)

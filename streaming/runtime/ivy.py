@@ -3,7 +3,7 @@
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,9 +16,11 @@ from streaming.runtime.truststore import trust_options
 SETTINGS_VARIABLE = "LOCKKEEPER_IVY_SETTINGS"
 """Names a user's own Ivy settings (a mirror, a proxy, credentials); before `~/.ivy2/ivysettings.xml`."""
 
-LAYOUT = "[organisation]/[module]/[revision]/[module]-[revision].[ext]"
+LAYOUT = "[organisation]/[module]/[revision]/[module]-[revision](-[classifier]).[ext]"
 """Where Ivy puts a file below the folder it is given."""
 
+_CLASSIFIER = "{http://ant.apache.org/ivy/maven}classifier"
+_TYPES = ("jar", "bundle")
 _FETCH_SETTINGS = Path(__file__).with_name("ivysettings.xml")
 _TIMEOUT_SECONDS = 900.0
 _SHOWN_LINES = 25
@@ -26,40 +28,47 @@ _SHOWN_LINES = 25
 
 @dataclass(frozen=True, slots=True, order=True)
 class Coordinate:
-    """A jar's name in a Maven repository."""
+    """A file's name in a Maven repository: a jar's, unless it says otherwise."""
 
     organisation: str
     name: str
     revision: str
+    extension: str = "jar"
+    classifier: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "Coordinate":
-        """Read `organisation:name:revision`."""
+        """Read `organisation:name:revision`, or with `:extension:classifier` after it."""
         parts = text.split(":")
-        if len(parts) != 3 or not all(parts):
-            raise JarError(f"not a coordinate of the form organisation:name:revision: {text!r}")
+        if len(parts) not in (3, 5) or not all(parts):
+            raise JarError(f"not a coordinate organisation:name:revision or …:extension:classifier: {text!r}")
         return cls(*parts)
 
     def __str__(self) -> str:
-        return f"{self.organisation}:{self.name}:{self.revision}"
+        more = f":{self.extension}:{self.classifier}" if self.classifier else ""
+        return f"{self.organisation}:{self.name}:{self.revision}{more}"
 
     @property
     def file(self) -> str:
-        """The jar's path in `LAYOUT`."""
-        return f"{self.organisation}/{self.name}/{self.revision}/{self.name}-{self.revision}.jar"
+        """The file's path in `LAYOUT`."""
+        more = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.organisation}/{self.name}/{self.revision}/{self.name}-{self.revision}{more}.{self.extension}"
 
 
 def fetch(coordinates: Iterable[Coordinate], folder: Path) -> None:
-    """Fetch exactly these jars, and nothing they depend on, into `folder` in `LAYOUT`.
+    """Fetch exactly these files, and nothing they depend on, into `folder` in `LAYOUT`.
 
     Raises:
         JarError: Ivy failed; the message carries the end of its output.
     """
-    module = _module()
+    module, types = _module(), set(_TYPES)
     for coordinate in coordinates:
-        dependency = _add_dependency(module, coordinate, transitive=False)
-        ElementTree.SubElement(dependency, "artifact", name=coordinate.name, type="jar", ext="jar")
-    _run(module, folder, _user_settings() or _FETCH_SETTINGS)
+        dependency, extension = _add_dependency(module, coordinate, transitive=False), coordinate.extension
+        artifact = ElementTree.SubElement(dependency, "artifact", name=coordinate.name, type=extension, ext=extension)
+        if coordinate.classifier:
+            artifact.set(_CLASSIFIER, coordinate.classifier)
+        types.add(extension)
+    _run(module, folder, _user_settings() or _FETCH_SETTINGS, sorted(types))
 
 
 def resolve(closure: Iterable[Coordinate], alone: Iterable[Coordinate], folder: Path) -> list[Coordinate]:
@@ -73,7 +82,7 @@ def resolve(closure: Iterable[Coordinate], alone: Iterable[Coordinate], folder: 
         _add_dependency(module, coordinate, transitive=True)
     for coordinate in alone:
         _add_dependency(module, coordinate, transitive=False)
-    _run(module, folder, _user_settings())
+    _run(module, folder, _user_settings(), _TYPES)
     return sorted(Coordinate(*path.relative_to(folder).parts[:3]) for path in folder.rglob("*.jar"))
 
 
@@ -96,7 +105,7 @@ def _add_dependency(module: ElementTree.Element, coordinate: Coordinate, *, tran
     )
 
 
-def _run(module: ElementTree.Element, folder: Path, settings: Path | None) -> None:
+def _run(module: ElementTree.Element, folder: Path, settings: Path | None, types: Sequence[str]) -> None:
     """Run Ivy with a cache of its own, so that nothing damaged in another one can come along."""
     with tempfile.TemporaryDirectory(prefix="lockkeeper-ivy-") as scratch:
         description = Path(scratch) / "ivy.xml"
@@ -104,7 +113,7 @@ def _run(module: ElementTree.Element, folder: Path, settings: Path | None) -> No
         java = find_java()
         command: list[str | Path] = [java, *trust_options(java, Path(scratch)), "-jar", _ivy_jar()]
         command += ["-ivy", description]
-        command += ["-cache", Path(scratch) / "cache", "-confs", "default", "-types", "jar", "bundle"]
+        command += ["-cache", Path(scratch) / "cache", "-confs", "default", "-types", *types]
         command += ["-retrieve", str(folder / LAYOUT)]
         command += ["-settings", settings] if settings else []
         _run_command(command, settings)

@@ -17,6 +17,8 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2-console.properties")
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 
+_FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
+
 _gateways: list[Gateway] = []
 """Holds a JVM's standard input open: it exits when that closes. PySpark has one JVM a process."""
 
@@ -26,6 +28,9 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
 
     The JVM ends with this process, even by `kill -9`. Python workers get a random hash seed for this run,
     as what they hash comes from strangers; PySpark would give them the seed 0.
+
+    Under `spark-submit`, which Kubernetes uses, the JVM runs already: its master, memory, Java options and jars stay
+    what they were started with, and `master` and such settings here count for nothing.
 
     Args:
         app_name: the application's name.
@@ -38,12 +43,19 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
         JarError: the connector's jars could not be fetched.
         SparkStartError: the JVM did not start.
     """
-    everything = _with_defaults({"spark.master": master, "spark.app.name": app_name, **settings})
+    submitted = _GATEWAY_PORT in os.environ
+    here = {"spark.master": master, "spark.app.name": app_name, **settings}
+    everything = _without_fixed(settings) if submitted else _with_defaults(here)
     with _environment(_variables(master)), _gateway_if_needed(everything):
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
+
+
+def _without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings that still count when the JVM runs."""
+    return {key: value for key, value in settings.items() if key not in _FIXED_AT_START}
 
 
 def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
@@ -68,6 +80,8 @@ def _variables(master: str) -> dict[str, str]:
         "JAVA_HOME": str(java_home(find_java())),
         "PYTHONHASHSEED": str(1 + secrets.randbelow(2**32 - 1)),
     }
+    if _GATEWAY_PORT in os.environ:
+        return {**common, "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable)}
     if not master.startswith("local"):
         return common
     return {**common, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}

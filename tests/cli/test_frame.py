@@ -18,6 +18,7 @@ COMMANDS = [
     ["tail"],
     ["topics", "create"],
     ["topics", "check"],
+    ["topics", "manifest"],
     ["policy", "apply"],
     ["policy", "get"],
     ["policy", "delete"],

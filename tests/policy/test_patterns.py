@@ -2,15 +2,29 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import reference
-from policy.patterns import Exact, Glob, Name, Part, Pattern, PatternIndex, Prefix, covers, matches, overlaps, wildcard
+from policy.patterns import (
+    Exact,
+    Glob,
+    Name,
+    Part,
+    Pattern,
+    PatternIndex,
+    Prefix,
+    covers,
+    matches,
+    meet,
+    overlaps,
+    wildcard,
+)
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
 
+unhurried = settings(deadline=None)
 words = st.text(alphabet="ab", max_size=2)
 globs = st.builds(Glob, st.text(alphabet="ab*?", max_size=3), st.booleans())
 simple_parts: st.SearchStrategy[Part] = st.one_of(words.map(Exact), words.map(Prefix))
@@ -85,6 +99,35 @@ def test_the_index_finds_what_a_loop_finds(filed: list[Pattern], name: Name) -> 
     for number, pattern in enumerate(filed):
         index.add(pattern, number)
     assert sorted(index.find(name)) == [number for number, pattern in enumerate(filed) if matches(pattern, name)]
+
+
+@unhurried
+@given(st.lists(patterns(parts), max_size=12), patterns(parts))
+def test_the_index_finds_every_pattern_that_overlaps(filed: list[Pattern], asked: Pattern) -> None:
+    """As a loop does."""
+    index: PatternIndex[int] = PatternIndex()
+    for number, pattern in enumerate(filed):
+        index.add(pattern, number)
+    assert sorted(index.meeting(asked)) == [n for n, pattern in enumerate(filed) if overlaps(pattern, asked)]
+
+
+@unhurried
+@given(patterns(simple_parts), patterns(simple_parts))
+def test_what_two_patterns_have_in_common_is_what_both_match(left: Pattern, right: Pattern) -> None:
+    """Exactly, where only closing wildcards are."""
+    common = meet(left, right)
+    assert (matched(common) if common is not None else set()) == matched(left) & matched(right)
+
+
+@unhurried
+@given(patterns(parts), patterns(parts))
+def test_what_two_patterns_have_in_common_is_never_too_little(left: Pattern, right: Pattern) -> None:
+    """Where globs cross it may be too much, but no more than one of the two."""
+    common = meet(left, right)
+    assert (common is None) is not overlaps(left, right)
+    if common is not None:
+        assert matched(left) & matched(right) <= matched(common)
+        assert covers(left, common) or covers(right, common) or len(common.parts) == 2
 
 
 @given(st.text(alphabet="ab*?", max_size=4), st.booleans(), st.sampled_from(TEXTS))

@@ -18,6 +18,7 @@ import policy
 from policy import reference
 from policy.decide import try_request
 from policy.evidence import Evidence
+from policy.facts import FactTable
 from policy.impact import Who, holdings, swallows, who_can
 from policy.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
 from policy.patterns import EVERYTHING, matches
@@ -172,11 +173,10 @@ def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapsho
     """The snapshot with these grants in place of the system's."""
     realm = snapshot.realms[system]
     memberships = tuple(way for ways in realm.memberships.values() for way in ways)
+    other = Realm([Reading(tuple(grants), memberships)], FactTable(), {})
+    other.facts, other.broken = realm.facts, realm.broken
     changed = copy.copy(snapshot)
-    changed.realms = {
-        **snapshot.realms,
-        system: Realm([Reading(tuple(grants), memberships)], realm.facts, realm.broken),
-    }
+    changed.realms = {**snapshot.realms, system: other}
     return changed
 
 

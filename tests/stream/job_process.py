@@ -10,12 +10,18 @@ import os
 import signal
 import sys
 import threading
+from typing import Any
 
 import msgspec
 
+from streaming.application import run
 from streaming.enforcer.errors import JobStopped
-from streaming.enforcer.job import Step, run
 from streaming.settings import Settings
+
+
+def _tell(told: dict[str, Any]) -> None:
+    """One line, written at once: two queries tell of their steps."""
+    os.write(sys.stdout.fileno(), json.dumps(told).encode() + b"\n")
 
 
 def main(settings: Settings, deadly: str | None) -> int:
@@ -23,15 +29,15 @@ def main(settings: Settings, deadly: str | None) -> int:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
 
-    def on_step(step: Step, batch: int) -> None:
-        print(json.dumps({"step": step, "batch": batch}), flush=True)
+    def on_step(step: str, batch: int) -> None:
+        _tell({"step": step, "batch": batch})
         if step == deadly and batch >= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
         run(settings, stop, on_step)
     except JobStopped as stopped:
-        print(json.dumps({"stopped": type(stopped).__name__, "why": str(stopped)}), flush=True)
+        _tell({"stopped": type(stopped).__name__, "why": str(stopped)})
         return 1
     return 0
 

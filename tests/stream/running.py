@@ -15,7 +15,7 @@ from streaming.settings import Settings
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 class Job:

@@ -100,7 +100,8 @@ def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -
     shelf.take(_record(ROLE, 3))
     assert shelf.history.changes(shelf.library) == []
     shelf.take(_record(b"{", 4))
-    added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), [("at", b"1003"), ("next", b"4")])]
+    headers = [("at", b"1003"), ("next", b"4"), ("format", b"1")]
+    added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), headers)]
     assert shelf.history.changes(shelf.library) == added
     shelf.history.written(shelf.library)
     assert shelf.history.changes(shelf.library) == []

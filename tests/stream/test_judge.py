@@ -18,6 +18,7 @@ READ = {"policies": {"0": 41}}
 DOCUMENTS = workload.documents(100)
 SNAPSHOT = compile_documents(DOCUMENTS)
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
+RECORD_FIELDS = (*BATCH_FIELDS, "request")
 
 
 def _sit(snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int) -> Sitting:
@@ -40,8 +41,9 @@ def _some_request(**changes: Any) -> dict[str, Any]:
 
 def _said(record: dict[str, Any]) -> dict[str, Any]:
     """What a decision record says of the decision alone."""
-    context = {name: value for name, value in record["context"].items() if name not in BATCH_FIELDS}
-    return {**{name: record[name] for name in ("decision", "evaluations") if name in record}, "context": context}
+    context = {name: value for name, value in record["context"].items() if name not in RECORD_FIELDS}
+    items = {"evaluations": [_said(item) for item in record["evaluations"]]} if "evaluations" in record else {}
+    return {"decision": record["decision"], "context": context, **items}
 
 
 def _expected(request: dict[str, Any], **more: Any) -> Any:
@@ -67,6 +69,28 @@ def test_a_record_names_its_request_its_source_and_what_it_rests_on() -> None:
         "facts_offset": 7,
         "source": {"topic": "requests", "partition": 3, "offset": 17},
     }
+
+
+def test_a_record_says_who_asked_for_what_without_secrets_and_unknown_fields() -> None:
+    """Also from the cache, in answers that are errors, and for each item of a batch."""
+    asked = _some_request()
+    asked["subject"]["properties"] = {"token": {"sub": "secret"}}
+    told = {
+        "subject": {"type": asked["subject"]["type"], "id": asked["subject"]["id"]},
+        "action": {"name": asked["action"]["name"]},
+        "resource": {"properties": {"a": 1}, **asked["resource"]},
+    }
+    asked["resource"] = {**told["resource"], "unknown": "secret"}
+    sitting = _sit()
+    late = {**asked, "deadline": AT - 1}
+    for request in (asked, asked, late):
+        record = _decide(sitting, request)
+        assert record["context"]["request"] == told
+        assert "secret" not in json.dumps(record)
+    items = _decide(sitting, {**asked, "evaluations": [{}, {"action": {"name": "other"}}, {"subject": 1}]})[
+        "evaluations"
+    ]
+    assert [item["context"].get("request") for item in items] == [told, {**told, "action": {"name": "other"}}, None]
 
 
 @pytest.mark.parametrize("field", ["subject", "action", "resource"])

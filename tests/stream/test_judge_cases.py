@@ -14,7 +14,7 @@ from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.settings import Limits
 
 FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
-BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
+BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source", "request")
 NOW = 1_795_000_000_000
 
 
@@ -24,9 +24,13 @@ def _said(sitting: Sitting, request: dict[str, Any], at: int) -> dict[str, Any] 
     if number != 0:
         return None
     record = json.loads(value or b"")
+    return _without_batch(record)
+
+
+def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
     context = {name: told for name, told in record["context"].items() if name not in BATCH_FIELDS}
-    said = {name: record[name] for name in ("decision", "evaluations") if name in record}
-    return {**said, "context": context}
+    items = {"evaluations": [_without_batch(item) for item in record["evaluations"]]} if "evaluations" in record else {}
+    return {"decision": record["decision"], "context": context, **items}
 
 
 def _expected(scene: Scene, request: dict[str, Any]) -> dict[str, Any] | None:

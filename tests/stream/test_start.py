@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
+from streaming.application import run
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.job import run
 from tests.brokers import TestBroker
 from tests.stream.running import Job
 from tests.stream.world import World
@@ -43,11 +43,41 @@ def test_a_group_with_members_is_refused_for_they_would_commit_other_offsets(wor
         member.close()
 
 
-def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) -> None:
-    """As after the group's offsets were forgotten: starting anywhere would lose or double decisions."""
+def _commit(world: World, metadata: str) -> None:
+    settings = {"bootstrap.servers": world.broker.bootstrap_servers, "group.id": world.settings.job_name}
+    consumer = Consumer(settings)
+    consumer.commit(offsets=[TopicPartition(world.names.requests[0], 0, 0, metadata)], asynchronous=False)
+    consumer.close()
+
+
+def test_offsets_committed_by_a_newer_version_are_refused_before_that_one_is_fenced(world: World) -> None:
+    """Before Kafka's transactions are touched: this needs no Spark, and comes at once."""
+    _commit(world, '{"format":99}')
+    with pytest.raises(CannotStart, match=rf"{world.names.requests[0]}-0 in group .* is of form 99"):
+        run(world.settings, threading.Event())
+
+
+def _checkpoint(world: World) -> Path:
     checkpoint = Path(world.settings.checkpoint)
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text(json.dumps({"id": "6f1cbd6c-3c6e-4c8e-9d2e-0123456789ab"}))
+    return checkpoint
+
+
+def test_a_checkpoint_of_a_newer_spark_stops_the_start_and_may_be_moved_away(world: World) -> None:
+    _commit(world, "")
+    (_checkpoint(world) / "offsets").mkdir()
+    (Path(world.settings.checkpoint) / "offsets" / "0").write_text("v99\n{}\n{}")
+    job = Job(world.settings)
+    assert job.await_end() == 1
+    assert job.told[-1]["stopped"] == "CannotStart"
+    assert "v99" in job.told[-1]["why"]
+    assert "move the checkpoint away" in job.told[-1]["why"]
+
+
+def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) -> None:
+    """As after the group's offsets were forgotten: starting anywhere would lose or double decisions."""
+    _checkpoint(world)
     job = Job(world.settings)
     assert job.await_end() == 1
     assert job.told[-1]["stopped"] == "CannotStart"

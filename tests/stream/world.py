@@ -42,17 +42,22 @@ def request(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def topic_names(name: str) -> TopicNames:
+    """The topics of the world with a name."""
+    return TopicNames(
+        requests=(f"{name}.requests", f"{name}.strangers"),
+        audit=(f"{name}.audit",),
+        policies={SYSTEM: f"{name}.policies", LOOKS_BACK: f"{name}.{LOOKS_BACK}"},
+        **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
+    )
+
+
 class World:
     """Fresh topics on a broker, and the settings of a job for them."""
 
     def __init__(self, broker: TestBroker, name: str, checkpoint: str, **settings: Any) -> None:
         self.broker = broker
-        self.names = TopicNames(
-            requests=(f"{name}.requests", f"{name}.strangers"),
-            audit=(f"{name}.audit",),
-            policies={SYSTEM: f"{name}.policies", LOOKS_BACK: f"{name}.{LOOKS_BACK}"},
-            **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
-        )
+        self.names = topic_names(name)
         self.settings = Settings(
             job_name=name,
             bootstrap_servers=broker.bootstrap_servers,

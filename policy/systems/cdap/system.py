@@ -9,6 +9,7 @@ from policy.documents import Document
 from policy.facts import Facts
 from policy.model import All, Question, Reading, Unanswerable
 from policy.needs import Need, requirement
+from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
@@ -27,6 +28,8 @@ class Cdap:
     kinds = {ENTITY: Kind(fact=True), "Grant": Kind(), "Backend": Kind()}
     deny_rule = None
     default_rule = None
+    subjects = ("user:",)
+    claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
 
     def read(self, document: Document) -> Reading:
         """What an Entity, Grant or Backend says."""
@@ -54,6 +57,10 @@ class Cdap:
     def horizon(self, facts: Facts) -> int | None:
         """CDAP never looks back."""
         return None
+
+    def powers(self) -> tuple[Power, ...]:
+        """The backend's administration, ADMIN on what others live in, and the lone ``*``."""
+        return read_powers(catalogue()["powers"])
 
 
 def _check_context(request: Request, need: Need) -> None:

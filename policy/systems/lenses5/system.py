@@ -8,9 +8,10 @@ from policy.claims import claimed_names
 from policy.documents import Document
 from policy.facts import Facts
 from policy.model import All, Question, Reading
+from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
-from policy.systems.lenses5.catalogue import find_action
+from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
 from policy.systems.lenses5.groups import read_group
 from policy.systems.lenses5.inventory import KINDS, read_inventory
@@ -24,6 +25,8 @@ class Lenses5:
     kinds = {"Group": Kind(), **{kind: Kind(fact=True) for kind in KINDS}}
     deny_rule = None
     default_rule = None
+    subjects = ("user:",)
+    claims = ("claim:",)
 
     def read(self, document: Document) -> Reading:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
@@ -58,3 +61,7 @@ class Lenses5:
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 5 never looks back."""
         return None
+
+    def powers(self) -> tuple[Power, ...]:
+        """The administration permissions, and every dataset of a connection."""
+        return read_powers(catalogue().powers)

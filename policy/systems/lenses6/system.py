@@ -13,6 +13,7 @@ from policy.facts import Facts
 from policy.forms import Form
 from policy.model import ALLOW, DENY, Grant, Holds, Membership, Origin, Question, Reading, Unanswerable
 from policy.patterns import Pattern
+from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
 from policy.systems.lenses6 import catalogue
@@ -20,6 +21,7 @@ from policy.systems.lenses6.grammar import action_name, action_pattern, resource
 
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
+CLAIM = "claim:"
 
 
 class Lenses6:
@@ -29,6 +31,8 @@ class Lenses6:
     kinds = {"Role": Kind(), "Group": Kind()}
     deny_rule = "L6-DECIDE-DENY-WINS"
     default_rule = "L6-DECIDE-DEFAULT-DENY"
+    subjects = PRINCIPALS
+    claims = (CLAIM,)
 
     def read(self, document: Document) -> Reading:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
@@ -41,8 +45,8 @@ class Lenses6:
         spec = document.spec or {}
         members, sso_name = spec.get("members"), spec.get("sso_name")
         readable = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
-        alias = [f"claim:{sso_name}"] if isinstance(sso_name, str) else []
-        return frozenset({f"group:{document.key.name}", f"claim:{document.key.name}", *readable, *alias})
+        alias = [f"{CLAIM}{sso_name}"] if isinstance(sso_name, str) else []
+        return frozenset({f"group:{document.key.name}", f"{CLAIM}{document.key.name}", *readable, *alias})
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""
@@ -63,10 +67,14 @@ class Lenses6:
         """Lenses 6 never looks back."""
         return None
 
+    def powers(self) -> tuple[Power, ...]:
+        """What changes users, roles and Lenses itself, and the lone ``*``."""
+        return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
+
 
 @functools.lru_cache(maxsize=65536)
 def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    return (subject, *sorted({f"claim:{group}" for group in groups}))
+    return (subject, *sorted({f"{CLAIM}{group}" for group in groups}))
 
 
 def _read_group(document: Document) -> Reading:
@@ -79,7 +87,7 @@ def _read_group(document: Document) -> Reading:
     form.close("display_name", "description", "metadata")
     form.finish()
     origin, window = Origin(str(document.key)), document.window
-    claims = {f"claim:{name}" for name in (document.key.name, sso_name) if name}
+    claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
     into = [Membership(member, group, origin, window) for member in (*members, *sorted(claims))]
     onward = [Membership(group, f"role:{role}", origin, window) for role in roles]
     return Reading(memberships=(*into, *onward))

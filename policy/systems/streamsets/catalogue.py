@@ -72,6 +72,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     types: dict[str, ObjectType]
     general: tuple[General, ...]
     operations: tuple[Operation, ...]
+    powers: list[Any]
 
 
 @functools.cache

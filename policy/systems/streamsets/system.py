@@ -12,10 +12,18 @@ from policy.documents import Document
 from policy.facts import Facts
 from policy.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
 from policy.needs import Need
+from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
 from policy.systems.streamsets.access import Access
-from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Operation, operation, type_of
+from policy.systems.streamsets.catalogue import (
+    ANY_OBJECT,
+    ORGANIZATION,
+    Operation,
+    catalogue,
+    operation,
+    type_of,
+)
 from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
 from policy.systems.streamsets.organizations import read_organization
@@ -43,6 +51,8 @@ class StreamSets:
     }
     deny_rule: str | None = None
     default_rule: str | None = None
+    subjects = ("user:",)
+    claims = ("group:", "role:")
 
     def read(self, document: Document) -> Reading:
         """What a document says, by its kind."""
@@ -66,6 +76,10 @@ class StreamSets:
         logins = (session.login_at for session in _bodies(facts, SESSION))
         starts = (run.started_at for run in _bodies(facts, ACTIVE_JOB))
         return min((*logins, *starts), default=None)
+
+    def powers(self) -> tuple[Power, ...]:
+        """Everything, for everyone, with enforcement off; and ownership that changes hands."""
+        return read_powers(catalogue().powers)
 
 
 def _bodies(facts: Facts, kind: str) -> Iterator[Any]:

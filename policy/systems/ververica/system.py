@@ -16,12 +16,13 @@ from policy.forms import Form
 from policy.model import ALLOW, All, Fact, Given, Grant, Holds, Origin, Question, Reading, Requirement, Unanswerable
 from policy.needs import Need, requirement
 from policy.patterns import Name, exactly
+from policy.powers import Power, read_powers
 from policy.requests import Request, Resource
 from policy.system import Kind
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
-GROUP = "group:"  # VV-BIND-PREFIX-MATTERS
+USER, GROUP = "user:", "group:"  # VV-BIND-PREFIX-MATTERS
 RESERVED = "ReservedKinds"
 
 
@@ -32,6 +33,8 @@ class Ververica:
     kinds = {"InitialAccess": Kind(), "Authentication": Kind(), RESERVED: Kind()}
     deny_rule = None
     default_rule = "VV-NO-DENY"
+    subjects = (USER,)
+    claims = (GROUP,)
 
     def read(self, document: Document) -> Reading:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
@@ -54,17 +57,21 @@ class Ververica:
         leaf = functools.partial(_leaf, request.resource, facts)
         needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
-        holders = (f"user:{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
+        holders = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
         return Question(holders, needed, who.claims, who.notes, who.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""
         return None
 
+    def powers(self) -> tuple[Power, ...]:
+        """The roles that are more than the use of a namespace."""
+        return read_powers(catalogue()["powers"])
+
 
 def _holder(user_id: str) -> str:
     """With the prefix a group of exactly that name, without it one user (VV-BIND-GROUP-EXACT, VV-BIND-USER)."""
-    return user_id if user_id.startswith(GROUP) else f"user:{user_id}"
+    return user_id if user_id.startswith(GROUP) else f"{USER}{user_id}"
 
 
 def _read_assignments(document: Document) -> Reading:

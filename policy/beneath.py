@@ -1,0 +1,87 @@
+"""What lies beneath a deny: the allows that come through when somebody is rid of it."""
+
+import functools
+from collections.abc import Iterable
+
+import msgspec
+
+from policy.model import ALLOW, Grant
+from policy.patterns import Pattern, PatternIndex, overlaps
+from policy.sides import Bearing, Links, Side, common
+
+COMPANIONS = 1_000  # of an allow's holders, the first by name
+
+
+class Beneath(msgspec.Struct, frozen=True):
+    """An allow that a deny took away. ``companion``: who holds it, where it is not the one who is rid of the deny."""
+
+    allow: Grant
+    companion: str = ""
+
+
+class Ground:
+    """The allows there are on one side, found by what they have in common with a deny.
+
+    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.system.System`. ``denied``: the
+    permissions of all denies that will be asked for.
+    """
+
+    def __init__(
+        self, side: Side, links: Links, subjects: tuple[str, ...], claims: tuple[str, ...], denied: Iterable[Pattern]
+    ) -> None:
+        self._side, self._links = side, links
+        self._anyone, self._claims = (*subjects, *claims), claims
+        permissions = set(denied)
+        self._allows: PatternIndex[Grant] = PatternIndex()
+        wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
+        for holder in side.holders():
+            for grant in side.grants(holder):
+                if grant.effect == ALLOW and wanted(grant.permission):
+                    self._allows.add(grant.object, grant)
+        self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
+
+    def beneath(self, deny: Grant, before: Bearing, after: Bearing, is_claim: bool) -> Beneath | None:
+        """An allow that ``deny`` took away before and nothing does after, first looked for with its own holder.
+
+        ``is_claim``: the holder is a claim, which any subject may make beside others.
+        """
+        parts = list(before.parts(deny))
+        for part in parts:
+            if (allow := self._own(part, after)) is not None:
+                return Beneath(allow)
+        return next(filter(None, (self._of_a_companion(part, after, is_claim) for part in parts)), None)
+
+    def _own(self, deny: Grant, after: Bearing) -> Grant | None:
+        met = self._meeting(deny)
+        allows = (allow for holder in after.holders for allow in met.get(holder, ()))
+        return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
+
+    def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> Beneath | None:
+        for holder, allows in sorted(self._meeting(deny).items()):
+            for who in self._companions(holder, is_claim):
+                bearing = self._side.bearing(who)
+                for allow in allows:
+                    if _comes_through(allow, deny, after, bearing):
+                        return Beneath(allow, who)
+        return None
+
+    def _meeting(self, deny: Grant) -> dict[str, list[Grant]]:
+        """The allows that have something in common with ``deny``, by holder."""
+        key = (deny.permission, deny.object)
+        if key not in self._met:
+            met = self._met[key] = dict[str, list[Grant]]()
+            for allow in self._allows.meeting(deny.object):
+                if overlaps(allow.permission, deny.permission):
+                    met.setdefault(allow.holder, []).append(allow)
+        return self._met[key]
+
+    def _companions(self, holder: str, is_claim: bool) -> list[str]:
+        """Who may share a request with one who is rid of a deny: claims, and with a claim also a subject."""
+        wanted = self._anyone if is_claim else self._claims
+        return sorted(who for who in self._links.behind([holder]) if who.startswith(wanted))[:COMPANIONS]
+
+
+def _comes_through(allow: Grant, deny: Grant, rid: Bearing, bearing: Bearing) -> bool:
+    """Whether ``bearing`` holds something of ``allow`` that ``deny`` is about and that neither of the two is denied."""
+    within = (common(held, deny) for held in bearing.parts(allow))
+    return any(part is not None and not rid.denied(part) and not bearing.denied(part) for part in within)

@@ -1,0 +1,71 @@
+"""Changed documents, and where something came or went with them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from policy.diff import Written, placeless
+from policy.library import Shelf
+from policy.model import Effect, Grant, Membership, Reading
+from policy.sides import Side
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A document that changed: its ``system/kind/name``, what it said and what it says; deleted, it says nothing."""
+
+    document: str
+    before: Reading
+    after: Reading
+
+
+def said(shelf: Shelf | None) -> Reading:
+    """What the document on a shelf says, by the version in force alone; nothing, if there is none.
+
+    Older versions that count for who logged in before (Kind.looks_back) are left out: they open nothing new.
+    """
+    current = shelf.in_force if shelf is not None else None
+    return current.reading if current is not None else Reading()
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A document brought (or lost) these grants to whoever is one of ``holders``; ``ways``: by these memberships."""
+
+    document: str
+    holders: tuple[str, ...]
+    grants: tuple[Grant, ...]
+    ways: tuple[Membership, ...] = ()
+
+
+Readings = Mapping[str, Reading]
+
+
+def starts(here: Readings, there: Readings, side: Side, effect: Effect) -> Iterator[Start]:
+    """Where grants of ``effect`` are ``here`` that are not ``there``, at once or through memberships.
+
+    ``here``, ``there``: what the changed documents say on either side, by name; ``side``: all that is said here.
+    """
+    known = {placeless(grant) for grant in _grants(there, effect)}
+    links = {placeless(way) for reading in there.values() for way in reading.memberships}
+    for document, reading in here.items():
+        new = (grant for grant in _grants({document: reading}, effect) if placeless(grant) not in known)
+        yield from (Start(document, (holder,), tuple(held)) for holder, held in _by_holder(new).items())
+        ways = (way for way in reading.memberships if placeless(way) not in links)
+        for holder, led in _by_holder(ways).items():
+            members = tuple(dict.fromkeys(way.member for way in led))
+            yield Start(document, members, _beyond(side, holder, effect), tuple(led))
+
+
+def _grants(readings: Readings, effect: Effect) -> Iterator[Grant]:
+    return (grant for reading in readings.values() for grant in reading.grants if grant.effect == effect)
+
+
+def _by_holder(written: Iterable[Written]) -> dict[str, list[Written]]:
+    found: dict[str, list[Written]] = {}
+    for one in written:
+        found.setdefault(one.holder, []).append(one)
+    return found
+
+
+def _beyond(side: Side, holder: str, effect: Effect) -> tuple[Grant, ...]:
+    """The grants that a membership of ``holder`` leads to."""
+    return tuple(grant for reached in side.reached(holder) for grant in side.grants(reached) if grant.effect == effect)

@@ -1,0 +1,282 @@
+"""Escalations: what a change of documents opens that nobody should get unnoticed, and for whom.
+
+Told are powers (see `powers`) that somebody holds now and did not hold before, and denies that are gone from over
+something that is allowed now. A power may come by a grant, by a membership that leads to an old grant, or by both
+in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what a
+newer grant repeats, what another one covered before, and what a deny takes away whole opens nothing.
+
+How time counts: a grant, membership or deny counts from the moment of the change on. One that begins later is told
+when it is published, with its window, and not again when it begins; one that is over by then counts for nothing;
+a deny that ends before what it lies on does not cover it, so that is told at once as well.
+
+What is claimed is not known to documents. So a deny that somebody is rid of is told also where the allow under it is
+another's with whom he might share a request: a group that he may claim as well (``companion``).
+
+Where it tells too much: grants that cover something only together do not count as covering it; of two overlapping
+globs (such as ``a*b`` and ``*c``) one stands for what both match. Facts, such as kinds kept from Editors, are not
+judged. A refused document neither gives nor takes: what it did before it was refused goes on counting.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from policy.beneath import Beneath, Ground
+from policy.edits import Edit, Start, starts
+from policy.model import ALLOW, DENY, Grant, Membership, Origin
+from policy.patterns import Pattern
+from policy.powers import Power, PowerKind, PowerTable, Severity, worst
+from policy.sides import Bearing, Links, Side, common
+from policy.snapshot import Realm
+from policy.system import EVERYONE, System
+from policy.wording import grant_text, membership_text
+
+TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
+LINES = 5  # of what a statement says, before and after, and of memberships
+
+EscalationKind = PowerKind | Literal["deny-lifted"]
+LIFTED: tuple[str, Severity] = ("a deny is lifted", "high")
+PERHAPS: tuple[str, Severity] = ("a deny is lifted, for whoever also has what it stood over", "medium")
+
+
+class Escalation(msgspec.Struct, frozen=True, order=True):
+    """What one statement opens, and for whom. ``document``, ``statement``: where it stands; -1: the document as such.
+
+    ``names``: of the powers. ``grants``: the first that it is about; of ``deny-lifted`` these are the denies, and
+    ``allow`` is something under them, held by ``companion`` if that is not empty. ``holders``: whom it concerns, as
+    the system calls subjects and claims, sorted; ``*`` is everyone. ``unseen``: how many more there may be, who were
+    too many to look at. ``causes``: the documents that changed and made it so. ``before``, ``after``: the first lines
+    of what the statement said and says; ``ways``: the first memberships that came, or that led to a deny and went.
+    """
+
+    document: str
+    statement: int
+    kind: EscalationKind
+    severity: Severity
+    names: tuple[str, ...]
+    grants: tuple[str, ...]
+    holders: tuple[str, ...]
+    causes: tuple[str, ...]
+    unseen: int = 0
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
+    allow: str = ""
+    companion: str = ""
+
+
+def escalations(system: System, realm: Realm, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
+    """What ``edits`` together open, sorted. ``realm``: the system's after them. ``at``: when they were made, ms.
+
+    The cost grows with the edits and with whom they concern; only where somebody loses a deny, with all grants.
+    """
+    changed = [edit for edit in edits if edit.before != edit.after]
+    return tuple(sorted(_Comparison(system, realm, changed, at).escalations())) if changed else ()
+
+
+def open_to_everyone(system: System, realm: Realm) -> list[Grant]:
+    """The grants by which nothing is enforced, whenever they came."""
+    powers = [power for power in system.powers() if power.kind == "enforcement"]
+    return [grant for grant in realm.grants.get(EVERYONE, ()) if any(power.part_of(grant) for power in powers)]
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Some who hold the same before, and the same after. ``is_claim``: they are claims, not subjects."""
+
+    before: Bearing
+    after: Bearing
+    is_claim: bool
+
+
+class _People(msgspec.Struct, frozen=True):
+    """Whom a start concerns. ``unseen``: how many were too many to look at."""
+
+    start: Start
+    groups: dict[_Group, list[str]]
+    unseen: int
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """What findings are gathered by. ``sure``: it does not take a companion."""
+
+    kind: EscalationKind
+    origin: Origin
+    sure: bool = True
+
+
+class _Found(msgspec.Struct):
+    """What was found at one place. ``concerned``: by document, those whom it concerns, each list once."""
+
+    names: dict[str, Severity] = {}
+    grants: dict[Grant, None] = {}
+    ways: dict[Membership, None] = {}
+    concerned: dict[str, dict[int, list[str]]] = {}
+    unseen: dict[str, int] = {}
+    beneath: Beneath | None = None
+
+    def add(self, name: str, severity: Severity, grant: Grant, people: _People, groups: Iterable[_Group]) -> None:
+        """Note one grant as one power for some of the people."""
+        document = people.start.document
+        self.names[name] = severity
+        self.grants[grant] = None
+        self.ways.update(dict.fromkeys(people.start.ways))
+        lists = self.concerned.setdefault(document, {})
+        lists.update((id(names), names) for names in map(people.groups.__getitem__, groups))
+        self.unseen[document] = max(people.unseen, self.unseen.get(document, 0))
+
+    def by_causes(self) -> dict[tuple[str, ...], set[str]]:
+        """Whom it concerns, by the documents that made it so."""
+        causes: dict[str, list[str]] = {}
+        for document, lists in sorted(self.concerned.items()):
+            for name in {name for names in lists.values() for name in names}:
+                causes.setdefault(name, []).append(document)
+        found: dict[tuple[str, ...], set[str]] = {}
+        for name, documents in causes.items():
+            found.setdefault(tuple(documents), set()).add(name)
+        for document, unseen in self.unseen.items():
+            if unseen:
+                found.setdefault((document,), set())
+        return found
+
+
+class _Comparison:
+    """One comparison of two sides."""
+
+    def __init__(self, system: System, realm: Realm, edits: Sequence[Edit], at: int) -> None:
+        self._said = {edit.document: edit.before for edit in edits}
+        self._says = {edit.document: edit.after for edit in edits}
+        self._before, self._after = Side(realm, self._said, at), Side(realm, self._says, at)
+        self._realm = realm
+        self._powers = PowerTable(system.powers())
+        self._subjects, self._claims = system.subjects, system.claims
+        self._found: dict[_Place, _Found] = {}
+
+    def escalations(self) -> Iterator[Escalation]:
+        """Every one, in no particular order."""
+        for start in starts(self._says, self._said, self._after, ALLOW):
+            self._gained(start)
+        for start in self._losses:
+            self._lost(start)
+        return (one for place, found in self._found.items() for one in self._told(place, found))
+
+    def _gained(self, start: Start) -> None:
+        """Powers that somebody has now and had not before."""
+        parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
+        if parts and not start.ways:
+            # What is not new to the holder is not to its members either; new members have a start of their own.
+            itself = self._group(start.holders[0])
+            parts = [(grant, power) for grant, power in parts if self._gains(itself, grant, power)]
+        if not parts:
+            return
+        people = self._people(start)
+        for grant, power in parts:
+            groups = [group for group in people.groups if self._gains(group, grant, power)]
+            if groups or people.unseen:
+                found = self._found.setdefault(_Place(power.kind, grant.origin), _Found())
+                found.add(power.name, power.severity, grant, people, groups)
+
+    def _gains(self, group: _Group, grant: Grant, power: Power) -> bool:
+        parts = (power.part_of(held) for held in group.after.parts(grant))
+        new = (part for part in parts if part is not None and not group.before.allowed(part))
+        return any(not group.after.denied(part) for part in new) and not self._began(grant, power)
+
+    def _began(self, grant: Grant, power: Power) -> bool:
+        """Whether somebody always has the power and nobody had it yet."""
+        return power.changes_hands and (grant.permission, grant.object) not in self._held
+
+    @functools.cached_property
+    def _held(self) -> set[tuple[Pattern, Pattern]]:
+        """What the changed documents gave somebody before."""
+        return {(grant.permission, grant.object) for reading in self._said.values() for grant in reading.grants}
+
+    def _lost(self, start: Start) -> None:
+        """Denies that somebody is rid of, where there is something to allow beneath."""
+        if not start.grants:
+            return
+        people = self._people(start)
+        for deny in start.grants:
+            for group in people.groups:
+                beneath = self._ground.beneath(deny, group.before, group.after, group.is_claim)
+                if beneath is not None:
+                    self._lifted(deny, beneath, people, [group])
+            if people.unseen:
+                self._lifted(deny, None, people, [])
+
+    def _lifted(self, deny: Grant, beneath: Beneath | None, people: _People, groups: list[_Group]) -> None:
+        sure = beneath is not None and not beneath.companion
+        found = self._found.setdefault(_Place("deny-lifted", deny.origin, sure), _Found())
+        found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
+        found.beneath = min(filter(None, (found.beneath, beneath)), key=_told_first, default=None)
+        opened = common(beneath.allow, deny) if beneath is not None and sure else None
+        if opened is not None:
+            found.names.update((power.name, power.severity) for power in self._powers.of(opened))
+
+    @functools.cached_property
+    def _links(self) -> Links:
+        return Links(self._realm, self._said.values())
+
+    @functools.cached_property
+    def _ground(self) -> Ground:
+        denied = {deny.permission for start in self._losses for deny in start.grants}
+        return Ground(self._after, self._links, self._subjects, self._claims, denied)
+
+    @functools.cached_property
+    def _losses(self) -> list[Start]:
+        return list(starts(self._said, self._says, self._before, DENY))
+
+    def _people(self, start: Start) -> _People:
+        """Whoever may be one of the start's holders, on either side."""
+        prefixes = (*self._subjects, *self._claims)
+        names = sorted(n for n in self._links.behind(start.holders) if n == EVERYONE or n.startswith(prefixes))
+        groups: dict[_Group, list[str]] = {}
+        for name in names[:TRACED]:
+            groups.setdefault(self._group(name), []).append(name)
+        return _People(start, groups, len(names[TRACED:]))
+
+    def _group(self, holder: str) -> _Group:
+        is_claim = holder == EVERYONE or holder.startswith(self._claims)
+        return _Group(self._before.bearing(holder), self._after.bearing(holder), is_claim)
+
+    def _told(self, place: _Place, found: _Found) -> Iterator[Escalation]:
+        """One for each set of documents that together made it so."""
+        document, statement = place.origin.place
+        before, after = (_first(map(grant_text, lines.get(place.origin, ()))) for lines in self._lines)
+        for causes, names in found.by_causes().items():
+            ways = (way for way in found.ways if way.origin.document in causes)
+            yield Escalation(
+                document,
+                statement,
+                place.kind,
+                worst(found.names.values()),
+                tuple(sorted(found.names)),
+                _first(map(grant_text, found.grants)),
+                tuple(sorted(names)),
+                causes,
+                max(found.unseen.get(cause, 0) for cause in causes),
+                before,
+                after,
+                _first(map(membership_text, ways)),
+                grant_text(found.beneath.allow) if found.beneath else "",
+                found.beneath.companion if found.beneath else "",
+            )
+
+    @functools.cached_property
+    def _lines(self) -> tuple[dict[Origin, list[Grant]], ...]:
+        """What each statement of the changed documents said, and what it says."""
+        found: tuple[dict[Origin, list[Grant]], ...] = ({}, {})
+        for lines, readings in zip(found, (self._said, self._says), strict=True):
+            for reading in readings.values():
+                for grant in reading.grants:
+                    lines.setdefault(grant.origin, []).append(grant)
+        return found
+
+
+def _told_first(beneath: Beneath) -> tuple[str, ...]:
+    return beneath.companion, str(beneath.allow.origin), grant_text(beneath.allow)
+
+
+def _first(texts: Iterable[str]) -> tuple[str, ...]:
+    """The first few, sorted."""
+    return tuple(sorted(texts)[:LINES])

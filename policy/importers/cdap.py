@@ -1,0 +1,91 @@
+"""CDAP: grants in a CSV file, a row each.
+
+principal_type  user, group or role
+principal       its name
+entity          KIND:NAME, such as dataset:shop.orders or program:shop.app.workflow.daily; * and ? as in CDAP
+privileges      READ, WRITE, EXECUTE, ADMIN, with | between
+effect          optional: allow, or deny, which cannot be imported
+valid_from, valid_until   optional: RFC 3339
+
+CDAP's own names of kinds are understood too (secure_key, securekey, dataset_module, principal, …). Rows about one
+principal and entity add up.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from policy.importers.cdap_grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
+from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.inputs import Row, list_cell, read_rows
+from policy.systems.cdap.grants import HOLDERS
+from policy.times import Window, to_ms
+
+REQUIRED = ("principal_type", "principal", "entity", "privileges")
+OPTIONAL = ("effect", "valid_from", "valid_until")
+KINDS = {  # what CDAP and its Ranger service call some kinds → our name
+    "dataset_module": "dataset-module",
+    "dataset_type": "dataset-type",
+    "secure_key": "secure-key",
+    "securekey": "secure-key",
+    "principal": "kerberos-principal",
+    "kerberosprincipal": "kerberos-principal",
+}
+TO_MEND = "mend the row, if somebody is to have this grant"
+
+
+def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    grants = Grants()
+    for one in given:
+        for row in read_rows(one, REQUIRED, OPTIONAL):
+            _take(row, findings.at(one.file, row.place), grants)
+    return grants.documents()
+
+
+def _take(row: Row, spot: Spot, grants: Grants) -> None:
+    """Only a row that says it allows, or does not say, may be left out without a thought for others."""
+    effect = row.cells.get("effect", "allow").strip().lower()
+    if effect != "allow" or (row.problem and "effect" in row.columns):
+        _deny(row, spot, grants)
+        return
+    holder, entity = f"{row.cells.get('principal_type', '')}:{row.cells.get('principal', '')}", _entity(row)
+    privileges = list_cell(row.cells.get("privileges", ""))
+    try:
+        window = _window(row)
+    except ValueError as error:
+        spot.warning(f"the grant is left out: {error}", TO_MEND)
+        return
+    kind, _, name = holder.partition(":")
+    spec = {kind: name, "entity": entity, "privileges": privileges}
+    errors = [row.problem] if row.problem else [*_odd_kind(kind), *refusal(document("cdap", "Grant", "row", spec))]
+    if errors:
+        spot.warning(f"the grant is left out: {'; '.join(errors)}", TO_MEND)
+    else:
+        grants.allow(holder, entity, privileges, window)
+
+
+def _odd_kind(kind: str) -> list[str]:
+    return [] if kind in HOLDERS else [f"principal_type: {kind!r} is not one of {', '.join(HOLDERS)}"]
+
+
+def _deny(row: Row, spot: Spot, grants: Grants) -> None:
+    why = f"{row.problem or 'does not allow'}: {NO_DENY}"
+    spot.error(why, "take away what allows it, at the source, and the deny with it")
+    told = not row.problem and row.cells.get("principal_type") == "user" and "principal" in row.cells
+    users = frozenset({row.cells["principal"]}) if told else None
+    grants.deny(Deny(users, (EVERYWHERE if row.problem else namespace_of(_entity(row)),)))
+
+
+def _entity(row: Row) -> str:
+    kind, colon, name = row.cells.get("entity", "").partition(":")
+    return f"{KINDS.get(kind, kind)}{colon}{name}"
+
+
+def _window(row: Row) -> Window:
+    """Raises ValueError."""
+    start, end = (to_ms(row.cells[field]) if field in row.cells else None for field in ("valid_from", "valid_until"))
+    if start is not None and end is not None and start >= end:
+        raise ValueError("valid_until: must be later than valid_from")
+    return Window(start, end)
+
+
+SOURCE = Source("cdap", f"CDAP: grants in CSV; columns: {', '.join(REQUIRED)}; {', '.join(OPTIONAL)}", translate)

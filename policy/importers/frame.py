@@ -1,0 +1,165 @@
+"""What all importers share: what they are given, what they find, and what is made sure of at the end.
+
+A source is a function from the files of one platform to policy documents. What it cannot take over exactly it reports,
+and it never lets that widen access: an allow is left out (a warning), a deny or another restriction is an error that
+refuses the run. Where an error concerns principals that can be told, the translator withholds what they hold, so that
+the documents are safe with `--partial` too; where it cannot be told whom it concerns, nothing of the run is.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from policy.documents import MAX_BYTES, Key, identify
+from policy.library import Library
+from policy.systems import all_systems
+
+Level = Literal["error", "warning", "note"]
+Document = dict[str, Any]
+
+LONGEST = 400  # characters of what is told about one finding: input may be of any length
+HOPELESS = "; whom that concerns cannot be told, so nothing of this run is safe to import"
+
+
+class Given(msgspec.Struct, frozen=True):
+    """An input file: its name, for findings, and its bytes."""
+
+    file: str
+    data: bytes
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What could not be taken over: where it stands, why, and what to do.
+
+    error: ignored, it could widen access. warning: somebody may do less than before. note: nobody may do more or less.
+    """
+
+    level: Level
+    file: str
+    place: str
+    why: str
+    fix: str
+
+    def __str__(self) -> str:
+        where = ": ".join(filter(None, (self.file, self.place)))
+        return f"{where}: {self.level}: {self.why}. To do: {self.fix}"
+
+
+class Findings:
+    """The findings of a run, in the order of its input. ``hopeless``: no document of the run is safe."""
+
+    def __init__(self) -> None:
+        self.found: dict[Finding, None] = {}
+        self.hopeless = False
+
+    def at(self, file: str, place: str = "") -> "Spot":
+        """A place in a file."""
+        return Spot(self, file, place)
+
+
+class Spot:
+    """A place in an input file, such as ``policies[3].denyPolicyItems`` or ``row 7``."""
+
+    def __init__(self, findings: Findings, file: str, place: str) -> None:
+        self._findings = findings
+        self.file = file
+        self.place = place
+
+    def inside(self, step: str | int) -> "Spot":
+        """A field or an item of what stands here."""
+        dot = "." if self.place else ""
+        place = f"{self.place}[{step}]" if isinstance(step, int) else f"{self.place}{dot}{step}"
+        return Spot(self._findings, self.file, place)
+
+    def beside(self, place: str) -> "Spot":
+        """Another place in the same file."""
+        return Spot(self._findings, self.file, place)
+
+    def error(self, why: str, fix: str) -> None:
+        """A restriction that is not imported; what it concerns is withheld."""
+        self._add("error", why, fix)
+
+    def hopeless(self, why: str, fix: str) -> None:
+        """What may be a restriction, and of whom cannot be told: no document of the run is safe."""
+        self._add("error", why, fix, HOPELESS)
+        self._findings.hopeless = True
+
+    def warning(self, why: str, fix: str) -> None:
+        """Something that allows and is not imported."""
+        self._add("warning", why, fix)
+
+    def note(self, why: str, fix: str) -> None:
+        """Something without effect on access that is not imported, or is with a difference in form."""
+        self._add("note", why, fix)
+
+    def _add(self, level: Level, why: str, fix: str, end: str = "") -> None:
+        why = why if len(why) <= LONGEST else f"{why[:LONGEST]} …"
+        self._findings.found[Finding(level, self.file, self.place, why + end, fix)] = None
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A platform's form. ``system``: of its documents. ``about``: one line for people."""
+
+    system: str
+    about: str
+    translate: Callable[[Sequence[Given], Findings], Iterable[Document]]
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """Documents by kind and name, fit for `compile_documents`, and the findings in the order of the input.
+
+    ``hopeless``: there are no documents since none would be safe, which is another thing than that there are none:
+    what was imported before may hold a deny, and has to stay.
+    """
+
+    documents: tuple[Document, ...]
+    findings: tuple[Finding, ...]
+    hopeless: bool
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """What refuses the run, unless what it concerns may be withheld."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+
+def translate(source: Source, given: Sequence[Given]) -> Translation:
+    """Import the files of one source, all of them at once. Raises FilesRefused for files that cannot be read.
+
+    The documents are safe whatever was found: what an error concerns is not in them.
+    """
+    findings = Findings()
+    documents = _checked(source, list(source.translate(given, findings)), findings)
+    kept = [] if findings.hopeless else sorted(documents, key=lambda one: (one["kind"], one["name"]))
+    return Translation(tuple(kept), tuple(findings.found), findings.hopeless)
+
+
+def document(system: str, kind: str, name: str, spec: dict[str, Any], **window: str) -> Document:
+    """A policy document; ``window``: valid_from, valid_until."""
+    return {"system": system, "kind": kind, "name": name, "spec": spec, **window}
+
+
+def refusal(document: Document) -> tuple[str, ...]:
+    """Why lockkeeper would refuse a document; empty when it would not."""
+    size = len(json.dumps(document, ensure_ascii=False).encode())
+    if size > MAX_BYTES:
+        return (f"has {size} bytes as JSON; a document has at most {MAX_BYTES}",)
+    rejected = Library().put(document)
+    return () if rejected is None else rejected.errors
+
+
+def _checked(source: Source, documents: Iterable[Document], findings: Findings) -> list[Document]:
+    """Without documents that lockkeeper would refuse; in a system with denies these leave nothing safe."""
+    kept: dict[Key, Document] = {}
+    for one in documents:
+        errors = refusal(one)
+        name = f"{one['kind']} {one['name']}"
+        if errors:
+            spot, why = findings.at(name), f"lockkeeper refuses what it translates to: {'; '.join(errors)}"
+            has_denies = all_systems()[source.system].deny_rule is not None
+            (spot.hopeless if has_denies else spot.warning)(why, "change it at the source, or write it by hand")
+        elif kept.setdefault(identify(one), one) != one:
+            findings.at(name).hopeless("two documents of this name came out", "give them different names at the source")
+        # the same document twice is one
+    return list(kept.values())

@@ -1,0 +1,108 @@
+"""Reading what importers are given: YAML and JSON as plain data, CSV as rows of named cells."""
+
+import csv
+import io
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from policy.files import FilesRefused
+from policy.importers.frame import Given
+from policy.texts import Unreadable, decode_text, read_json, read_yaml
+
+MAX_INPUT = 64 << 20  # bytes of one input file
+EMPTY_LIST = "[]"  # of a CSV cell: a list without items, where an empty cell would say that it is not known
+SEPARATOR = "|"  # between the items of a list in a CSV cell
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row of a CSV file. ``line``: where it ends, from 1; ``cells``: those that are not empty, by column.
+
+    ``columns``: of the file. ``problem``: why the row cannot be told; then its cells may stand in wrong columns.
+    """
+
+    line: int
+    columns: tuple[str, ...]
+    cells: dict[str, str]
+    problem: str = ""
+
+    @property
+    def place(self) -> str:
+        """For findings."""
+        return f"line {self.line}"
+
+
+def read_values(given: Given) -> Iterator[tuple[str, Any]]:
+    """(place, value) of each document of a YAML or JSON file, places such as ``document 2``.
+
+    Raises FilesRefused, also for YAML with anchors, aliases or tags: what a file says must stand where it is read.
+    """
+    text = _text(given)
+    try:
+        is_json = given.file.lower().endswith(".json")
+        values = [read_json(text)] if is_json else [part.value for part in read_yaml(text)]
+    except Unreadable as error:
+        raise _refused(given, error) from None
+    if not values:
+        raise FilesRefused([f"{given.file}: holds nothing"])
+    for number, value in enumerate(values, 1):
+        yield ("" if len(values) == 1 else f"document {number}"), value
+
+
+def read_rows(given: Given, required: Collection[str], optional: Collection[str]) -> list[Row]:
+    """The rows of a CSV file whose first row names its columns, blank rows left out.
+
+    Raises FilesRefused for what is no such file: a column that is missing, named twice or unknown (it might say that
+    a row is a restriction), a quote that is not closed.
+    """
+    reader = csv.reader(io.StringIO(_text(given), newline=""), strict=True)
+    try:
+        columns = tuple(name.strip().lower() for name in next(reader, []))
+        _check_columns(given, columns, required, optional)
+        return [_row(reader.line_num, columns, cells) for cells in reader if any(cells)]
+    except csv.Error as error:
+        message = f"not CSV: {error}; write quotes inside of quotes twice, and separate cells with commas"
+        raise FilesRefused([f"{given.file}:{reader.line_num}: {message}"]) from None
+
+
+def list_cell(cell: str) -> list[str]:
+    """The items of a cell that holds a list."""
+    return [] if cell == EMPTY_LIST else cell.split(SEPARATOR)
+
+
+def _text(given: Given) -> str:
+    if len(given.data) > MAX_INPUT:
+        raise FilesRefused([f"{given.file}: {len(given.data)} bytes; at most {MAX_INPUT}: split the file"])
+    try:
+        return decode_text(given.data)
+    except Unreadable as error:
+        raise _refused(given, error) from None
+
+
+def _refused(given: Given, error: Unreadable) -> FilesRefused:
+    line = "" if error.line is None else f":{error.line}"
+    return FilesRefused([f"{given.file}{line}: {error.message}"])
+
+
+def _check_columns(
+    given: Given, columns: tuple[str, ...], required: Collection[str], optional: Collection[str]
+) -> None:
+    known = [*required, *optional]
+    errors = [f"the column {name!r} is missing" for name in required if name not in columns]
+    errors += [f"the column {name!r} is not known" for name in dict.fromkeys(columns) if name not in known]
+    errors += [f"the column {name!r} stands twice" for name in dict.fromkeys(columns) if columns.count(name) > 1]
+    if errors:
+        raise FilesRefused([f"{given.file}:1: {error}; columns are {', '.join(known)}" for error in errors])
+
+
+def _row(line: int, columns: tuple[str, ...], cells: list[str]) -> Row:
+    named = {name: cell for name, cell in zip(columns, cells, strict=False) if cell}
+    if len(cells) != len(columns):
+        return Row(line, columns, named, f"has {len(cells)} cells where the first row names {len(columns)} columns")
+    spaced = sorted(name for name, cell in named.items() if cell != cell.strip())
+    if spaced:
+        return Row(
+            line, columns, named, f"has spaces around what stands in {', '.join(spaced)}; names are compared exactly"
+        )
+    return Row(line, columns, named)

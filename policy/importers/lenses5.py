@@ -1,0 +1,217 @@
+"""Lenses 5: groups as its command line and its HTTP API write them, in YAML or JSON, one or many to a file.
+
+A group's fields have two spellings (``dataNamespaces`` in YAML files is ``namespaces`` on the wire), permissions have
+code names, and a namespace does not always say the type of its connection: then its permissions tell it, or the other
+namespaces of the run that are on the same connection. There is no deny, so what cannot be told is left out.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.forms import Form
+from policy.importers.frame import Document, Findings, Given, Source, Spot, document
+from policy.importers.inputs import read_values
+from policy.systems.lenses5.catalogue import catalogue, nearest
+
+SPELLINGS = {  # the field of our documents → how Lenses spells it
+    "namespaces": ("namespaces", "dataNamespaces"),
+    "application": ("applicationPermissions", "scopedPermissions"),
+    "administration": ("adminPermissions",),
+    "connect_clusters": ("connectClustersPermissions",),
+}
+OTHER_CODES = {  # the code names that are not Kafka's, as Lenses's pages about these connections give them
+    "ShowIndex": "Show Index",
+    "QueryIndex": "Query Index",
+    "ShowTable": "Show Table",
+    "QueryTable": "Query Table",
+}
+COUNTS = ("description", "userAccounts", "serviceAccounts", "userAccountsCount", "serviceAccountsCount")
+GROUP_FIELDS = frozenset({"name", *COUNTS, *(name for names in SPELLINGS.values() for name in names)})
+TO_MEND = "mend the group, or add it to what was imported by hand"
+
+
+class Namespace(msgspec.Struct):
+    """A namespace as it was read. ``type``: of its connection, "" while it is not known."""
+
+    spot: Spot
+    connection: str
+    type: str
+    datasets: list[str]
+    codes: list[str]
+
+
+class Group(msgspec.Struct):
+    """A group as it was read; ``features``: the fields that are lists of names, by our names, with their places."""
+
+    spot: Spot
+    name: str
+    namespaces: list[Namespace]
+    features: dict[str, tuple[Spot, list[str]]]
+
+
+def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    groups = [group for one in given for group in _read_file(one, findings)]
+    _find_types([namespace for group in groups for namespace in group.namespaces])
+    made: dict[str, list[tuple[Spot, Document]]] = {}
+    for group in groups:
+        made.setdefault(group.name, []).append((group.spot, _to_document(group)))
+    for name, versions in made.items():
+        if all(one == versions[0][1] for _, one in versions):
+            yield versions[0][1]
+            continue
+        for spot, _ in versions:
+            why = f"there are {len(versions)} different groups {name!r}, none of which is imported"
+            spot.error(why, "give the newest export alone")
+
+
+def _read_file(given: Given, findings: Findings) -> Iterator[Group]:
+    for place, value in read_values(given):
+        spot = findings.at(given.file, place)
+        several = isinstance(value, list)
+        for number, item in enumerate(value if several else [value]):
+            group = _read_group(item, spot.inside(number) if several else spot)
+            if group is not None:
+                yield group
+
+
+def _read_group(value: Any, spot: Spot) -> Group | None:
+    """The group; None, and a warning, where a field might mean that it is less than it seems."""
+    form = Form(value)
+    name = form.text("name")
+    fields = value if isinstance(value, Mapping) else {}
+    if unknown := sorted(str(field) for field in fields if field not in GROUP_FIELDS):
+        form.error(f"unknown fields: {', '.join(unknown)}")
+    if form.errors:
+        spot.warning(f"the group is left out: {'; '.join(form.errors)}", TO_MEND)
+        return None
+    at, found = _either(value, "namespaces", spot)
+    if not isinstance(found, list):
+        at.warning(f"is not a list but {type(found).__name__}, and left out", TO_MEND)
+        found = []
+    read = [_read_namespace(item, at.inside(number)) for number, item in enumerate(found)]
+    lists = [(field, *_either(value, field, spot)) for field in SPELLINGS if field != "namespaces"]
+    features = {field: (where, _names(names, where)) for field, where, names in lists}
+    return Group(spot, name, [namespace for namespace in read if namespace is not None], features)
+
+
+def _either(value: Mapping[str, Any], field: str, spot: Spot) -> tuple[Spot, Any]:
+    """The field in the spelling that is given, and its place; nothing where two spellings say two things."""
+    given = [(name, value[name]) for name in SPELLINGS[field] if value.get(name) is not None]
+    if not given:
+        return spot, []
+    name, found = given[0]
+    if any(other != found for _, other in given):
+        why = f"says otherwise than {given[1][0]}, which is another name for it; both are left out"
+        spot.inside(name).warning(why, "keep one of the two")
+        return spot, []
+    return spot.inside(name), found
+
+
+def _names(value: Any, spot: Spot) -> list[str]:
+    """Texts of a list; what is none is left out."""
+    if not isinstance(value, list):
+        spot.warning(f"is not a list but {type(value).__name__}, and left out", TO_MEND)
+        return []
+    for number, item in enumerate(value):
+        if not isinstance(item, str) or not item:
+            spot.inside(number).warning("is not text, and left out", TO_MEND)
+    return list(dict.fromkeys(item for item in value if isinstance(item, str) and item))
+
+
+def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
+    """Its connection by name; older exports tell ``system`` (the type) and ``instance`` (the name)."""
+    form = Form(value)
+    type_ = form.one_of("system", catalogue().namespace, required=False)
+    instance = form.text("instance", required=False)
+    connection = form.text("connection", required=False) or instance
+    wildcards, permissions = form.raw("wildcards"), form.raw("permissions")
+    if not connection and not form.errors:
+        form.error("needed: the name of the connection", "connection")
+    form.close()
+    if form.errors:
+        spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", TO_MEND)
+        return None
+    datasets, codes = _names(wildcards, spot.inside("wildcards")), _names(permissions, spot.inside("permissions"))
+    return Namespace(spot, connection, type_, datasets, codes)
+
+
+def _find_types(namespaces: Sequence[Namespace]) -> None:
+    """Where a namespace does not say the type of its connection: its permissions do, or others on the connection."""
+    for namespace in namespaces:
+        namespace.type = namespace.type or _only(_types_of(namespace.codes))
+    known: dict[str, set[str]] = {}
+    for namespace in namespaces:
+        known.setdefault(namespace.connection, set()).update({namespace.type} - {""})
+    for namespace in namespaces:
+        namespace.type = namespace.type or _only(known[namespace.connection])
+
+
+def _types_of(codes: Iterable[str]) -> set[str]:
+    """The types of connection that have all of the permissions which some type does not have."""
+    types, names_of = catalogue().namespace, _codes()
+    having = [{type_ for type_, names in types.items() if names_of.get(code, code) in names} for code in codes]
+    telling = [found for found in having if found and len(found) < len(types)]
+    return set.intersection(*telling) if telling else set()
+
+
+def _only(types: set[str]) -> str:
+    return next(iter(types)) if len(types) == 1 else ""
+
+
+def _codes() -> dict[str, str]:
+    return {**catalogue().code_names["namespace"], **OTHER_CODES}
+
+
+def _to_document(group: Group) -> Document:
+    """Lists are sets (L5-Q1), so each has one order; what is in none is left out."""
+    spec: dict[str, Any] = {"namespaces": [found for one in group.namespaces if (found := _namespace(one))]}
+    spec["namespaces"].sort(key=lambda one: (one["connection"], one["type"], one["datasets"], one["permissions"]))
+    for field, (spot, names) in group.features.items():
+        kept = set(names) if field == "connect_clusters" else _features(field, names, spot)
+        if kept:
+            spec[field] = sorted(kept)
+    return document("lenses5", "Group", group.name, spec)
+
+
+def _features(family: str, names: Iterable[str], spot: Spot) -> set[str]:
+    known: list[str] = getattr(catalogue(), family)
+    return _known(names, catalogue().code_names[family], known, f"the {family} permissions", spot)
+
+
+def _namespace(one: Namespace) -> dict[str, Any] | None:
+    if not one.type:
+        why = f"the type of the connection {one.connection!r} cannot be told, so the namespace is left out"
+        one.spot.warning(why, f"add `system`, one of {', '.join(catalogue().namespace)}")
+        return None
+    known = catalogue().namespace[one.type]
+    kept = _known(
+        one.codes, _codes(), known, f"the permissions of {one.type} namespaces", one.spot.inside("permissions")
+    )
+    if not kept or not one.datasets:
+        return None
+    return {
+        "connection": one.connection,
+        "type": one.type,
+        "datasets": sorted(one.datasets),
+        "permissions": sorted(kept),
+    }
+
+
+def _known(names: Iterable[str], codes: Mapping[str, str], known: Sequence[str], family: str, spot: Spot) -> set[str]:
+    """Permissions by their own names (code names: see the catalogue); others are left out."""
+    kept = set()
+    for name in names:
+        if (permission := codes.get(name, name)) in known:
+            kept.add(permission)
+        elif name in catalogue().legacy:
+            spot.note(f"{name} is a legacy name that grants nothing", "nothing")
+        else:
+            hint = nearest(name, [*known, *codes])
+            spot.warning(f"{name!r} is not one of {family}, and left out{hint}", "see what it allows, and grant that")
+    return kept
+
+
+SOURCE = Source("lenses5", "Lenses 5: groups as its command line or HTTP API writes them (YAML, JSON)", translate)

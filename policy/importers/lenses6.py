@@ -1,0 +1,134 @@
+"""Lenses 6 IAM: roles, groups, users and service accounts as its command line and HTTP API write them (YAML, JSON).
+
+A file holds records, one or many: lists, lists under ``items``, or lists by what they hold (``roles:``, ``groups:``,
+``users:``, ``service_accounts:``). Users and service accounts tell which groups they are in, and which of the two a
+group's member is: its members are told by bare names.
+
+Here a deny may be lost. A role with a statement that may be a deny and cannot be taken over becomes a role that denies
+everything, so that whoever holds it is denied until it is mended, whatever else he holds (as with L6-Q10).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.lenses6_members import Memberships, memberships
+from policy.importers.lenses6_records import Record, read_records
+from policy.model import ALLOW, DENY
+
+WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
+DENY_ALL: dict[str, Any] = {"statements": [{"effect": DENY, "action": ["*"], "resource": ["*"]}]}
+DENIED = "; whoever holds the role is denied everything with --partial"
+KEPT = ("display_name", "description")  # fields that say nothing about access, and that our documents have too
+
+
+def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    records = [record for one in given for record in read_records(one, findings)]
+    roles, groups = dict[str, Document](), dict[str, Document]()
+    for record in records:
+        if record.kind == "role":
+            _take(roles, record, _role(record), _deny_all(record.name))
+        elif record.kind == "group":
+            _take(groups, record, _group(record), None)
+    _find_roles(roles, (record for record in records if record.kind == "group"))
+    yield from roles.values()
+    yield from _with_members(groups, memberships(records))
+
+
+def _with_members(groups: Mapping[str, Document], told: Memberships) -> Iterable[Document]:
+    for name, group in groups.items():
+        yield {**group, "spec": {**group["spec"], "members": sorted(told.members.get(name, ()))}}
+    if told.withheld or any(WITHHELD in group["spec"]["roles"] for group in groups.values()):
+        yield _deny_all(WITHHELD)
+    if told.withheld:
+        yield document("lenses6", "Group", WITHHELD, {"roles": [WITHHELD], "members": sorted(told.withheld)})
+
+
+def _deny_all(name: str) -> Document:
+    return document("lenses6", "Role", name, DENY_ALL)
+
+
+def _take(into: dict[str, Document], record: Record, made: Document, instead: Document | None) -> None:
+    """Add a document; of two different ones with a name none is safe, but what may stand instead."""
+    before = into.setdefault(record.name, made)
+    if before == made:
+        return
+    why, fix = f"there is another {record.kind} {record.name!r}, which differs", "give the newest export alone"
+    if instead is None:
+        record.spot.hopeless(why, fix)
+    else:
+        record.spot.error(why + DENIED, fix)
+        into[record.name] = instead
+
+
+def _role(record: Record) -> Document:
+    """The role; one that denies everything where a deny, or a mask, would be lost."""
+    spot, policy = record.spot, record.value.get("policy")
+    if record.value.get("data_policies"):
+        why = f"data_policies mask fields, which lockkeeper does not: it would let them be read{DENIED}"
+        spot.inside("data_policies").error(why, "deny the data to those who may not see all of it")
+        return _deny_all(record.name)
+    if record.unknown or not isinstance(policy, list):
+        wrong = f"unknown fields: {', '.join(record.unknown)}" if record.unknown else "its policy is not a list"
+        spot.error(f"{wrong}; it may restrict what the role allows{DENIED}", "mend the role")
+        return _deny_all(record.name)
+    fit = [_statement(each, spot.inside("policy").inside(number)) for number, each in enumerate(policy)]
+    if None in fit:
+        return _deny_all(record.name)
+    made = document("lenses6", "Role", record.name, {**_kept(record), "statements": [one for one in fit if one]})
+    if errors := refusal(made):
+        spot.error(f"lockkeeper refuses it: {'; '.join(errors)}{DENIED}", "mend or split the role")
+        return _deny_all(record.name)
+    return made
+
+
+def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
+    """The statement; empty where an allow is left out, None where what may be a deny cannot be taken over."""
+    statement = dict(value) if isinstance(value, Mapping) else {}
+    for field in ("action", "resource"):
+        if isinstance(statement.get(field), str):
+            statement[field] = [statement[field]]
+    errors = refusal(document("lenses6", "Role", "statement", {"statements": [statement or value]}))
+    if not errors:
+        return statement
+    why = "; ".join(error.removeprefix("statements[0]").lstrip(".: ") for error in errors)
+    if statement.get("effect") == ALLOW:
+        spot.warning(f"the statement is left out: {why}", "mend it, if somebody is to be allowed this")
+        return {}
+    spot.error(f"{why}; the statement may be a deny{DENIED}", "mend it at the source")
+    return None
+
+
+def _kept(record: Record) -> dict[str, Any]:
+    return {field: record.value[field] for field in KEPT if isinstance(record.value.get(field), str)}
+
+
+def _group(record: Record) -> Document:
+    """The group, its members as they are written. What cannot be told of it may give them a role that denies."""
+    spec: dict[str, Any] = _kept(record)
+    roles = record.names("roles")
+    if record.unknown:
+        why = f"unknown fields may restrict the group: {', '.join(record.unknown)}"
+        record.spot.error(f"{why}; its members are denied everything with --partial", "mend the group")
+        roles.append(WITHHELD)
+    sso_name = record.value.get("sso_name")
+    if isinstance(sso_name, str) and sso_name:
+        spec["sso_name"] = sso_name
+    elif sso_name not in (None, ""):
+        record.spot.inside("sso_name").hopeless("is not text", "mend the group")
+    return document(
+        "lenses6", "Group", record.name, {**spec, "roles": sorted(roles), "members": record.names("members")}
+    )
+
+
+def _find_roles(roles: dict[str, Document], groups: Iterable[Record]) -> None:
+    """Roles that the run does not have may deny something: they become roles that deny everything."""
+    missing = [(group, role) for group in groups for role in group.names("roles") if role not in roles]
+    for group, role in missing:
+        why = f"the role {role!r} is not in this run; it may deny something{DENIED}"
+        group.spot.inside("roles").error(why, "give the file of the role in the same run")
+        roles[role] = _deny_all(role)
+
+
+SOURCE = Source("lenses6", "Lenses 6 IAM: roles, groups, users and service accounts (YAML, JSON)", translate)

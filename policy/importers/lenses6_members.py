@@ -1,0 +1,100 @@
+"""Who is in which group of Lenses 6: groups name their members, users and service accounts their groups.
+
+A membership may carry a deny, so whoever's cannot be told is withheld: to be denied everything.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from policy.importers.lenses6_records import Record
+
+WITHHELD = "denied everything with --partial"
+GIVE_BOTH = "give groups, users and service accounts of Lenses as they are at one time, in one run"
+
+
+class Memberships(msgspec.Struct):
+    """``members``: group → principals, written user:NAME or service-account:NAME; ``withheld``: principals."""
+
+    members: dict[str, set[str]] = {}
+    withheld: set[str] = set()
+
+
+def memberships(records: Sequence[Record]) -> Memberships:
+    """The memberships that all records tell."""
+    groups = [record for record in records if record.kind == "group"]
+    people = [record for record in records if record.kind in ("user", "sa")]
+    told = Memberships()
+    _read_groups(told, groups, _principals(people))
+    listed = {group.name for group in groups if group.value.get("members") is not None}
+    known = {group.name for group in groups}
+    for person in people:
+        _tell_what_is_left_out(person)
+        _join(told, person, known, listed)
+    _compare(told, people)
+    return told
+
+
+def _principals(people: Iterable[Record]) -> dict[str, set[str]]:
+    """What a bare name may be."""
+    found: dict[str, set[str]] = {}
+    for person in people:
+        found.setdefault(person.name, set()).add(person.principal)
+    return found
+
+
+def _read_groups(told: Memberships, groups: Iterable[Record], principals: Mapping[str, set[str]]) -> None:
+    """A member by its prefix, else by what the run has under its name."""
+    for group in groups:
+        members = told.members.setdefault(group.name, set())
+        for name in group.names("members"):
+            prefix, colon, rest = name.partition(":")
+            written = bool(colon and rest) and prefix in ("user", "service-account")
+            fitting = {name} if written else principals.get(name, set())
+            if len(fitting) == 1:
+                members |= fitting
+                continue
+            which = "this run has both" if fitting else "this run has neither"
+            why = f"{name!r} may be a user or a service account, and {which}; either is {WITHHELD}"
+            group.spot.inside("members").error(why, f"{GIVE_BOTH}, or write user:NAME or service-account:NAME")
+            told.withheld |= {f"user:{name}", f"service-account:{name}"}
+
+
+def _tell_what_is_left_out(person: Record) -> None:
+    if person.value.get("is_admin") is True:
+        why = f"{person.principal} administers Lenses itself, which no role of the run gives"
+        person.spot.inside("is_admin").warning(why, "give it such a role, if lockkeeper is to allow it the same")
+    if "token" in person.value:
+        person.spot.inside("token").note("a secret is left out: policy documents are no place for it", "nothing")
+    if person.unknown:
+        person.spot.note(f"is left out, as it says nothing about groups: {', '.join(person.unknown)}", "nothing")
+
+
+def _join(told: Memberships, person: Record, known: set[str], listed: set[str]) -> None:
+    """Put someone into the groups that he names, unless the group's own list says otherwise."""
+    for group in person.names("groups"):
+        members, spot = told.members.get(group, set()), person.spot.inside("groups")
+        if group not in known:
+            why = f"is in the group {group!r}, which this run does not have and which may deny something"
+        elif group in listed and person.principal not in members:
+            why = f"is in the group {group!r}, whose own list of members does not have {person.principal}"
+        else:
+            told.members.setdefault(group, set()).add(person.principal)
+            continue
+        spot.error(f"{why}; {person.principal} is {WITHHELD}", GIVE_BOTH)
+        told.withheld.add(person.principal)
+
+
+def _compare(told: Memberships, people: Iterable[Record]) -> None:
+    """Whoever tells his groups is in no others, and tells them once."""
+    before: dict[str, set[str]] = {}
+    for person in people:
+        if person.value.get("groups") is None:
+            continue
+        named = set(person.names("groups"))
+        others = {group for group, members in told.members.items() if person.principal in members} - named
+        if others or before.setdefault(person.principal, named) != named:
+            where = ", ".join(sorted(others)) or "other groups"
+            why = f"{person.principal} is in {where} as well, by another record; he is {WITHHELD}"
+            person.spot.inside("groups").error(why, GIVE_BOTH)
+            told.withheld.add(person.principal)

@@ -1,0 +1,208 @@
+"""CDAP's grants in Apache Ranger: policies of its CDAP service, as Ranger exports them in JSON.
+
+An allow condition becomes Grant documents. What takes away (deny conditions, exceptions, deny-all-else, masks, row
+filters) has no place in them. Exceptions from allow conditions are worked in where they name users and take all;
+anything else of these is an error, and with ``--partial`` the grants near it are withheld. Security zones, tags and
+parts of an export may restrict any policy: with them nothing is imported. Disabled policies give nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.importers.cdap_grants import NO_DENY, Deny, Grants
+from policy.importers.frame import Document, Findings, Given, Source, Spot
+from policy.importers.inputs import read_values
+from policy.importers.ranger_items import Item, exceptions, read_items
+from policy.importers.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
+from policy.importers.ranger_schedules import windows
+from policy.times import Window
+
+SERVICE_TYPE = "cdap"
+ABOUT_EXPORT = {  # fields beside the policies that restrict nothing
+    *("metaDataInfo", "serviceName", "serviceId", "policyVersion", "policyUpdateTime", "serviceDef", "auditMode"),
+    *("serviceConfig", "startIndex", "pageSize", "totalCount", "resultSize", "sortType", "sortBy", "queryTimeMS"),
+}
+RESTRICTING = {  # and those that may restrict every policy, when they hold anything
+    "tagPolicies": "policies by tag",
+    "securityZones": "security zones",
+    "policyDeltas": "changes to another export",
+}
+ABOUT_POLICY = {  # fields of a policy that say nothing about access
+    *("id", "guid", "name", "version", "service", "serviceType", "description", "isAuditEnabled", "policyLabels"),
+    *("resourceSignature", "createdBy", "updatedBy", "createTime", "updateTime", "policyPriority"),
+}
+READ = {  # and those that are read
+    *("isEnabled", "policyType", "resources", "additionalResources", "validitySchedules", "conditions", "options"),
+    *("policyItems", "denyPolicyItems", "allowExceptions", "denyExceptions", "dataMaskPolicyItems"),
+    *("rowFilterPolicyItems", "isDenyAllElse", "zoneName"),
+}
+TAKE_AWAY = "take away what allows it, at the source, and this with it"
+TO_MEND = "mend the policy, or write the grants by hand"
+
+
+class Run(msgspec.Struct):
+    """``services``, ``instances``: those that policies name: grants of one must not become grants of another."""
+
+    grants: Grants
+    services: dict[str, Spot] = {}
+    instances: dict[str, Spot] = {}
+
+
+def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    run = Run(Grants())
+    for one in given:
+        for place, value in read_values(one):
+            for policy, spot in _policies(value, findings.at(one.file, place)):
+                _take(policy, spot, run)
+    for what, named in (("service", run.services), ("instance", run.instances)):
+        if len(named) > 1:
+            why = f"there are policies of more than one {what}: {', '.join(sorted(named))}"
+            min(named.items())[1].hopeless(why, f"export one {what} at a time, and import it for itself")
+    return run.grants.documents()
+
+
+def _policies(value: Any, spot: Spot) -> Iterator[tuple[Any, Spot]]:
+    """The policies of an export, a list of policies, or one policy."""
+    if isinstance(value, Mapping) and "resources" in value:
+        yield value, spot
+        return
+    found, at = (value.get("policies"), spot.inside("policies")) if isinstance(value, Mapping) else (value, spot)
+    if isinstance(value, Mapping):
+        _check_export(value, spot)
+    if not isinstance(found, list):
+        spot.hopeless("is not an export of policies: it has no list `policies`", "give what Ranger exports as JSON")
+        return
+    for number, policy in enumerate(found):
+        yield policy, at.inside(number)
+
+
+def _check_export(value: Mapping[str, Any], spot: Spot) -> None:
+    for field, what in RESTRICTING.items():
+        inner = value.get(field)
+        if inner and (field != "tagPolicies" or not isinstance(inner, Mapping) or inner.get("policies") != []):
+            spot.inside(field).hopeless(f"has {what}, which may restrict what policies allow", TAKE_AWAY)
+    unknown = sorted(str(field) for field in value if field not in {"policies", *ABOUT_EXPORT, *RESTRICTING})
+    if unknown:
+        spot.hopeless(f"unknown fields may restrict what policies allow: {', '.join(unknown)}", "see what they are for")
+    total, policies = value.get("totalCount"), value.get("policies")
+    if isinstance(total, int) and isinstance(policies, list) and total > len(policies):
+        why = f"holds {len(policies)} of {total} policies; the others may deny"
+        spot.hopeless(why, "give the whole export in one file")
+
+
+def _take(policy: Any, spot: Spot, run: Run) -> None:
+    if not isinstance(policy, Mapping):
+        spot.hopeless(f"is not a policy but {type(policy).__name__}; it may have been one that denies", TO_MEND)
+        return
+    name = policy.get("name")
+    spot = spot.beside(f"{spot.place} ({name})") if isinstance(name, str) else spot
+    if policy.get("isEnabled") is False:
+        spot.note("is disabled, so it gives nothing", "nothing")
+        return
+    if policy.get("serviceType") not in (None, "", SERVICE_TYPE):
+        spot.note(f"is of a service of type {policy['serviceType']!r}, not {SERVICE_TYPE}", "nothing")
+        return
+    _note_whose(policy, spot, run)
+    _restrictions(policy, spot, run.grants)
+    if (found := _windows(policy, spot)) is not None:
+        _allows(policy, spot, found, run.grants)
+
+
+def _note_whose(policy: Mapping[str, Any], spot: Spot, run: Run) -> None:
+    if policy.get("service"):
+        run.services.setdefault(str(policy["service"]), spot)
+    for instance in instances(policy.get("resources")):
+        if instance.strip("*"):
+            run.instances.setdefault(instance, spot)
+    if policy.get("zoneName"):
+        why = "is of a security zone: in zones the policies outside of them do not count"
+        spot.inside("zoneName").hopeless(why, "write the grants by hand")
+
+
+def _restrictions(policy: Mapping[str, Any], spot: Spot, grants: Grants) -> None:
+    """Errors for whatever takes away; the grants near it are withheld."""
+    for item in _items(policy, "denyPolicyItems", spot, grants):
+        if item.holders and item.accesses:
+            item.spot.error(f"denies {', '.join(item.accesses)} to {', '.join(item.holders)}: {NO_DENY}", TAKE_AWAY)
+            _withhold(policy, item.users, grants)
+    others = {
+        "dataMaskPolicyItems": "masks data",
+        "rowFilterPolicyItems": "filters rows",
+        "isDenyAllElse": "denies others",
+    }
+    for field, what in others.items():
+        if policy.get(field):
+            spot.inside(field).error(f"{what} for somebody: {NO_DENY}", TAKE_AWAY)
+            _withhold(policy, None, grants)
+    if policy.get("policyType") not in (None, 0):
+        spot.inside("policyType").error(f"masks data or filters rows: {NO_DENY}", TAKE_AWAY)
+        _withhold(policy, None, grants)
+
+
+def _items(policy: Mapping[str, Any], field: str, spot: Spot, grants: Grants) -> list[Item]:
+    """The items of a list that takes away; one that cannot be read takes from everybody."""
+    items, unread = read_items(policy.get(field), spot.inside(field))
+    for where, why in unread:
+        where.error(f"{why}; it may take something from anybody: {NO_DENY}", TO_MEND)
+        _withhold(policy, None, grants)
+    return items
+
+
+def _withhold(policy: Mapping[str, Any], users: frozenset[str] | None, grants: Grants) -> None:
+    for resources in _all_resources(policy):
+        grants.deny(Deny(users, namespaces(resources)))
+
+
+def _all_resources(policy: Mapping[str, Any]) -> list[Any]:
+    """A policy is on its resources, and on each of its additional ones."""
+    more = policy.get("additionalResources") or []
+    return [policy.get("resources"), *(more if isinstance(more, list) else [more])]
+
+
+def _windows(policy: Mapping[str, Any], spot: Spot) -> Sequence[Window] | None:
+    """When the policy allows; None, and a warning, where it may allow less than its items say."""
+    wrong = [f"unknown field {field}" for field in policy if field not in {*ABOUT_POLICY, *READ}]
+    wrong += [f"{field} hold" for field in ("conditions", "options") if policy.get(field)]
+    if not isinstance(policy.get("isEnabled", True), bool):
+        wrong.append("isEnabled is neither true nor false")
+    try:
+        found = windows(policy.get("validitySchedules"))
+    except ValueError as error:
+        wrong.append(f"validitySchedules: {error}")
+    if wrong:
+        spot.warning(f"its allow conditions are left out: {'; '.join(wrong)}", TO_MEND)
+        return None
+    return found if policy.get("policyType") in (None, 0) else None
+
+
+def _allows(policy: Mapping[str, Any], spot: Spot, when: Sequence[Window], grants: Grants) -> None:
+    items, unread = read_items(policy.get("policyItems"), spot.inside("policyItems"))
+    for where, why in unread:
+        where.warning(f"is left out: {why}", TO_MEND)
+    taken = exceptions(_items(policy, "allowExceptions", spot, grants))
+    held = [pair for item in items for pair in taken.leave(item)]
+    if not held:
+        return
+    for resources in _all_resources(policy):
+        for entity in _entities(resources, spot):
+            for holder, accesses in held:
+                for window in when:
+                    grants.allow(holder, entity, accesses, window)
+
+
+def _entities(resources: Any, spot: Spot) -> list[str]:
+    try:
+        found = entities(resources)
+    except NotExact as error:
+        spot.inside("resources").warning(f"its allow conditions are left out: {error}", "write the grants by hand")
+        return []
+    if matches_absence(resources):
+        why = "a lone * may also match what has nothing at this level; grants on what lies above are not made of it"
+        spot.inside("resources").warning(why, "write a grant on what lies above, if it is meant")
+    return found
+
+
+SOURCE = Source("cdap", "CDAP's grants in Apache Ranger: its policy export (JSON)", translate)

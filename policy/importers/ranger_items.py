@@ -1,0 +1,118 @@
+"""The conditions of a policy of Ranger: who has which access, and who is excepted."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.forms import Form
+from policy.importers.frame import Spot
+from policy.systems.cdap.catalogue import catalogue
+
+HOLDERS = {"users": "user", "groups": "group", "roles": "role"}
+EVERYBODY = "group:public"  # every user is in it, by Ranger's own rule
+
+
+class Item(msgspec.Struct):
+    """``holders``: user:NAME, group:NAME, role:NAME. ``accesses``: privileges. ``conditional``: not always."""
+
+    spot: Spot
+    holders: list[str]
+    accesses: list[str]
+    conditional: bool
+
+    @property
+    def users(self) -> frozenset[str] | None:
+        """The users, if it is about users alone."""
+        only = all(holder.startswith("user:") for holder in self.holders)
+        return frozenset(holder.partition(":")[2] for holder in self.holders) if only else None
+
+
+def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str]]]:
+    """The items of a list, and the places of those that cannot be read, with the reason."""
+    if value is None:
+        return [], []
+    if not isinstance(value, list):
+        return [], [(spot, f"is not a list but {type(value).__name__}")]
+    items, unread = [], []
+    for number, each in enumerate(value):
+        form = Form(each)
+        item = _read_item(form, spot.inside(number))
+        if form.errors:
+            unread.append((spot.inside(number), "; ".join(form.errors)))
+        else:
+            items.append(item)
+    return items, unread
+
+
+def _read_item(form: Form, spot: Spot) -> Item:
+    named = {prefix: form.texts(field, required=False) for field, prefix in HOLDERS.items()}
+    holders = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
+    for dynamic in (holder for holder in holders if "{" in holder):
+        form.error(f"{dynamic!r} is filled in for each request")
+    if form.flag("delegateAdmin"):
+        why = "lets its users administer policies in Ranger, which is not imported"
+        spot.inside("delegateAdmin").warning(why, "name the administrators in a Backend document")
+    conditional = bool(form.raw("conditions"))
+    accesses = [access for each in form.forms("accesses", required=False) for access in _access(each)]
+    form.close("dataMaskInfo", "rowFilterInfo")
+    return Item(spot, list(dict.fromkeys(holders)), list(dict.fromkeys(accesses)), conditional)
+
+
+def _access(form: Form) -> Iterator[str]:
+    """Without `isAllowed` it is, as in Ranger."""
+    privilege, allowed = form.text("type").upper(), form.flag("isAllowed")
+    form.close()
+    if privilege and privilege not in catalogue()["privileges"]:
+        form.error(f"{privilege!r} is not one of {', '.join(catalogue()['privileges'])}", "type")
+    if allowed is not False:
+        yield privilege
+
+
+class Exceptions(msgspec.Struct):
+    """``users``: user → accesses that the exceptions take from him. ``anybody``: accesses they may take from anyone."""
+
+    users: Mapping[str, set[str]]
+    anybody: set[str]
+
+    def leave(self, item: Item) -> Iterator[tuple[str, list[str]]]:
+        """(holder, accesses) of what an allow condition gives for sure, all its exceptions considered."""
+        if item.conditional:
+            item.spot.warning("is left out: it holds under conditions", "write a grant, if it is to hold always")
+            return
+        if EVERYBODY in item.holders:
+            why = "Ranger's group `public` is everybody; here a request has to claim it"
+            item.spot.warning(why, "let requests claim the group, or name who is meant")
+        for holder in item.holders:
+            if item.accesses and self._spares(holder, item):
+                yield holder, item.accesses
+
+    def _spares(self, holder: str, item: Item) -> bool:
+        """Whether no exception takes anything: what takes some, or from somebody not named, is an error."""
+        accesses = set(item.accesses)
+        named = self.users.get(holder, set()) & accesses
+        if not self.anybody.isdisjoint(accesses):
+            why = f"exceptions may take some of it from members of a group or role, or under conditions; {holder}"
+        elif not holder.startswith("user:") and (took := [u for u, a in self.users.items() if a & accesses]):
+            why = f"exceptions take some of it from {', '.join(sorted(took))}, who may be in it; {holder}"
+        elif named and named != accesses:
+            why = f"exceptions take some of it, but not all; {holder}"
+        else:
+            return not named
+        item.spot.error(
+            f"{why} gets nothing of this condition with --partial", "write who has what, without exceptions"
+        )
+        return False
+
+
+def exceptions(items: Iterable[Item]) -> Exceptions:
+    """What the exceptions of a policy take away."""
+    users: dict[str, set[str]] = {}
+    anybody: set[str] = set()
+    for item in items:
+        if item.conditional or item.users is None:
+            anybody |= set(item.accesses)
+        for holder in item.holders:
+            if holder.startswith("user:"):
+                users.setdefault(holder, set()).update(item.accesses)
+    return Exceptions(users, anybody)

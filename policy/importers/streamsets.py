@@ -1,0 +1,140 @@
+"""StreamSets Control Hub: objects and their shares in a CSV file.
+
+object        TYPE:NAME, such as job:orders; a row each for the object and for each share, in any order
+owner         the user who owns it, by his bare name; at least one row of an object has it
+organization  optional: its organization's id
+subject       whom it is shared with: user:NAME or group:NAME; empty in a row about the object alone
+levels        READ, WRITE, EXECUTE, with | between
+
+All further columns are optional, and those of the object's document: labels, pipeline, connections, engine_kind,
+provisioned_by and so on; lists have | between their items, ``[]`` is an empty list and an empty cell "not known".
+Rows of one object that tell the same column must tell the same. An object of which a row cannot be told is left out
+whole. An engine that is left out would spare whoever starts jobs the level on it: that is an error, and the jobs are
+withheld. Organizations, with the switch that enforces permissions, are not in the file: without such a document every
+request is denied.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.inputs import Row, list_cell, read_rows
+from policy.systems.streamsets.catalogue import catalogue
+
+REQUIRED = ("object", "owner", "subject", "levels")
+LISTS = tuple(dict.fromkeys(field for type_ in catalogue().types.values() for field in (*type_.many, *type_.lists)))
+FLAGS = tuple(dict.fromkeys(field for type_ in catalogue().types.values() for field in type_.flags))
+TEXTS = tuple(dict.fromkeys(field for type_ in catalogue().types.values() for field in (*type_.one, *type_.texts)))
+OPTIONAL = ("organization", *TEXTS, *LISTS, *FLAGS)
+ENGINE, JOB = "engine", "job"
+TO_MEND = "mend the row"
+
+
+class Object(msgspec.Struct):
+    """What the rows of an object tell. ``broken``: one of them could not be told."""
+
+    name: str
+    spec: dict[str, Any]
+    spot: Spot
+    acl: dict[str, set[str]] = {}
+    broken: bool = False
+
+    @property
+    def type(self) -> str:
+        """As its name says."""
+        return self.name.partition(":")[0]
+
+
+def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    objects: dict[str, Object] = {}
+    nameless = [_take(row, findings.at(one.file, row.place), objects) for one in given for row in _rows(one)]
+    made = {name: found for name, one in objects.items() if (found := _to_document(one)) is not None}
+    lost = [one for name, one in objects.items() if name not in made and one.type not in catalogue().types]
+    lost += [one for name, one in objects.items() if name not in made and one.type == ENGINE]
+    without_jobs = bool(lost) or True in nameless
+    yield from (found for name, found in made.items() if not (without_jobs and objects[name].type == JOB))
+    if made:
+        spot = findings.at(given[0].file)
+        why = "organizations are not in the file; without one that has `enforcement: true`, and is written by hand, "
+        spot.note(f"{why}requests are denied, or with enforcement off all allowed", "write the Organization document")
+
+
+def _rows(given: Given) -> list[Row]:
+    return read_rows(given, REQUIRED, OPTIONAL)
+
+
+def _take(row: Row, spot: Spot, objects: dict[str, Object]) -> bool:
+    """Add a row to its object; True where it does not name one, and might be about an engine."""
+    name = row.cells.get("object", "")
+    one = objects.setdefault(name, Object(name, {"type": name.partition(":")[0]}, spot)) if name else None
+    if row.problem or one is None:
+        _tell_lost(spot, row.problem or "names no object", may_be_engine=True)
+        if one is not None:
+            one.broken = True
+        return True
+    problems = list(_tell(one.spec, row))
+    if problems:
+        one.broken = True
+        _tell_lost(spot, f"{name} is left out: {'; '.join(problems)}", one.type == ENGINE)
+    elif "subject" in row.cells or "levels" in row.cells:
+        _share(one, row, spot)
+    return False
+
+
+def _tell_lost(spot: Spot, why: str, may_be_engine: bool) -> None:
+    if may_be_engine:
+        spot.error(f"{why}; jobs need a level on every engine, so with --partial no job is imported", TO_MEND)
+    else:
+        spot.warning(why, TO_MEND)
+
+
+def _tell(spec: dict[str, Any], row: Row) -> Iterator[str]:
+    """Add the row's columns to what is known of the object; yields what is wrong with them."""
+    for field in ("owner", *OPTIONAL):
+        if field not in row.cells:
+            continue
+        cell: Any = row.cells[field]
+        if field in FLAGS and cell.lower() not in ("true", "false"):
+            yield f"{field}: {cell!r} is neither true nor false"
+        value = sorted(list_cell(cell)) if field in LISTS else cell.lower() == "true" if field in FLAGS else cell
+        if spec.setdefault(field, value) != value:
+            yield f"{field}: another row says otherwise"
+
+
+def _share(one: Object, row: Row, spot: Spot) -> None:
+    """A share only allows: one that cannot be told is left out, and the object stays."""
+    subject, levels = row.cells.get("subject", ""), list_cell(row.cells.get("levels", ""))
+    spec = {"type": one.type, "owner": "nobody", "acl": {subject: levels}}
+    errors = refusal(document("streamsets", "Object", one.name, spec)) if one.type in catalogue().types else ()
+    if errors:
+        spot.warning(f"the share is left out: {'; '.join(errors)}", "mend the row, if somebody is to have this")
+    else:
+        one.acl.setdefault(subject, set()).update(levels)
+
+
+def _to_document(one: Object) -> Document | None:
+    if one.broken:
+        return None
+    known = catalogue().types.get(one.type)
+    acl = (
+        {who: [level for level in known.levels if level in levels] for who, levels in sorted(one.acl.items())}
+        if known
+        else {}
+    )
+    made = document("streamsets", "Object", one.name, {**_ordered(one.spec), "acl": acl})
+    if errors := refusal(made):
+        may_be_engine = one.type == ENGINE or known is None
+        _tell_lost(one.spot, f"{one.name} is left out: {'; '.join(errors)}", may_be_engine)
+        return None
+    return made
+
+
+def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """In one order, whatever order the rows told it in."""
+    return {field: spec[field] for field in ("type", "owner", *OPTIONAL) if field in spec}
+
+
+SOURCE = Source("streamsets", f"StreamSets: objects and shares in CSV; columns: {', '.join(REQUIRED)}, …", translate)

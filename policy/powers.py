@@ -1,0 +1,112 @@
+"""Powers: rights over a system itself, and over everything. Each system's catalogue lists its own.
+
+A change of policies that gives somebody one is an escalation (see `escalation`). In a catalogue, under ``powers``:
+
+    {name, kind, severity, permission, object, lone, changes_hands}
+
+``permission`` (one text, or a list of them) and ``object`` are patterns as the system writes them, else as
+`pattern_of` reads them. A grant has a power as far as it meets both. ``lone``: for which of the two, ``permission``
+and ``object``, meeting it will not do: there the grant itself must be the lone ``*``. ``changes_hands``: somebody
+always has it, so only its going over to another is told.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from policy.model import Grant
+from policy.patterns import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
+
+PowerKind = Literal["administration", "wildcard", "enforcement"]
+Severity = Literal["info", "low", "medium", "high", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
+Half = Literal["permission", "object"]
+Reader = Callable[[Any], Pattern]
+
+
+class Power(msgspec.Struct, frozen=True):
+    """A right worth telling of. ``enforcement``: it is everybody's, because nothing is enforced."""
+
+    name: str
+    kind: PowerKind
+    severity: Severity
+    permission: Pattern
+    object: Pattern
+    lone: tuple[Half, ...] = ()
+    changes_hands: bool = False
+
+    def part_of(self, grant: Grant) -> Grant | None:
+        """As much of ``grant`` as is this power; None: nothing."""
+        if not (self.permits(grant.permission) and self.is_on(grant.object)):
+            return None
+        permission, object_ = meet(grant.permission, self.permission), meet(grant.object, self.object)
+        return msgspec.structs.replace(grant, permission=permission, object=object_)
+
+    def permits(self, permission: Pattern) -> bool:
+        """Whether a permission has something of this power's, or if that is a lone ``*`` is one."""
+        lone = "permission" in self.lone
+        return overlaps(permission, self.permission) and (not lone or _spans(permission, self.permission))
+
+    def is_on(self, object_: Pattern) -> bool:
+        """The same for an object."""
+        return overlaps(object_, self.object) and ("object" not in self.lone or _spans(object_, self.object))
+
+
+def _spans(given: Pattern, power: Pattern) -> bool:
+    """Whether ``given`` has a lone ``*`` where the last part of ``power`` has one."""
+    last = max(len(power.parts) - 1, 0)
+    return covers(Pattern(given.parts[last:], given.open), Pattern(power.parts[last:], power.open))
+
+
+class PowerTable:
+    """The powers of a system, found by grants."""
+
+    def __init__(self, powers: Iterable[Power]) -> None:
+        self._powers = tuple(powers)
+        self._by_permission: dict[Pattern, list[Power]] = {}
+
+    def of(self, grant: Grant) -> list[Power]:
+        """The powers that a grant has something of."""
+        fitting = self._by_permission.get(grant.permission)
+        if fitting is None:
+            fitting = [power for power in self._powers if power.permits(grant.permission)]
+            self._by_permission[grant.permission] = fitting
+        return [power for power in fitting if power.is_on(grant.object)]
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A power as a catalogue writes it."""
+
+    name: str
+    kind: PowerKind
+    severity: Severity
+    permission: Any = "*"
+    object: Any = "*"
+    lone: tuple[Half, ...] = ()
+    changes_hands: bool = False
+
+
+def pattern_of(text: Any) -> Pattern:
+    """``*`` for everything, another text for a name of one part, a list for one of several, each with wildcards."""
+    if text == "*":
+        return EVERYTHING
+    return Pattern(tuple(wildcard(part) for part in ([text] if isinstance(text, str) else text)))
+
+
+def read_powers(written: Any, permission: Reader = pattern_of, object_: Reader = pattern_of) -> tuple[Power, ...]:
+    """The powers of a catalogue; ``permission`` and ``object_`` read its patterns."""
+    entries = msgspec.convert(written, list[Entry])
+    return tuple(power for entry in entries for power in _read(entry, permission, object_))
+
+
+def _read(entry: Entry, permission: Reader, object_: Reader) -> Iterator[Power]:
+    texts: Iterable[Any] = entry.permission if isinstance(entry.permission, list) else [entry.permission]
+    for text in texts:
+        patterns = permission(text), object_(entry.object)
+        yield Power(entry.name, entry.kind, entry.severity, *patterns, entry.lone, entry.changes_hands)
+
+
+def worst(severities: Iterable[Severity]) -> Severity:
+    """The most severe of at least one."""
+    return max(severities, key=SEVERITIES.index)

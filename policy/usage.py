@@ -1,0 +1,58 @@
+"""Which statements decide: all that do, where the reasons of a decision name one of those that say the same.
+
+A statement *decides* a request when it matches an atom that made the answer what it is: for an allow the allows,
+for a deny the denies. What matched in a part that did not count (the part that held of an ``all`` that failed, an
+allow below a deny) did not decide. A request that is answered ``error`` is decided by none.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from policy.decide import STOPS, try_request
+from policy.evidence import Evidence
+from policy.model import Grant, Origin
+from policy.requests import CLAIMS, Batch, Request
+from policy.snapshot import Snapshot
+
+
+class Use(msgspec.Struct, frozen=True):
+    """The statements that decided one atom together: of several each is dispensable, but not all of them."""
+
+    origins: tuple[Origin, ...]
+
+
+def statements(snapshot: Snapshot) -> dict[Origin, list[Grant]]:
+    """Every statement in the snapshot's documents that grants or denies something, with its grants."""
+    found: dict[Origin, list[Grant]] = {}
+    for realm in snapshot.realms.values():
+        for grants in realm.grants.values():
+            for grant in grants:
+                found.setdefault(grant.origin, []).append(grant)
+    return found
+
+
+def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
+    """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
+    for item in asked.items if isinstance(asked, Batch) else (asked,):
+        evidence = _evidence(snapshot, item, trust) if isinstance(item, Request) else None
+        if evidence is not None and evidence.held is not None:
+            yield from _uses(evidence)
+        allowed = evidence is not None and evidence.held is True
+        if isinstance(asked, Batch) and STOPS.get(asked.semantic) is allowed:
+            return
+
+
+def _evidence(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> Evidence | None:
+    try:
+        return try_request(snapshot, request, trust).evidence
+    except Exception:  # Unanswerable, or a bug: either is answered `error`
+        return None
+
+
+def _uses(evidence: Evidence) -> Iterator[Use]:
+    if evidence.grants:
+        yield Use(tuple(dict.fromkeys(grant.origin for grant in evidence.grants)))
+    for item in evidence.items:
+        if item.held is evidence.held:
+            yield from _uses(item)

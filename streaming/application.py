@@ -1,0 +1,84 @@
+"""The application: the enforcer's query and the monitor's, on one Spark."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from pyspark.sql import SparkSession
+
+from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.formats import check_committed_formats
+from streaming.enforcer.job import Enforcer
+from streaming.enforcer.kafka import admin_client, group_members
+from streaming.enforcer.source import session_settings
+from streaming.enforcer.transaction import Output
+from streaming.monitor.query import MonitorStep, monitor_settings
+from streaming.monitor.running import RunningMonitor
+from streaming.observability.progress import ProgressListener
+from streaming.observability.steps import Step
+from streaming.observability.watch import Watch
+from streaming.runtime.spark import start_session
+from streaming.settings import Settings
+from streaming.topic_specs import Sizes
+from streaming.topics import check_topics
+
+StepObserver = Callable[[Step | MonitorStep, int], None]
+
+
+def run(
+    settings: Settings,
+    stop: threading.Event,
+    on_step: StepObserver = lambda _step, _batch: None,
+    watch: Watch | None = None,
+) -> None:
+    """Decide requests and watch over what happens until `stop` is set.
+
+    `on_step` is told each step of both queries and its batch; `watch` all that is measured, logged and traced.
+
+    Raises:
+        CannotStart: topics, offsets and checkpoint do not fit together.
+        Fenced: another instance with this job name took over.
+        JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
+    """
+    watch = watch or Watch(settings)
+
+    def told(step: Step, batch: int) -> None:
+        watch.step(step, batch)
+        on_step(step, batch)
+
+    _check_cluster(settings)
+    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+    with (
+        contextlib.closing(Output(settings)) as output,
+        _session(settings, watch) as spark,
+        contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
+        RunningMonitor(settings, spark, on_step, watch) as monitor,
+    ):
+        enforcer.run(monitor.check)
+
+
+def _check_cluster(settings: Settings) -> None:
+    """What can be told before anything is started or fenced; raises CannotStart."""
+    admin = admin_client(settings)
+    problems = check_topics(admin, settings.topics, Sizes(settings.limits.record_out, settings.limits.document))
+    if problems:
+        raise CannotStart("\n".join(map(str, problems)))
+    for group in (settings.job_name, monitor_settings(settings).job_name):
+        check_committed_formats(admin, group)
+        members = group_members(admin, group)
+        if members:
+            raise CannotStart(
+                f"the consumer group {group!r} has members ({', '.join(members)}), who would commit offsets "
+                "of their own. Give them another group.id, or the job another job_name"
+            )
+
+
+@contextlib.contextmanager
+def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
+    spark = start_session(settings.job_name, session_settings(settings), settings.master)
+    if settings.log.level == "debug":  # of this query nothing else is needed
+        spark.streams.addListener(ProgressListener(watch.progress))
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,33 @@
+"""The encodings of records by name, and what is known of schemas: plain data, which workers get with every batch."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from streaming.contracts.files import Kind
+from streaming.settings import Encoding
+
+CONTENT_TYPES: Mapping[Encoding, bytes] = {
+    "json": b"application/json",
+    "avro-single-object": b"application/vnd.apache.avro; encoding=single-object",
+    "avro-confluent": b"application/vnd.apache.avro; encoding=confluent",
+}
+"""What the header `content-type` says of a record; the parameter tells what stands before the data."""
+
+
+class Formats(msgspec.Struct, frozen=True):
+    """`output`: the encoding to write; `ids`: in the registry, of our schemas for it, by kind.
+
+    `registry`: whether one is configured. `known`: schemas read from it by id, each with those before it that it
+    refers to; `unusable`: ids that cannot be read by, and why.
+    """
+
+    output: Encoding = "json"
+    ids: Mapping[Kind, int] = {}
+    registry: bool = False
+    known: Mapping[int, tuple[str, ...]] = {}
+    unusable: Mapping[int, str] = {}
+
+
+JSON_ALONE = Formats()
+"""JSON out; in also what needs no registry."""

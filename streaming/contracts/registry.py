@@ -1,0 +1,92 @@
+"""The schema registry, by the API that Confluent's defines and others offer too."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from streaming.settings import SchemaRegistry
+
+SECONDS = 5.0
+REFUSED = frozenset({401, 403})
+TRANSIENT = frozenset({408, 429})
+
+Answer = TypeVar("Answer")
+
+
+class RegistryError(Exception):
+    """The registry cannot be used; the message says why and what would fix it."""
+
+
+class RegistryDown(RegistryError):
+    """It does not answer, is busy, or refuses the job: later it may say more, and until then nothing is known."""
+
+
+class RegistryRefused(RegistryError):
+    """It answers, and the answer is no: there is no such schema, or it does not take one."""
+
+
+class Registry:
+    """A client. All calls raise RegistryDown or RegistryRefused."""
+
+    def __init__(self, settings: SchemaRegistry) -> None:
+        from confluent_kafka.schema_registry import SchemaRegistryClient  # slow to import, and few need it
+
+        self._url, self._register = settings.url, settings.register
+        config: dict[str, Any] = {"url": settings.url, "timeout": SECONDS, "max.retries": 0}
+        config |= {"basic.auth.user.info": f"{settings.user}:{settings.password}"} if settings.user else {}
+        config |= {"ssl.ca.location": settings.ca} if settings.ca else {}
+        self._client = SchemaRegistryClient(config)
+
+    def schema(self, id_: int) -> tuple[str, ...]:
+        """The Avro schema with an id; before it those that it refers to, in an order in which each can be read."""
+        return self._texts(self._ask(lambda: self._client.get_schema(id_)))
+
+    def id_of(self, subject: str, text: str) -> int:
+        """The id of an Avro schema under a subject; it is registered if it is not there and the settings let us."""
+        from confluent_kafka.schema_registry import Schema
+
+        schema = Schema(text, "AVRO")
+        if self._register:
+            return self._ask(lambda: self._client.register_schema(subject, schema))
+        return int(self._ask(lambda: self._client.lookup_schema(subject, schema)).schema_id or 0)
+
+    def versions(self, subject: str) -> dict[int, tuple[str, ...]]:
+        """All schemas of a subject, by id; see `schema`."""
+        numbers = self._ask(lambda: self._client.get_versions(subject))
+        found = [self._ask(partial(self._client.get_version, subject, number)) for number in numbers]
+        return {int(version.schema_id or 0): self._texts(version.schema) for version in found}
+
+    def close(self) -> None:
+        """Let go of its connections."""
+        self._client.close()
+
+    def _texts(self, schema: Any) -> tuple[str, ...]:
+        if schema.schema_type not in (None, "AVRO"):
+            raise RegistryRefused(f"it is not Avro but {schema.schema_type}")
+        before = (self._referred(reference) for reference in schema.references or ())
+        return (*(text for texts in before for text in texts), schema.schema_str)
+
+    def _referred(self, reference: Any) -> tuple[str, ...]:
+        found = self._ask(lambda: self._client.get_version(reference.subject, reference.version))
+        return self._texts(found.schema)
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+        try:
+            return question()
+        except SchemaRegistryError as error:
+            raise self._failure(error.http_status_code, error.error_message) from error
+        except Exception as error:  # no connection, a time-out, an answer that is none: each library has its own
+            said = f"{type(error).__name__}: {error}"
+            raise RegistryDown(
+                f"the schema registry at {self._url} does not answer ({said}); is it running?"
+            ) from error
+
+    def _failure(self, status: int, said: str) -> RegistryError:
+        if status in REFUSED:
+            fix = "check schema_registry.user and schema_registry.password"
+            return RegistryDown(f"the schema registry at {self._url} refuses this user (HTTP {status}); {fix}")
+        if status in TRANSIENT or status >= 500:
+            return RegistryDown(f"the schema registry at {self._url} cannot answer now (HTTP {status}): {said}")
+        return RegistryRefused(f"the schema registry says: {said} (HTTP {status})")

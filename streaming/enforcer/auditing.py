@@ -1,0 +1,198 @@
+"""Audit events judged by the snapshot that was in force at their time. Bytes in, verdicts out."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from policy import answer
+from policy.decisions import Decision
+from policy.requests import Action, MalformedRequest, Request, Resource, Subject, check_nesting
+from policy.snapshot import Snapshot
+from policy.times import to_ms
+from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.deadletters import Rejection, dead_letter
+from streaming.enforcer.wire import Outgoing
+from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
+from streaming.settings import Limits
+from streaming.verdicts import Lifecycle, Named, Thing, Verdict, encode_verdict
+
+Event = Literal["login", "logout", "job.started", "job.stopped"]
+OF_SUBJECT = ("login", "logout")
+OF_RESOURCE = ("job.started", "job.stopped")
+
+
+class AuditEvent(msgspec.Struct, kw_only=True):
+    """An audit event as its record has it (contracts, "Audit event"); unknown fields are ignored."""
+
+    id: str
+    system: str
+    subject: Subject | None = None
+    action: Action | None = None
+    resource: Resource | None = None
+    context: dict[str, Any] = {}
+    time: str | int | None = None
+    outcome: Literal["success", "failure"] | None = None
+    decision_id: str | None = None
+    event: Event | None = None
+
+
+class Era(msgspec.Struct, frozen=True):
+    """The snapshot that was in force at a moment; `oldest`: it came into force later, but none older is kept."""
+
+    snapshot: Snapshot
+    oldest: bool
+
+
+class AuditSource(msgspec.Struct, frozen=True):
+    """Where audit events come from, what their producers may claim, and the numbers of their two outputs."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    trust: frozenset[str]
+    verdicts: int
+    dead_letters: int
+
+
+_decode = msgspec.json.Decoder(AuditEvent).decode
+
+
+def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: Reader) -> AuditEvent:
+    """The audit event in a record, in JSON or Avro; raises MalformedRequest naming what is wrong."""
+    if value is None:
+        raise MalformedRequest("not an audit event: the record has no value")
+    size = len(value) + len(key or b"")
+    if size > limits.record_in:
+        raise MalformedRequest(f"not an audit event: {size} bytes; at most {limits.record_in}")
+    try:
+        value = reader.transcode("audit-event", value) if is_avro(value) else value
+        check_nesting(msgspec.json.decode(value))
+        event = _decode(value)
+        _check(event)
+    except (ValueError, RecursionError, Undecodable) as error:
+        raise MalformedRequest(f"not an audit event: {error}") from error
+    return event
+
+
+def _check(event: AuditEvent) -> None:
+    """Raise ValueError unless everything is there that an event of its sort must tell."""
+    if not event.id or not event.system:
+        raise ValueError("id and system must not be empty")
+    if event.event is None and event.outcome is None:
+        raise ValueError("either `outcome` (success or failure) of an access or `event` of a life cycle is needed")
+    if event.time is not None:
+        to_ms(event.time)
+    for field in _needed(event):
+        part = getattr(event, field)
+        if part is None:
+            raise ValueError(f"Object missing required field `{field}`")
+        if not all(getattr(part, name) for name in ("type", "id", "name") if hasattr(part, name)):
+            raise ValueError(f"{field}: type, id and name must not be empty")
+
+
+def _needed(event: AuditEvent) -> tuple[str, ...]:
+    if event.event is None:
+        return ("subject", "action", "resource")
+    return ("subject",) if event.event in OF_SUBJECT else ("resource",)
+
+
+class AuditSitting:
+    """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by.
+
+    `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
+    """
+
+    def __init__(
+        self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits, reader: Reader | None = None
+    ) -> None:
+        self._source, self._era_at, self._limits = source, era_at, limits
+        self.counts = no_counts()
+        self._reader = reader or Reader(JSON_ALONE)
+
+    def judge(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
+        source = self._source
+        try:
+            return (
+                source.verdicts,
+                key,
+                self._verdict(read_event(value, key, self._limits, self._reader), offset, at),
+                None,
+            )
+        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
+            self.counts[DEAD] += 1
+            rejection = Rejection(source.topic, source.partition, offset, refusal)
+            return (source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
+
+    def _verdict(self, event: AuditEvent, offset: int, at: int) -> bytes:
+        id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
+        moment = at if event.time is None else min(at, to_ms(event.time))
+        if event.event is not None:
+            encoded, outcome = encode_verdict(_lifecycle(event, id_, moment)), LIFECYCLE
+        else:
+            encoded, outcome = self._access(event, id_, moment)
+        self.counts[label(event.system, outcome)] += 1
+        return encoded
+
+    def _access(self, event: AuditEvent, id_: str, at: int) -> tuple[bytes, str]:
+        """The verdict on an access, encoded, and its outcome."""
+        verdict = self._judged(event, id_, at)
+        encoded = encode_verdict(verdict)
+        if len(encoded) > self._limits.record_out:
+            encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
+        return encoded, verdict.outcome
+
+    def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
+        subject, action, resource = event.subject, event.action, event.resource
+        assert subject is not None
+        assert action is not None
+        assert resource is not None
+        assert event.outcome is not None
+        era = self._era_at(at)
+        asked = Request(event.id, event.system, subject, action, resource, event.context, at)
+        decision: Decision = answer(era.snapshot, asked, self._source.trust)
+        return Verdict(
+            id=id_,
+            event_id=event.id,
+            system=event.system,
+            subject=Thing(subject.type, subject.id),
+            action=Named(action.name),
+            resource=Thing(resource.type, resource.id, resource.properties),
+            time=at,
+            result=event.outcome,
+            decision_id=event.decision_id,
+            outcome=decision.outcome,
+            reasons=decision.reasons,
+            policy_version=era.snapshot.version,
+            by_oldest=era.oldest,
+        )
+
+
+def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
+    assert event.event is not None
+    subject, resource = event.subject, event.resource
+    properties = subject.properties if subject is not None else {}
+    return Lifecycle(
+        id=id_,
+        event_id=event.id,
+        system=event.system,
+        event=event.event,
+        time=at,
+        subject=subject.id if subject is not None else None,
+        resource=resource.id if resource is not None else None,
+        groups=_names(properties.get("groups")),
+        roles=_names(properties.get("roles")),
+    )
+
+
+def _names(told: Any) -> tuple[str, ...] | None:
+    """Groups or roles at a login, sorted; None where the event does not tell them. Raises ValueError."""
+    if told is None:
+        return None
+    if not isinstance(told, list) or not all(isinstance(name, str) and name for name in told):
+        raise ValueError("subject.properties: groups and roles are lists of texts that are not empty")
+    return tuple(sorted(set(told)))

@@ -1,0 +1,32 @@
+"""Decisions in Avro: made as JSON like all others, and encoded before they leave the worker."""
+
+from typing import Any
+
+from streaming.contracts.avro import Unencodable, Writer
+from streaming.contracts.formats import CONTENT_TYPES, Formats
+from streaming.enforcer.deadletters import Rejection, dead_letter
+from streaming.enforcer.judge import Sitting, Source
+from streaming.enforcer.wire import CONTENT_TYPE, DECISIONS, Header, Outgoing, with_content_type
+from streaming.settings import Limits
+
+
+class EncodedSitting:
+    """A sitting whose decisions are Avro."""
+
+    def __init__(self, sitting: Sitting, source: Source, limits: Limits, formats: Formats) -> None:
+        self._sitting, self._source, self._limits = sitting, source, limits
+        self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
+        self._content_type: Header = (CONTENT_TYPE, CONTENT_TYPES[formats.output])
+
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one request record, as `Sitting.decide` has it. Never raises."""
+        record = number, key_, made, told = self._sitting.decide(key, value, headers, offset, at)
+        if number != DECISIONS or made is None:
+            return record
+        try:
+            return number, key_, self._encode(made), told and with_content_type(told, self._content_type)
+        except Unencodable as refusal:  # a bug, which must not stop the stream
+            rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
+            return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))

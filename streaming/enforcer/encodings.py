@@ -1,0 +1,136 @@
+"""The encodings that the job reads and writes, as the driver knows them. It alone asks the schema registry.
+
+A worker that meets an unknown schema id says so, and nothing of that evaluation is used: the driver asks the registry
+and evaluates the batch once more. Ids that the registry does not have make dead letters. While the registry does not
+answer the batch waits, and with it all that came after: a request must not be refused because of it. Schemas that were
+read once are held, so a registry that is away stops nothing but what is written by a new schema.
+"""
+
+import threading
+import time
+from collections.abc import Iterable
+
+import structlog
+
+from streaming.contracts.avro import Unencodable, Writer, check_written
+from streaming.contracts.files import Kind, read
+from streaming.contracts.foreign import Unreadable
+from streaming.contracts.formats import CONTENT_TYPES, Formats
+from streaming.contracts.registry import Registry, RegistryDown, RegistryError, RegistryRefused
+from streaming.enforcer.errors import CannotStart, Stopping
+from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import CONTENT_TYPE, Headers, with_content_type
+from streaming.settings import Settings
+
+log = structlog.get_logger()
+
+READ: tuple[Kind, ...] = ("request", "audit-event")
+ASKED_AT_ONCE = 100  # ids: a sender of random ones must not keep the job busy asking
+SCHEMAS_HELD = 200  # of our records alone; far more than there will be versions
+UNUSABLE_SECONDS = 10.0  # after that an id that was not there is asked for again
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+
+
+class Encodings:
+    """Raises RegistryError when the registry does not take the schemas of what is written, or does not answer."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
+        self._output, self._alerts_topic = settings.encoding, settings.topics.alerts
+        self._ids = self._our_ids({"decision": settings.topics.decisions, "alert": settings.topics.alerts})
+        self._alert = None if self._output == "json" else Writer("alert", self._output, self._ids.get("alert", 0))
+        self._known: dict[int, tuple[str, ...]] = {}
+        self._unusable: dict[int, tuple[float, str]] = {}
+        self.headers: Headers = [(CONTENT_TYPE, CONTENT_TYPES[self._output])]
+
+    def _our_ids(self, topics: dict[Kind, str]) -> dict[Kind, int]:
+        if self._registry is None or self._output != "avro-confluent":
+            return {}
+        registry = self._registry
+        return {kind: registry.id_of(subject_of(topic), read(f"avro/{kind}.avsc")) for kind, topic in topics.items()}
+
+    def formats(self) -> Formats:
+        """What the workers need of it, now."""
+        now = time.monotonic()
+        self._unusable = {id_: (until, why) for id_, (until, why) in self._unusable.items() if until > now}
+        unusable = {id_: why for id_, (_, why) in self._unusable.items()}
+        return Formats(self._output, self._ids, self._registry is not None, dict(self._known), unusable)
+
+    def of_decisions(self, topic: str) -> Formats:
+        """By which decisions of this job can be read, whatever release or setting wrote them. Raises RegistryError."""
+        known: dict[int, tuple[str, ...]] = {}
+        if self._registry is not None:
+            try:
+                known = self._registry.versions(subject_of(topic))
+            except RegistryError:
+                if self._output == "avro-confluent":
+                    raise
+        return Formats(registry=self._registry is not None, known=known)
+
+    def learn(self, needed: Iterable[int], stop: threading.Event) -> bool:
+        """Ask for schemas that workers met, however long it takes. False: there were none.
+
+        Raises Stopping when `stop` is set while the registry does not answer.
+        """
+        ids = sorted(set(needed))
+        refused = {id_: why for id_ in ids[:ASKED_AT_ONCE] if (why := self._learn(id_, stop))}
+        refused |= dict.fromkeys(ids[ASKED_AT_ONCE:], f"more than {ASKED_AT_ONCE} unknown ids came at once")
+        until = time.monotonic() + UNUSABLE_SECONDS
+        self._unusable |= {id_: (until, why) for id_, why in refused.items()}
+        return bool(ids)
+
+    def _learn(self, id_: int, stop: threading.Event) -> str:
+        """Hold the schema, or say why it is of no use."""
+        if len(self._known) >= SCHEMAS_HELD:
+            return f"{SCHEMAS_HELD} schemas are held already; start the job again to forget those not used any more"
+        try:
+            texts = self._await_schema(id_, stop)
+            check_written(READ, texts)
+        except (RegistryRefused, Unreadable) as error:
+            return str(error)
+        self._known[id_] = texts
+        return ""
+
+    def _await_schema(self, id_: int, stop: threading.Event) -> tuple[str, ...]:
+        assert self._registry is not None, "without a registry no worker needs a schema"
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                return self._registry.schema(id_)
+            except RegistryDown as error:
+                log.warning("requests wait for a schema", schema_id=id_, error=str(error))
+                if stop.wait(pause):
+                    raise Stopping("asked to stop while waiting for the schema registry") from error
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def encoded(self, results: Iterable[Result]) -> Iterable[Result]:
+        """What is to be told beside the decisions, its alerts in the encoding of the job."""
+        return results if self._alert is None else map(self._encode_alert, results)
+
+    def _encode_alert(self, result: Result) -> Result:
+        topic, key, value, headers = result
+        if self._alert is None or topic != self._alerts_topic or value is None:
+            return result
+        try:
+            return topic, key, self._alert.encode(value), with_content_type(headers, self.headers[0])
+        except Unencodable as error:  # a bug, which must neither stop the job nor keep the alert back
+            log.error("an alert does not fit its Avro schema and is written as JSON", error=str(error))
+            return result
+
+    def close(self) -> None:
+        """Let go of the registry."""
+        if self._registry is not None:
+            self._registry.close()
+
+
+def open_encodings(settings: Settings) -> Encodings:
+    """As `Encodings`, for a job that begins: raises CannotStart."""
+    try:
+        return Encodings(settings)
+    except RegistryError as error:
+        raise CannotStart(f"encoding {settings.encoding}: {error}") from error
+
+
+def subject_of(topic: str) -> str:
+    """Under which the schemas of a topic's values are registered, as is usual."""
+    return f"{topic}-value"

@@ -1,0 +1,43 @@
+"""The form of what a job keeps in Kafka for its next start, and what is said of a form from the future.
+
+Written since the first change of this file: what has no mark is of form 1. A change that an older version would
+misread raises `FORMAT`; one that it would only leave out does not.
+"""
+
+import msgspec
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.kafka import SECONDS
+
+FORMAT = 1
+"""Of the marks beside committed offsets, and of the history topic's records."""
+
+
+class _Form(msgspec.Struct):
+    format: int = 1
+
+
+def check_format(found: int, place: str) -> None:
+    """Raise CannotStart when what stands at `place` was written in a form that this version does not know."""
+    if found > FORMAT:
+        raise CannotStart(
+            f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {FORMAT}. "
+            "Start that newer version, or one after it. To go back for good, see docs/upgrading.md"
+        )
+
+
+def form_of(metadata: str | None) -> int:
+    """The form of a mark beside a committed offset; 1 for what is no mark of ours."""
+    try:
+        return msgspec.json.decode(metadata or "", type=_Form).format
+    except msgspec.DecodeError:
+        return 1
+
+
+def check_committed_formats(admin: AdminClient, group: str) -> None:
+    """Before anybody is fenced: raise CannotStart when a newer version has committed offsets of the group."""
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS)
+    for tp in asked[group].result(SECONDS).topic_partitions or ():
+        check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")

@@ -1,0 +1,32 @@
+"""Ticks for the monitor: that time goes on, where no records come that would show it."""
+
+import time
+
+from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import JSON_ALONE
+from streaming.settings import Settings
+from streaming.verdicts import Tick, encode_verdict
+
+
+class Ticks:
+    """Wound up by each batch, it ticks until the monitor has nothing left to wait for."""
+
+    def __init__(self, settings: Settings) -> None:
+        monitor = settings.monitor
+        self._topic, self._every = settings.topics.verdicts, monitor.trigger_seconds
+        self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
+        self._until = self._next = time.monotonic()
+        self.wind()  # whoever ran before may have left something
+
+    def wind(self) -> None:
+        """Note that a batch was written, which itself shows the time."""
+        now = time.monotonic()
+        self._until, self._next = now + self._runs_for, now + self._every
+
+    def due(self) -> list[Result]:
+        """The tick to write now, if any."""
+        now = time.monotonic()
+        if not self._next <= now < self._until:
+            return []
+        self._next = now + self._every
+        return [(self._topic, None, encode_verdict(Tick(time=time.time_ns() // 1_000_000)), JSON_ALONE)]

@@ -1,0 +1,125 @@
+"""The topics, and who may do what with them, as resources of Strimzi, which runs Kafka on Kubernetes.
+
+They follow from the settings like the topics that `lockkeeper topics create` makes, so that the two cannot differ.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from streaming.publish import transactional_id
+from streaming.settings import Settings
+from streaming.topic_specs import Sizes, TopicSpec, dead_letters_of, topic_specs
+
+API = "kafka.strimzi.io/v1"
+CLUSTER = "strimzi.io/cluster"
+SPARK_GROUPS = "spark-kafka-source"  # Spark's readers name their groups so; they commit nothing
+UNNAMEABLE = re.compile(r"[^a-z0-9.-]+")
+
+READ = ("Describe", "Read")
+WRITE = ("Describe", "Write")
+CHECK = ("Describe", "DescribeConfigs")  # `run` looks at the settings of all its topics
+
+Manifest = dict[str, Any]
+
+
+class Thing(msgspec.Struct, frozen=True, order=True):
+    """What Kafka protects: a topic, group or transactional id, or with `prefix` all whose names begin so."""
+
+    type: str
+    name: str
+    prefix: bool = False
+
+
+Right = tuple[Thing, tuple[str, ...]]
+"""A thing and the operations that somebody may do with it."""
+
+
+def topic_manifests(settings: Settings, cluster: str, partitions: int, replication: int) -> Iterator[Manifest]:
+    """A KafkaTopic for every topic of the settings. `cluster`: the name of Strimzi's Kafka resource."""
+    sizes = Sizes(settings.limits.record_out, settings.limits.document)
+    for spec in topic_specs(settings.topics, sizes):
+        yield _resource("KafkaTopic", spec.name, cluster, _topic(spec, partitions, replication))
+
+
+def _topic(spec: TopicSpec, partitions: int, replication: int) -> Manifest:
+    topic = spec.new_topic(partitions, replication)
+    config = dict(sorted((topic.config or {}).items()))
+    return {"topicName": topic.topic, "partitions": topic.num_partitions, "replicas": replication, "config": config}
+
+
+def user_manifests(settings: Settings, cluster: str) -> Iterator[Manifest]:
+    """A KafkaUser for the job and for everybody around it, each with no more rights than its part needs."""
+    for user, rights in rights_by_user(settings).items():
+        acls = [_acl(thing, operations) for thing, operations in rights.items()]
+        authorization = {"type": "simple", "acls": acls}
+        spec = {"authentication": {"type": "scram-sha-512"}, "authorization": authorization}
+        yield _resource("KafkaUser", user, cluster, spec)
+
+
+def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
+    """Who there is: the job, the owners of each system's policies and of facts, those who ask, report and watch."""
+    job, topics = settings.job_name, settings.topics
+    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
+    seen = (topics.alerts, *answers, *map(dead_letters_of, topics.audit))
+    # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
+    seeing, publishing = (Thing("group", job), ("Describe",)), (_transactions(transactional_id(settings)), WRITE)
+    owners = {
+        f"{job}-policies-{system}": [*_on([topic], READ, WRITE), publishing, seeing]
+        for system, topic in topics.policy_topics().items()
+    }
+    everybody: dict[str, Iterable[Right]] = {
+        job: _of_the_job(settings),
+        **owners,
+        f"{job}-facts": _on([topics.facts], WRITE),
+        f"{job}-client": [*_on(topics.requests, WRITE), *_on(answers, READ), (_groups(f"{job}-client"), READ), seeing],
+        f"{job}-audit": _on(topics.audit, WRITE),
+        f"{job}-watch": [*_on(seen, READ), (_groups(f"{job}-watch"), READ), seeing],
+    }
+    return {user: _together(rights) for user, rights in everybody.items()}
+
+
+def _of_the_job(settings: Settings) -> Iterator[Right]:
+    topics = settings.topics
+    inputs = (*topics.requests, *topics.audit)
+    outputs = (topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
+    # The monitor, the job's second query, has a name of its own and reads what the first one writes.
+    for name in (settings.job_name, f"{settings.job_name}-monitor"):
+        yield _transactions(name), WRITE
+        yield Thing("group", name), READ
+    yield _groups(SPARK_GROUPS), READ
+    yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
+    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history, *outputs), READ)
+    yield from _on((topics.facts, topics.history, topics.alerts, *outputs), WRITE)
+
+
+def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:
+    return [(Thing("topic", topic), some) for topic in topics for some in operations]
+
+
+def _groups(prefix: str) -> Thing:
+    return Thing("group", prefix, prefix=True)
+
+
+def _transactions(name: str) -> Thing:
+    return Thing("transactionalId", name)
+
+
+def _together(rights: Iterable[Right]) -> dict[Thing, list[str]]:
+    """All operations on a thing in one place, in an order that does not change by itself."""
+    found: dict[Thing, set[str]] = {}
+    for thing, operations in rights:
+        found.setdefault(thing, set()).update(operations)
+    return {thing: sorted(operations) for thing, operations in sorted(found.items())}
+
+
+def _acl(thing: Thing, operations: list[str]) -> Manifest:
+    resource = {"type": thing.type, "name": thing.name, "patternType": "prefix" if thing.prefix else "literal"}
+    return {"resource": resource, "operations": operations}
+
+
+def _resource(kind: str, name: str, cluster: str, spec: Manifest) -> Manifest:
+    metadata = {"name": UNNAMEABLE.sub("-", name.lower()), "labels": {CLUSTER: cluster}}
+    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}

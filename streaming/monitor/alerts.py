@@ -1,0 +1,49 @@
+"""The alerts of the monitor as records (contracts, "Alert")."""
+
+from typing import Any
+
+import msgspec
+
+from policy.times import to_text
+from streaming.monitor.episodes import evidence_of
+from streaming.monitor.rules import (
+    CONTRADICTION,
+    DENIAL_BURST,
+    DENIED,
+    MALFORMED_BURST,
+    UNAUTHORIZED,
+    UNREQUESTED,
+)
+from streaming.monitor.state import Raised
+
+MESSAGES = {
+    UNAUTHORIZED: "{name} did what the policy in force denied, {times}",
+    UNREQUESTED: "{name} did what no request was allowed for, {times}",
+    DENIED: "{name} did what had been denied, {times}",
+    DENIAL_BURST: "{count} requests of {name} were denied in a short time",
+    MALFORMED_BURST: "{count} records came to {name} in a short time",
+    CONTRADICTION: "requests about {name} contradict the documents, {times}",
+}
+
+
+def alert_of(raised: Raised) -> dict[str, Any]:
+    """The alert's fields. All alerts of one episode have one id; the newest tells most."""
+    episode, key = raised.episode, raised.key
+    return {
+        "id": episode.id,
+        "kind": raised.kind,
+        "severity": episode.severity,
+        "time": to_text(episode.first),
+        "subject": key.name,
+        "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
+        "evidence": evidence_of(episode, key.system),
+    }
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def encode_alert(raised: Raised) -> bytes:
+    """The alert as the record's value."""
+    return msgspec.json.encode(alert_of(raised))

@@ -1,0 +1,118 @@
+"""What the monitor's state is keyed by, and what a key is told: decisions, accesses and the rest, in short."""
+
+import hashlib
+import zlib
+from typing import Any
+
+import msgspec
+
+SEPARATOR = "\0"  # no part of a well-formed record holds it
+
+
+class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+    """The same access was decided alike between two moments (ms) that lie within a window of each other."""
+
+    access: bytes
+    allowed: bool
+    first: int
+    last: int
+    id: str
+
+
+class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """An access that succeeded. `time`: when, `known`: when the enforcer told of it, ms. `denied`: by the policy then.
+
+    `id`: the same for two records that tell the same, and for no others, whatever ids their producers choose.
+    """
+
+    access: bytes
+    time: int
+    known: int
+    id: str
+    what: str
+    denied: bool
+    why: str = ""
+
+
+class Occurred(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+    """Something that is counted: a denial, a dead letter, a contradiction. `time`, `known`: ms."""
+
+    kind: str
+    time: int
+    known: int
+    id: str
+    what: str
+
+
+class LoggedIn(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+    """A login. `groups`, `roles`: None where they were not told."""
+
+    time: int
+    groups: tuple[str, ...] | None
+    roles: tuple[str, ...] | None
+
+
+class Ran(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """A job started, or it stopped."""
+
+    time: int
+    started: bool
+
+
+Input = Decided | Happened | Occurred | LoggedIn | Ran
+
+Told = dict[str, list[Input]]
+"""What keys are told, by their texts."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Told)
+
+
+def encode_told(told: Told) -> bytes:
+    """What the keys of one bucket are told, as one cell."""
+    return _encoder.encode(told)
+
+
+def decode_told(cell: bytes) -> Told:
+    """The reverse."""
+    return _decoder.decode(cell)
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Whom a state is about: a `subject`, a `job` or a `topic` of dead letters (then without a system)."""
+
+    about: str
+    system: str
+    name: str
+
+    def __str__(self) -> str:
+        return SEPARATOR.join((self.about, self.system, self.name))
+
+
+SUBJECT, JOB, TOPIC = "subject", "job", "topic"
+
+
+BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint
+NO_BUCKET = -1  # what time going on is told
+
+
+def bucket_of(key: Key) -> int:
+    """Which of the state store's values holds a key's state, together with others: one by one would cost far more."""
+    return zlib.crc32(str(key).encode()) % BUCKETS
+
+
+def parse_key(text: str) -> Key:
+    """The reverse of `str(key)`."""
+    return Key(*text.split(SEPARATOR, 2))
+
+
+def happened_id(event_id: str, access: bytes, time: int) -> str:
+    """The id of an access that happened."""
+    return hashlib.blake2b(b"%b%d %b" % (access, time, event_id.encode()), digest_size=12).hexdigest()
+
+
+def access_id(action: str, resource: dict[str, Any]) -> bytes:
+    """What makes two accesses of a subject the same one: action, and type, id and properties of the resource."""
+    properties = resource.get("properties") or {}
+    text = msgspec.json.encode([action, resource["type"], resource["id"], properties], order="deterministic")
+    return hashlib.blake2b(text, digest_size=12).digest()

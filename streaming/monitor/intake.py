@@ -1,0 +1,200 @@
+"""From records of decisions, verdicts and dead letters to what each key is told. Runs in Spark's Python workers.
+
+Of an Arrow batch every key is told once, and decisions of the same access that follow each other are one.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+import pyarrow as pa
+
+from policy.model import Reason
+from policy.times import to_ms
+from streaming.contracts.avro import Reader, is_avro
+from streaming.contracts.formats import JSON_ALONE, Formats
+from streaming.monitor.inputs import (
+    JOB,
+    NO_BUCKET,
+    SUBJECT,
+    TOPIC,
+    Decided,
+    Happened,
+    Input,
+    Key,
+    LoggedIn,
+    Occurred,
+    Ran,
+    Told,
+    access_id,
+    bucket_of,
+    encode_told,
+    happened_id,
+)
+from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
+from streaming.monitor.sessions import knows_facts
+from streaming.verdicts import AnyVerdict, Lifecycle, Thing, Verdict, decode_verdict
+
+SCHEMA = "bucket int, at timestamp, told binary"
+OF_SUBJECT = ("login",)
+OF_JOB = ("job.started", "job.stopped")
+
+Tells = Iterator[tuple[Key, Input]]
+
+
+class _Request(msgspec.Struct):
+    subject: Thing
+    action: dict[str, str]
+    resource: Thing
+
+
+class _Context(msgspec.Struct):
+    outcome: str
+    reasons: tuple[Reason, ...] = ()
+    request: _Request | None = None
+
+
+class _Evaluation(msgspec.Struct):
+    context: _Context
+
+
+class _Decision(msgspec.Struct):
+    id: str
+    system: str
+    time: str
+    context: _Context
+    evaluations: tuple[_Evaluation, ...] = ()
+
+
+_decode_decision = msgspec.json.Decoder(_Decision).decode
+
+
+class Intake:
+    """Called by Spark with Arrow batches of `topic`, `partition`, `offset`, `at` (ms), `value`.
+
+    `decisions`, `verdicts`: those topics; all others hold dead letters. `window`: ms. `formats`: of decisions.
+    """
+
+    def __init__(self, decisions: str, verdicts: str, window: int, formats: Formats = JSON_ALONE) -> None:
+        self._decisions, self._verdicts, self._window = decisions, verdicts, window
+        self._reader = Reader(formats)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of buckets with what their keys are told for each batch of records."""
+        for batch in batches:
+            told, newest = self._gather(batch)
+            yield _to_arrow(_in_buckets(told, self._window), newest)
+
+    def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
+        told: dict[Key, list[Input]] = {}
+        newest = 0
+        for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            newest = max(newest, record[3])
+            for key, input_ in self.read(*record):
+                told.setdefault(key, []).append(input_)
+        return told, newest
+
+    def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Tells:
+        """What one record tells, and whom. What the enforcer did not write, nobody is told of."""
+        if topic == self._verdicts:
+            yield from _of_verdict(decode_verdict(value or b""), at)
+        elif topic == self._decisions:
+            yield from _of_decision(self._decision(value or b""), at)
+        else:
+            id_ = f"{topic}-{partition}-{offset}"
+            yield Key(TOPIC, "", topic), Occurred(MALFORMED_BURST, at, at, id_, f"offset {offset}")
+
+    def _decision(self, value: bytes) -> _Decision:
+        try:
+            return _decode_decision(value)
+        except msgspec.DecodeError:  # only now is it looked whether it is Avro: JSON pays nothing for it
+            if not is_avro(value):
+                raise
+        return _decode_decision(self._reader.transcode("decision", value))
+
+
+def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:
+    if isinstance(verdict, Verdict):
+        if verdict.result == "success":
+            yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
+    elif isinstance(verdict, Lifecycle):
+        yield from _of_lifecycle(verdict)
+
+
+def _happened(verdict: Verdict, at: int) -> Happened:
+    access = access_id(verdict.action.name, msgspec.to_builtins(verdict.resource))
+    denied = verdict.outcome == "deny"
+    why = _why(verdict) if denied else ""
+    what = f"{verdict.action.name} on {verdict.resource.id}"
+    id_ = happened_id(verdict.event_id, access, verdict.time)
+    return Happened(access, verdict.time, at, id_, what, denied, why)
+
+
+def _why(verdict: Verdict) -> str:
+    message = verdict.reasons[0].message if verdict.reasons else "denied"
+    return f"{message} (older than the oldest policies kept)" if verdict.by_oldest else message
+
+
+def _of_lifecycle(event: Lifecycle) -> Tells:
+    if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
+        yield Key(SUBJECT, event.system, event.subject), LoggedIn(event.time, event.groups, event.roles)
+    elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
+        yield Key(JOB, event.system, event.resource), Ran(event.time, event.event == "job.started")
+
+
+def _of_decision(decision: _Decision, at: int) -> Tells:
+    time = to_ms(decision.time)
+    parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
+    for number, context in enumerate(parts):
+        if context.request is not None:
+            id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
+            yield from _of_answer(id_, decision.system, context, context.request, time, at)
+
+
+def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Tells:
+    key = Key(SUBJECT, system, request.subject.id)
+    action, resource = request.action["name"], request.resource
+    access = access_id(action, msgspec.to_builtins(resource))
+    yield key, Decided(access, context.outcome == "allow", time, time, id_)
+    what = f"{action} on {resource.id}"
+    if context.outcome == "deny":
+        yield key, Occurred(DENIAL_BURST, time, at, id_, what)
+    for reason in context.reasons:
+        if reason.code == CONTRADICTION:
+            yield key, Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
+
+
+def merge_decided(inputs: list[Input], window: int) -> list[Input]:
+    """The inputs with decisions of the same access and outcome made one where they are within a window (ms)."""
+    merged: dict[tuple[bytes, bool], Decided] = {}
+    others: list[Input] = []
+    for told in inputs:
+        if not isinstance(told, Decided):
+            others.append(told)
+            continue
+        known = merged.get((told.access, told.allowed))
+        if known is not None and (told.first - known.last > window or known.first - told.last > window):
+            others.append(known)
+            known = None
+        merged[told.access, told.allowed] = told if known is None else _one(known, told)
+    return [*merged.values(), *others]
+
+
+def _one(known: Decided, told: Decided) -> Decided:
+    first, last = min(known.first, told.first), max(known.last, told.last)
+    return Decided(known.access, known.allowed, first, last, told.id)
+
+
+def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:
+    """The same by bucket; and that time goes on, whether or not anybody is told anything."""
+    buckets: dict[int, Told] = {NO_BUCKET: {}}
+    for key, inputs in told.items():
+        buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
+    return buckets
+
+
+def _to_arrow(buckets: dict[int, Told], newest: int) -> pa.RecordBatch:
+    numbers = pa.array(list(buckets), pa.int32())
+    # The newest of the batch: when all of it was known. An older one might be late, and Spark would drop it.
+    at = pa.array([newest * 1000] * len(buckets), pa.timestamp("us", "UTC"))
+    cells = pa.array([encode_told(told) for told in buckets.values()], pa.binary())
+    return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "told"])

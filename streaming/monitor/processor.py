@@ -1,0 +1,128 @@
+"""Spark's side of the monitor's state: one value and at most one timer for each bucket of keys, in the state store.
+
+The watermark runs on known time, an hour behind the newest: so long may one partition be read ahead of another
+before Spark drops what it takes to be late. Nobody waits for that hour: timers are set as much earlier.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from streaming.monitor.alerts import encode_alert
+from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
+from streaming.monitor.rules import MonitorSettings
+from streaming.monitor.sessions import Fact
+from streaming.monitor.state import Monitor, Raised, State
+
+ALERT, FACT = "alert", "fact"
+OUTPUT = "output string, key string, value binary"
+SKEW_MS = 60 * 60 * 1000
+
+
+class Bucket(msgspec.Struct, array_like=True):
+    """The states of a bucket's keys, each with when it is due (ms, known time; -1: never), undecoded until needed.
+
+    `timer`: when the bucket will be looked at, or -1.
+    """
+
+    timer: int = -1
+    states: dict[str, tuple[int, msgspec.Raw]] = {}
+
+    def due(self, now: int) -> list[str]:
+        """The keys whose time has come."""
+        return [key for key, (due, _) in self.states.items() if 0 <= due <= now]
+
+    @property
+    def next(self) -> int:
+        """When the first key is due, or -1."""
+        return min((due for due, _ in self.states.values() if due >= 0), default=-1)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_bucket = msgspec.msgpack.Decoder(Bucket).decode
+_decode_state = msgspec.msgpack.Decoder(State).decode
+
+
+class Processor(StatefulProcessor):
+    """Keeps the states of each bucket and yields alerts and facts."""
+
+    def __init__(self, settings: MonitorSettings) -> None:
+        self._settings = settings
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Called by Spark in the worker, before anything else."""
+        self._handle = handle
+        self._cell = handle.getValueState("bucket", "cell binary")
+        self._monitor = Monitor(self._settings)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        """Take what the keys of a bucket are told in a batch."""
+        told: dict[str, list[Input]] = {}
+        for row in rows:
+            for about, inputs in decode_told(bytes(row["told"])).items():
+                told.setdefault(about, []).extend(inputs)
+        if key[0] != NO_BUCKET:
+            yield from self._take(self._load(), told, timerValues)
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Any]:
+        """Look at a bucket again whose time has come."""
+        bucket = self._load()
+        if bucket.timer == expiredTimerInfo.getExpiryTimeInMs() + SKEW_MS:
+            bucket.timer = -1
+        yield from self._take(bucket, {}, timerValues)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _take(self, bucket: Bucket, told: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
+        now = times.getCurrentWatermarkInMs() + SKEW_MS
+        results: list[Row] = []
+        for about in {**told, **dict.fromkeys(bucket.due(now))}:
+            results += self._take_one(bucket, about, told.get(about, []), now)
+        self._keep(bucket)
+        yield from results
+
+    def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int) -> list[Row]:
+        held = bucket.states.get(about)
+        state = State() if held is None else _decode_state(held[1])
+        rows = [_row(result) for result in self._monitor.take(parse_key(about), state, inputs, now)]
+        if state.empty:
+            bucket.states.pop(about, None)
+        else:
+            bucket.states[about] = (state.due, msgspec.Raw(_encode(state)))
+        return rows
+
+    def _load(self) -> Bucket:
+        found = self._cell.get()
+        return Bucket() if found is None else _decode_bucket(bytes(found[0]))
+
+    def _keep(self, bucket: Bucket) -> None:
+        if not bucket.states:
+            self._cell.clear()
+            return
+        due = bucket.next
+        if due >= 0 and not 0 <= bucket.timer <= due:
+            if bucket.timer >= 0:
+                self._handle.deleteTimer(bucket.timer - SKEW_MS)
+            self._handle.registerTimer(due - SKEW_MS)
+            bucket.timer = due
+        self._cell.update((_encode(bucket),))
+
+
+def _row(result: Raised | Fact) -> Row:
+    if isinstance(result, Fact):
+        return Row(output=FACT, key=result.key, value=result.to_value())
+    return Row(output=ALERT, key=result.key.name, value=encode_alert(result))

@@ -1,0 +1,142 @@
+"""What the monitor looks for, as settings: thresholds, windows, severities, by kind and system, and exemptions."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from policy.times import to_ms
+
+Severity = Literal["info", "low", "medium", "high", "critical"]
+SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
+
+UNAUTHORIZED, UNREQUESTED, DENIED = "unauthorized-access", "unrequested-access", "denied-but-done"
+DENIAL_BURST, MALFORMED_BURST, CONTRADICTION = "denial-burst", "malformed-burst", "fact-contradiction"
+Kind = Literal[
+    "unauthorized-access",
+    "unrequested-access",
+    "denied-but-done",
+    "denial-burst",
+    "malformed-burst",
+    "fact-contradiction",
+]
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How one kind of alert is raised.
+
+    `more_than`: occurrences within `within_seconds` that are still no burst (of the bursts alone). `severity`: to begin
+    with; `escalate`: from which count of an episode on it is another one.
+    """
+
+    severity: Severity
+    enabled: bool = True
+    escalate: dict[Severity, Positive] = {}
+    more_than: Count = 0
+    within_seconds: Seconds = 60.0
+
+    def severity_of(self, count: int) -> Severity:
+        """The severity of an episode with so many occurrences."""
+        reached = [name for name, least in self.escalate.items() if count >= least]
+        return max((self.severity, *reached), key=SEVERITIES.index)
+
+
+DEFAULTS: dict[str, KindRule] = {
+    UNAUTHORIZED: KindRule("high", escalate={"critical": 100}),
+    UNREQUESTED: KindRule("medium", escalate={"high": 100}),
+    DENIED: KindRule("high", escalate={"critical": 10}),
+    DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
+    MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
+    CONTRADICTION: KindRule("low", escalate={"medium": 100}),
+}
+
+
+class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What holds for one system.
+
+    `window_seconds`: so long before an access its allow may have been given. `grace_seconds`: so long after an access
+    became known its decision may still come. `lateness_seconds`: an access that became known later than so long after
+    it happened is not held against the requests, of which nobody knows any more. `episode_seconds`: after so long
+    without another occurrence an episode is over.
+    """
+
+    window_seconds: Seconds = 300.0
+    grace_seconds: Seconds = 5.0
+    lateness_seconds: Seconds = 600.0
+    episode_seconds: Seconds = 300.0
+    kinds: dict[Kind, KindRule] = {}
+
+    def of(self, kind: str) -> KindRule:
+        """The rule of a kind."""
+        return self.kinds.get(kind) or DEFAULTS[kind]  # type: ignore[call-overload]
+
+    @property
+    def kept_ms(self) -> int:
+        """How long a decision is remembered."""
+        return int((self.window_seconds + self.lateness_seconds) * 1000)
+
+
+class Exemption(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A subject that raises no alerts until a moment (RFC 3339 or ms), and why. No systems or kinds: all of them."""
+
+    subject: Annotated[str, msgspec.Meta(min_length=1)]
+    reason: Annotated[str, msgspec.Meta(min_length=1)]
+    until: str | int
+    systems: frozenset[str] = frozenset()
+    kinds: frozenset[Kind] = frozenset()
+
+    def __post_init__(self) -> None:
+        to_ms(self.until)
+
+    def covers(self, system: str, kind: str, at: int) -> bool:
+        """Whether it holds for what happened at `at` (ms) in a system; its subject is looked up beforehand."""
+        named = (not self.systems or system in self.systems) and (not self.kinds or kind in self.kinds)
+        return named and at < to_ms(self.until)
+
+
+class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The monitor: `rules` of all systems, `systems` what is otherwise for one of them, `exempt`: who is left out.
+
+    `checkpoint`: "" for that of the job with `-monitor` after it. `partitions`: of its state, fixed with the first
+    checkpoint. `accesses_per_subject`: remembered at once; older ones are forgotten, and not held against the subject.
+    """
+
+    enabled: bool = True
+    checkpoint: str = ""
+    trigger_seconds: Seconds = 1.0
+    partitions: Positive = 4
+    accesses_per_subject: Positive = 20_000
+    rules: Rules = Rules()
+    systems: dict[str, dict[str, Any]] = {}
+    exempt: tuple[Exemption, ...] = ()
+
+    def __post_init__(self) -> None:
+        for system in self.systems:
+            self.rules_of(system)
+        _rules_from(self.rules, {})
+
+    @property
+    def narrowest_window_ms(self) -> int:
+        """The smallest window of any system."""
+        return int(min(rules.window_seconds for rules in (self.rules, *map(self.rules_of, self.systems))) * 1000)
+
+    @property
+    def longest_wait_seconds(self) -> float:
+        """After so long without records there is nothing left to tell of."""
+        every = [self.rules, *map(self.rules_of, self.systems)]
+        return max(rules.grace_seconds + rules.episode_seconds for rules in every) + 10 * self.trigger_seconds
+
+    def rules_of(self, system: str) -> Rules:
+        """The rules of a system; raises msgspec.ValidationError when `systems` says something that is none."""
+        return _rules_from(self.rules, self.systems.get(system, {}))
+
+
+def _rules_from(rules: Rules, other: dict[str, Any]) -> Rules:
+    told = msgspec.to_builtins(rules)
+    kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in DEFAULTS}
+    for kind, changed in {**other.get("kinds", {})}.items():
+        kinds[kind] = {**kinds.get(kind, {}), **changed}
+    return msgspec.convert({**told, **other, "kinds": kinds}, Rules)

@@ -1,0 +1,138 @@
+"""The monitor itself: what a key's state becomes by what it is told and by time going on. A pure function.
+
+*Known time* is when the enforcer told of something; it runs with the watermark and decides when to wait no longer.
+What happened is compared by the events' own times.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from streaming.monitor.accesses import Accesses
+from streaming.monitor.episodes import Episode, Occurrence
+from streaming.monitor.inputs import Decided, Happened, Input, Key, LoggedIn, Occurred, Ran
+from streaming.monitor.rules import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
+from streaming.monitor.sessions import Fact, Run, ran, run_of, session_of
+from streaming.monitor.watch import Watch
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """There is news of an episode."""
+
+    key: Key
+    kind: str
+    episode: Episode
+
+
+class State(msgspec.Struct, array_like=True):
+    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never."""
+
+    accesses: Accesses = msgspec.field(default_factory=Accesses)
+    watches: dict[str, Watch] = {}
+    login: LoggedIn | None = None
+    run: Run = msgspec.field(default_factory=Run)
+    due: int = -1
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing needs to be remembered. A login and a run that goes on do: older ones must not return."""
+        nothing_seen = not self.accesses.asked and not self.accesses.waiting and not self.watches
+        return nothing_seen and self.login is None and self.run == Run()
+
+
+class Monitor:
+    """The rules of all systems, applied to one key at a time."""
+
+    def __init__(self, settings: MonitorSettings) -> None:
+        self._settings = settings
+        self._rules: dict[str, Rules] = {}
+        self._exempt: dict[str, list[Exemption]] = {}
+        for exemption in settings.exempt:
+            self._exempt.setdefault(exemption.subject, []).append(exemption)
+
+    def rules_of(self, system: str) -> Rules:
+        """The rules of a system, worked out once."""
+        if system not in self._rules:
+            self._rules[system] = self._settings.rules_of(system)
+        return self._rules[system]
+
+    def take(self, key: Key, state: State, inputs: list[Input], now: int) -> Iterator[Raised | Fact]:
+        """Change `state` by what `key` is told until `now` (ms, known time), and yield what is to be told of it.
+
+        The order of the inputs changes nothing but which of several is the first of an episode.
+        """
+        rules = self.rules_of(key.system)
+        for told in inputs:
+            if isinstance(told, Decided):
+                state.accesses.note(told, rules)
+        counted = [told for told in inputs if isinstance(told, Happened | Occurred)]
+        for told in sorted(counted, key=lambda told: (told.known, told.time, told.id)):
+            if isinstance(told, Happened):
+                self._happened(key, state, told, rules)
+            else:
+                self._occurred(key, state, told.kind, Occurrence(told.id, told.time, told.known, told.what), rules)
+        yield from self._facts(key, state, inputs)
+        yield from self.look(key, state, now)
+
+    def look(self, key: Key, state: State, now: int) -> Iterator[Raised | Fact]:
+        """The same for time alone going on; sets `state.due`."""
+        rules = self.rules_of(key.system)
+        for happened in state.accesses.settle(now, rules):
+            self._unallowed(key, state, happened, rules)
+        state.accesses.tidy(now, self._settings.accesses_per_subject, rules)
+        for kind, watch in list(state.watches.items()):
+            yield from (Raised(key, kind, episode) for episode in watch.tell(now, rules, rules.of(kind)))
+            if watch.empty:
+                del state.watches[kind]
+        if not state.run.active and state.run.stopped + rules.kept_ms <= now:
+            state.run = Run()
+        state.due = min(self._timers(state, rules), default=-1)
+
+    def _timers(self, state: State, rules: Rules) -> Iterator[int]:
+        yield from state.accesses.timers(rules)
+        if state.run.stopped >= 0 and not state.run.active:
+            yield state.run.stopped + rules.kept_ms
+        for kind, watch in state.watches.items():
+            yield from watch.timers(rules, rules.of(kind))
+
+    def _happened(self, key: Key, state: State, happened: Happened, rules: Rules) -> None:
+        if happened.denied:
+            self._occurred(key, state, UNAUTHORIZED, _occurrence(happened, happened.why), rules)
+        state.accesses.await_allow(happened, rules)
+
+    def _unallowed(self, key: Key, state: State, happened: Happened, rules: Rules) -> None:
+        """An access whose time is up: it was denied, or nobody asked."""
+        denial = state.accesses.denied(happened, rules)
+        if denial is not None:
+            self._occurred(key, state, DENIED, _occurrence(happened, f"decision {denial} was no allow"), rules)
+        else:
+            self._occurred(key, state, UNREQUESTED, _occurrence(happened, "no allow was given for it"), rules)
+
+    def _occurred(self, key: Key, state: State, kind: str, occurrence: Occurrence, rules: Rules) -> None:
+        rule = rules.of(kind)
+        exempt = any(e.covers(key.system, kind, occurrence.time) for e in self._exempt.get(key.name, ()))
+        if rule.enabled and not exempt:
+            state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rules, rule)
+
+    def _facts(self, key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
+        logins = [told for told in inputs if isinstance(told, LoggedIn)]
+        newest = max((*logins, *([state.login] if state.login else ())), key=_login_order, default=None)
+        if newest is not None and newest != state.login:
+            state.login = newest
+            yield session_of(key, newest)
+        run = state.run
+        for told in inputs:
+            if isinstance(told, Ran):
+                run = ran(run, told)
+        if run.active != state.run.active or (run.active and run.started != state.run.started):
+            yield run_of(key, run)
+        state.run = run
+
+
+def _login_order(login: LoggedIn) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    return login.time, login.groups or (), login.roles or ()
+
+
+def _occurrence(happened: Happened, why: str) -> Occurrence:
+    what = f"{happened.what}: {why}" if why else happened.what
+    return Occurrence(happened.id, happened.time, happened.known, what)

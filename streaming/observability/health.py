@@ -1,0 +1,51 @@
+"""Whether the job is fit to decide, as it last told itself: what `/readyz` and the gauges of readiness say."""
+
+import time
+from collections.abc import Callable, Iterator
+
+
+class Health:
+    """Told by the job's threads, read by the server's: each field is written whole.
+
+    `bound`: seconds for which the policies may stay unread. `clock`: Unix time, s.
+    """
+
+    def __init__(self, bound: float, clock: Callable[[], float] = time.time) -> None:
+        self._bound, self._clock = bound, clock
+        self.running = False
+        self.stuck = 0
+        self._read = False
+        self._unread_since: float | None = None
+
+    def policies_read(self) -> None:
+        """They were read up to their end."""
+        self._read, self._unread_since = True, None
+
+    def policies_unread(self, since: float) -> None:
+        """They cannot be read since then (Unix time, s)."""
+        self._unread_since = since
+
+    def stale(self) -> bool:
+        """Whether policies may have been published that the job could not read for longer than the bound.
+
+        A long batch is not staleness: it is judged by the policies read for it.
+        """
+        unread = self._unread_since
+        return bool(self.stuck) or (unread is not None and self._clock() - unread >= self._bound)
+
+    def problems(self) -> list[str]:
+        """Why it is not ready, each as a sentence; none: it is."""
+        return list(self._problems())
+
+    def _problems(self) -> Iterator[str]:
+        if not self._read:
+            yield "the policies have not been read up to their end yet"
+        if not self.running:
+            yield "the query does not run"
+        if self.stuck:
+            yield (
+                f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "
+                "Which, the alert policy-stale says"
+            )
+        elif self.stale():
+            yield f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"

@@ -1,0 +1,37 @@
+"""The job's log: one event a line, for people on a terminal and as JSON elsewhere, each with the job's name."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import structlog
+
+from streaming.settings import Settings
+
+Event = structlog.typing.EventDict
+
+
+def configure_logs(settings: Settings, stream: TextIO) -> None:
+    """Log to `stream` from the configured level on."""
+    renderer: Any = structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _naming(settings.job_name),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log.level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+
+
+def _naming(job: str) -> Callable[[Any, str, Event], Event]:
+    """Adds the job's name: the events come from several threads, which share no context."""
+
+    def name(_logger: Any, _method: str, event: Event) -> Event:
+        return {**event, "job": job}
+
+    return name

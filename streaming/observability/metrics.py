@@ -1,0 +1,237 @@
+"""The job's metrics, on a registry of their own. Labels come from known sets alone, never from what strangers sent."""
+
+import importlib.metadata
+from collections.abc import Iterable, Mapping
+from typing import get_args
+
+import msgspec
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+
+from policy.decisions import Outcome
+from policy.systems import all_systems
+from streaming.observability.health import Health
+from streaming.observability.histogram import CountedHistogram
+from streaming.observability.lag import ConsumerLag
+from streaming.observability.steps import STEPS
+from streaming.observability.tally import LIFECYCLE, OTHER, Tally
+from streaming.settings import Settings
+
+ALERT_KINDS = (
+    "unauthorized-access",
+    "unrequested-access",
+    "denied-but-done",
+    "denial-burst",
+    "privilege-escalation",
+    "policy-rejected",
+    "policy-stale",
+    "enforcement-disabled",
+    "malformed-burst",
+    "fact-contradiction",
+)
+LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)
+DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A snapshot that was compiled: how long it took (s), and what it is made of, by system.
+
+    `newest`: when the newest version among the documents was published, ms; 0: there are none.
+    """
+
+    seconds: float
+    in_force: Mapping[str, int]
+    refused: Mapping[str, int]
+    grants: Mapping[str, int]
+    superseded: int
+    newest: int
+
+
+class Metrics:
+    """Every metric of the enforcer, registered on `registry`."""
+
+    def __init__(self, settings: Settings, health: Health) -> None:
+        self.registry = CollectorRegistry()
+        self._systems = (*all_systems(), OTHER)
+        ProcessCollector(registry=self.registry)
+        job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
+        job.info({"job_name": settings.job_name, "version": importlib.metadata.version("lockkeeper")})
+        ready = Gauge(
+            "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
+        )
+        ready.set_function(lambda: not health.problems())
+        self._audit = frozenset(settings.topics.audit)
+        self._decisions_and_latency((*settings.topics.requests, *settings.topics.audit))
+        self._batches()
+        self._policies(health)
+        self.lag = ConsumerLag(self.registry)
+
+    def _decisions_and_latency(self, topics: Iterable[str]) -> None:
+        self._decisions = Counter(
+            "lockkeeper_decisions_total",
+            "Decisions that were committed. system: of the request, or `other` where it is none of ours.",
+            ("system", "outcome"),
+            registry=self.registry,
+        )
+        self._verdicts = Counter(
+            "lockkeeper_verdicts_total",
+            "Audit events that were judged. outcome: what the policies of their time say; `lifecycle`: of no access.",
+            ("system", "outcome"),
+            registry=self.registry,
+        )
+        self._dead_letters = Counter(
+            "lockkeeper_dead_letters_total",
+            "Records that were no requests, or no audit events. topic: where they came from.",
+            ("topic",),
+            registry=self.registry,
+        )
+        self._latency = CountedHistogram(
+            "lockkeeper_decision_latency_seconds",
+            "From the broker's timestamp of a request until its decision, or dead letter, is committed.",
+            LATENCY,
+            self.registry,
+        )
+        self._alerts = Counter(
+            "lockkeeper_alerts_total", "Alerts that were committed.", ("kind",), registry=self.registry
+        )
+        outcomes: tuple[str, ...] = get_args(Outcome)
+        _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
+        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in (*outcomes, LIFECYCLE)])
+        _begin(self._dead_letters, [(topic,) for topic in topics])
+        _begin(self._alerts, [(kind,) for kind in (*ALERT_KINDS, OTHER)])
+
+    def _batches(self) -> None:
+        self._step = Histogram(
+            "lockkeeper_batch_step_duration_seconds",
+            "From the end of a micro-batch's step before, or its start, to the end of this one.",
+            ("step",),
+            buckets=DURATION,
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "lockkeeper_batch_duration_seconds",
+            "Of a micro-batch, from the call of foreachBatch to its commit.",
+            buckets=DURATION,
+            registry=self.registry,
+        )
+        self._records = Histogram(
+            "lockkeeper_batch_records",
+            "Records that a micro-batch decided; those of a replay that were decided before are left out.",
+            buckets=RECORDS,
+            registry=self.registry,
+        )
+        self._last_commit = Gauge(
+            "lockkeeper_last_commit_timestamp_seconds", "Unix time of the last transaction.", registry=self.registry
+        )
+        for step in STEPS:
+            self._step.labels(step)
+
+    def _policies(self, health: Health) -> None:
+        self._read = Gauge(
+            "lockkeeper_policies_read_timestamp_seconds",
+            "Unix time at which the policies and facts were last read up to their end.",
+            registry=self.registry,
+        )
+        self._newest = Gauge(
+            "lockkeeper_policies_changed_timestamp_seconds",
+            "Unix time at which the newest policy document or deletion was published; 0: there are none.",
+            registry=self.registry,
+        )
+        stale = Gauge(
+            "lockkeeper_policies_stale",
+            "1: policies or facts could not be read for longer than policy_stale_seconds.",
+            registry=self.registry,
+        )
+        stale.set_function(health.stale)
+        stuck = Gauge(
+            "lockkeeper_policies_stuck_partitions",
+            "Partitions of policies and facts that an open transaction hides for longer than policy_stale_seconds.",
+            registry=self.registry,
+        )
+        stuck.set_function(lambda: health.stuck)
+        self._superseded = Gauge(
+            "lockkeeper_superseded_versions_held",
+            "Older versions of documents held for decisions that look back.",
+            registry=self.registry,
+        )
+        self._snapshots()
+
+    def _snapshots(self) -> None:
+        self._in_force = self._by_system("lockkeeper_documents_in_force", "Policy documents in force.")
+        self._refused = self._by_system(
+            "lockkeeper_documents_refused", "Policy documents whose newest version is refused."
+        )
+        self._facts = Gauge(
+            "lockkeeper_facts_held", "Documents of the facts topic that say something.", registry=self.registry
+        )
+        self._grants = self._by_system("lockkeeper_snapshot_grants", "Grants of the snapshot: its size.")
+        self._compile = Histogram(
+            "lockkeeper_snapshot_compile_seconds",
+            "How long a snapshot took to compile.",
+            buckets=DURATION,
+            registry=self.registry,
+        )
+        self._broadcasts = Counter(
+            "lockkeeper_snapshot_broadcasts_total", "Snapshots sent to the workers.", registry=self.registry
+        )
+
+    def _by_system(self, name: str, about: str) -> Gauge:
+        gauge = Gauge(name, about, ("system",), registry=self.registry)
+        _begin(gauge, [(system,) for system in self._systems])
+        return gauge
+
+    def decided(self, tally: Tally, now: int, committed: int) -> None:
+        """Count decisions, or verdicts, committed at `committed`. `now`: the clock of the ages. Both ms."""
+        audit = tally.topic in self._audit
+        for system, outcome, count in tally.outcomes:
+            (self._verdicts if audit else self._decisions).labels(system, outcome).inc(count)
+        self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
+        if audit:
+            return
+        # Clocks may differ; nothing is decided before it was asked.
+        latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000
+        self._latency.add(latencies, tally.aged)
+
+    def batch(self, seconds: float, steps: Iterable[tuple[str, float]], records: int) -> None:
+        """Count a batch that is committed: its duration and its steps' (s), and how many records it decided."""
+        self._duration.observe(seconds)
+        self._records.observe(records)
+        for step, took in steps:
+            self._step.labels(step).observe(took)
+
+    def committed(self, at: float) -> None:
+        """Note a transaction. `at`: Unix time, s."""
+        self._last_commit.set(at)
+
+    def alerted(self, kind: str) -> None:
+        """Count an alert that is committed."""
+        self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
+
+    def policies_read(self, at: float, facts: int) -> None:
+        """Note that the policies were read to their end, and how many documents of facts. `at`: Unix time, s."""
+        self._read.set(at)
+        self._facts.set(facts)
+
+    def compiled(self, told: Compiled) -> None:
+        """Note a new snapshot."""
+        self._compile.observe(told.seconds)
+        self._superseded.set(told.superseded)
+        self._newest.set(told.newest / 1000)
+        for gauge, counts in (
+            (self._in_force, told.in_force),
+            (self._refused, told.refused),
+            (self._grants, told.grants),
+        ):
+            for system in self._systems:
+                gauge.labels(system).set(counts.get(system, 0))
+
+    def broadcast(self) -> None:
+        """Count a snapshot that was sent to the workers."""
+        self._broadcasts.inc()
+
+
+def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
+    """Let series begin at 0: a rate cannot be told from a series that appears with its first event."""
+    for values in labels:
+        metric.labels(*values)

@@ -1,0 +1,78 @@
+"""The state of a stateful query, by what Spark tells with every trigger (a StreamingQueryProgress, as a dict)."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry, Gauge
+
+Progress = Mapping[str, Any]
+
+
+class QueryState(msgspec.Struct, frozen=True):
+    """A stateful query's state after a trigger. `watermark`: Unix time, s; None: it has none yet."""
+
+    rows: int
+    bytes: int
+    watermark: float | None
+
+
+def observe_progress(progress: Progress) -> QueryState:
+    """What a StreamingQueryProgress says of state, over all stateful operators of the query."""
+    operators = progress.get("stateOperators") or ()
+    watermark = (progress.get("eventTime") or {}).get("watermark")
+    return QueryState(
+        rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+        bytes=sum(map(_bytes, operators)),
+        watermark=datetime.fromisoformat(watermark).timestamp() if watermark else None,
+    )
+
+
+def _bytes(operator: Mapping[str, Any]) -> int:
+    files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize", 0)
+    return int(operator.get("memoryUsedBytes", 0)) + int(files)
+
+
+def summary(progress: Progress) -> dict[str, Any]:
+    """What of a progress helps to find where time goes; offsets are Kafka's to tell."""
+    told = {
+        "query": progress.get("name"),
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows"),
+        "rows_per_second": progress.get("processedRowsPerSecond"),
+        "milliseconds": progress.get("durationMs"),
+        "state": progress.get("stateOperators") or None,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+class MonitorMetrics:
+    """The metrics of the monitor's query, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._running = Gauge(
+            "lockkeeper_monitor_running", "1: the monitor's query runs, 0: it failed and waits.", registry=registry
+        )
+        self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
+        self._bytes = Gauge(
+            "lockkeeper_monitor_state_bytes",
+            "The monitor's state, in memory and in RocksDB's files.",
+            registry=registry,
+        )
+        self._watermark = Gauge(
+            "lockkeeper_monitor_watermark_seconds",
+            "The monitor's watermark, Unix time: up to then all events are taken to be seen. 0: none yet.",
+            registry=registry,
+        )
+
+    def runs(self, running: bool) -> None:
+        """Note that the query runs, or not."""
+        self._running.set(running)
+
+    def observe(self, progress: Progress) -> None:
+        """Note the state that a progress tells of."""
+        state = observe_progress(progress)
+        self._rows.set(state.rows)
+        self._bytes.set(state.bytes)
+        self._watermark.set(state.watermark or 0)

@@ -1,0 +1,88 @@
+"""What a worker counts of the records it decides. The driver adds it up once they are committed, so each counts once.
+
+Per record it costs one addition to a dictionary; all else is per Arrow batch.
+"""
+
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from policy.systems import all_systems
+
+OTHER = "other"
+"""The label of what strangers made up: a system that is none of ours."""
+
+TRACES = 8  # of an Arrow batch are kept
+LOOKED_AT = 64  # records, for those traces
+TRACEPARENT = "traceparent"
+
+Label = str
+"""System and outcome, as they are counted: `lenses6 allow`. Made when an answer is, not with each record."""
+
+DEAD: Label = "dead letter"
+LIFECYCLE = "lifecycle"
+"""The outcome of an audit event that is no access, such as a login: there is nothing to judge."""
+
+Counts = defaultdict[Label, int]
+
+_ALLOWED = b'"decision":true'
+_DENIED = b'"decision":false,"context":{"outcome":"deny"'
+
+
+def label(system: str, outcome: str) -> Label:
+    """What a decision or verdict is counted as."""
+    return sys.intern(f"{system if system in all_systems() else OTHER} {outcome}")
+
+
+def outcome_of(answer: bytes) -> str:
+    """The outcome in an answer's JSON, as `streaming.enforcer.answers` writes it; what is unknown counts as error."""
+    return "allow" if answer.startswith(_ALLOWED) else "deny" if answer.startswith(_DENIED) else "error"
+
+
+class Tally(msgspec.Struct, array_like=True, frozen=True):
+    """Counts of one Arrow batch, whose records all come from one topic.
+
+    `outcomes`: of decisions, or of verdicts: system, outcome, how many. `ages`: how old records were by the batch's
+    clock (`now` of its task), ms, with how many of each in `aged`. `traces`: the `traceparent` of a few.
+    """
+
+    topic: str
+    outcomes: list[tuple[str, str, int]]
+    dead_letters: int
+    ages: list[int]
+    aged: list[int]
+    traces: list[str]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Tally).decode
+
+
+def no_counts() -> Counts:
+    """Counts to begin with."""
+    return defaultdict(int)
+
+
+def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Sequence[Any]) -> bytes:
+    """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of each record, as lists or None."""
+    ages, aged = np.unique(now - np.array(times, dtype=np.int64), return_counts=True)
+    told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
+    outcomes = [(system, outcome, count) for (system, outcome), count in told]
+    return _encode(Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers)))
+
+
+def read_tally(data: bytes) -> Tally:
+    """What `tally` encoded."""
+    return _decode(data)
+
+
+def _traces(headers: Iterable[Any]) -> list[str]:
+    """The trace parents among the first records, a few of them."""
+    some = (header for told in itertools.islice(headers, LOOKED_AT) for header in told or ())
+    found = (header["value"] for header in some if header["key"] == TRACEPARENT and header["value"])
+    return [value.decode("ascii", "replace")[:64] for value in itertools.islice(found, TRACES)]

@@ -1,0 +1,107 @@
+"""Traces of the batches, for OpenTelemetry: a span for each batch, its steps below it, and links to some requests.
+
+The libraries come with the extra `tracing`; without it, and unless it is switched on, there is nothing here.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from streaming.observability.steps import Step
+from streaming.settings import SettingsError, TracingSettings
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Link, Span, Tracer
+
+LINKS = 32  # requests that a batch's span is linked to, at most
+NOT_INSTALLED = (
+    "tracing.enabled: {missing} is not installed. Install lockkeeper with the extra `tracing` "
+    "(pip install 'lockkeeper[tracing]'), or set tracing.enabled to false"
+)
+
+
+class BatchTrace(msgspec.Struct, frozen=True):
+    """What a trace tells of a batch. Times in ns since the epoch; each step ends at its time."""
+
+    job: str
+    batch: int
+    began: int
+    steps: Sequence[tuple[Step, int]]
+    policy_version: str
+    counts: Mapping[str, int]
+
+
+class Tracing:
+    """Makes the spans of batches. They are made afterwards, from the times of the steps: nothing waits for them."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        self._provider = provider
+        self._tracer: Tracer = provider.get_tracer("lockkeeper")
+
+    def batch(self, told: BatchTrace, traceparents: Iterable[str], failure: Exception | None = None) -> None:
+        """Trace a batch that is over. `traceparents`: of some of its requests."""
+        from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
+
+        span = self._tracer.start_span(
+            f"{told.job} batch",
+            kind=SpanKind.CONSUMER,
+            attributes=_attributes(told),
+            links=list(_links(traceparents)),
+            start_time=told.began,
+        )
+        self._steps(told, set_span_in_context(span))
+        if failure is not None:
+            # Its text is in the log; it may quote what strangers wrote.
+            span.set_status(StatusCode.ERROR, type(failure).__name__)
+            span.end()
+            return
+        span.end(told.steps[-1][1] if told.steps else None)
+
+    def _steps(self, told: BatchTrace, within: object) -> None:
+        before = told.began
+        for step, at in told.steps:
+            child: Span = self._tracer.start_span(step, context=within, start_time=before)  # type: ignore[arg-type]
+            child.end(at)
+            before = at
+
+    def close(self) -> None:
+        """Send what is not sent yet."""
+        self._provider.shutdown()
+
+
+def _attributes(told: BatchTrace) -> dict[str, str | int]:
+    counts = {f"lockkeeper.records.{name}": count for name, count in told.counts.items()}
+    names: dict[str, str | int] = {"lockkeeper.job": told.job, "lockkeeper.batch": told.batch}
+    return {**names, "lockkeeper.policy_version": told.policy_version, **counts}
+
+
+def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
+    """A link to each request's span; what is no trace parent, as strangers may send, is left out."""
+    from opentelemetry.trace import Link, get_current_span
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    for traceparent in traceparents:
+        context = TraceContextTextMapPropagator().extract({"traceparent": traceparent})
+        asked = get_current_span(context).get_span_context()
+        if asked.is_valid:
+            yield Link(asked)
+
+
+def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:
+    """Tracing to the configured endpoint; None when it is off. Raises SettingsError when the extra is missing."""
+    if not settings.enabled:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # type: ignore[import-not-found, unused-ignore]
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError as error:
+        raise SettingsError(NOT_INSTALLED.format(missing=error.name)) from error
+    provider = TracerProvider(resource=Resource.create({"service.name": "lockkeeper", "service.instance.id": job}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
+    return Tracing(provider)

@@ -1,0 +1,181 @@
+"""What the job tells of itself while it runs, and who hears it: metrics, health, traces and the log."""
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import structlog
+
+from streaming.observability.health import Health
+from streaming.observability.lag import Lags
+from streaming.observability.metrics import Compiled, Metrics
+from streaming.observability.records import kind_of, read_decision
+from streaming.observability.state import MonitorMetrics, Progress, summary
+from streaming.observability.steps import Step
+from streaming.observability.tally import Tally
+from streaming.observability.tracing import LINKS, BatchTrace, Tracing
+from streaming.settings import Settings
+
+log = structlog.get_logger()
+
+NO_BATCH = -1
+
+
+Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
+"""Topic, key, value and headers of a record that the job writes."""
+
+
+class _Batch:
+    """A micro-batch under way. Times in ns since the epoch."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.began = number, time.time_ns()
+        self.steps: list[tuple[Step, int]] = []
+        self.decided = False
+        self.counts: Counter[str] = Counter()
+        self.version = ""
+        self.traces: list[str] = []
+        self.decisions: list[bytes] = []
+
+    def lasted(self) -> Iterator[tuple[Step, float]]:
+        """Each step and how long it took, s."""
+        before = self.began
+        for step, at in self.steps:
+            yield step, (at - before) / 1e9
+            before = at
+
+
+class Watch:
+    """Handed to the job, which tells it what happens; one job tells it at a time. What is counted is committed."""
+
+    def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
+        self.health = Health(settings.policy_stale_seconds)
+        self.metrics = Metrics(settings, self.health)
+        self._monitor = MonitorMetrics(self.metrics.registry) if settings.monitor.enabled else None
+        self._tracing = tracing
+        self._topics, self._name = settings.topics, settings.job_name
+        self._log_decisions = settings.log.decisions and settings.log.level == "debug"
+        self._batch = _Batch(NO_BATCH)
+
+    @contextlib.contextmanager
+    def batch(self, number: int) -> Iterator[None]:
+        """A micro-batch; it is over when it is committed, or fails before."""
+        batch = self._batch = _Batch(number)
+        try:
+            yield
+        except Exception as failure:
+            if not batch.decided:
+                self._trace(batch, failure)
+            raise
+
+    def step(self, step: Step, batch: int) -> None:
+        """A step of a batch is done; what is written between batches has none."""
+        if batch == self._batch.number and batch != NO_BATCH:
+            self._batch.steps.append((step, time.time_ns()))
+            if self._batch.decided:
+                self._finish(self._batch)
+
+    def passing(self, results: Iterable[Record]) -> Iterable[Record]:
+        """The batch's results on their way to Kafka: held until they are committed where each is to be logged."""
+        return self._held(results) if self._log_decisions else results
+
+    def _held(self, results: Iterable[Record]) -> Iterator[Record]:
+        for result in results:
+            topic, _, value, _ = result
+            if topic == self._topics.decisions and value is not None:
+                self._batch.decisions.append(value)
+            yield result
+
+    def decided(self, tallies: Iterable[Tally], now: int, version: str) -> None:
+        """The batch's decisions are committed; its last step follows. `now`: the clock of its tallies, ms."""
+        batch, committed = self._batch, time.time_ns() // 1_000_000
+        batch.decided, batch.version = True, version
+        for tally in tallies:
+            self.metrics.decided(tally, now, committed)
+            for _, outcome, count in tally.outcomes:
+                batch.counts[outcome] += count
+            batch.counts["dead_letters"] += tally.dead_letters
+            batch.traces += tally.traces[: LINKS - len(batch.traces)]
+
+    def _finish(self, batch: _Batch) -> None:
+        steps = list(batch.lasted())
+        seconds, records = sum(took for _, took in steps), batch.counts.total()
+        self.metrics.batch(seconds, steps, records)
+        self._trace(batch)
+        counts = {name: count for name, count in sorted(batch.counts.items()) if count}
+        told = {"batch": batch.number, "policy_version": batch.version}
+        log.info("batch decided", **told, records=records, seconds=round(seconds, 4), **counts)
+        for decision in filter(None, map(read_decision, batch.decisions)):
+            log.debug("decision", **told, decision=decision.id, outcome=decision.context.outcome)
+
+    def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
+        if self._tracing is not None:
+            trace = BatchTrace(self._name, batch.number, batch.began, batch.steps, batch.version, batch.counts)
+            self._tracing.batch(trace, batch.traces, failure)
+
+    def committed(self, told: Iterable[Record]) -> None:
+        """A transaction of the enforcer's is committed; `told`: records of it among which are its alerts."""
+        self.metrics.committed(time.time())
+        self.alerted(told)
+
+    def alerted(self, told: Iterable[Record]) -> None:
+        """Records are committed, among which may be alerts."""
+        for topic, _, value, _ in told:
+            if topic == self._topics.alerts and value is not None:
+                self.metrics.alerted(kind_of(value))
+
+    def policies_read(self, facts: int) -> None:
+        """The policies were read up to their end, and so many documents of facts are known."""
+        self.health.policies_read()
+        self.metrics.policies_read(time.time(), facts)
+
+    def policies_unread(self, since: float) -> None:
+        """They could not be read since then (Unix time, s)."""
+        self.health.policies_unread(since)
+
+    def policies_stuck(self, partitions: int) -> None:
+        """So many partitions of theirs are hidden by a transaction for too long."""
+        self.health.stuck = partitions
+
+    def compiled(self, told: Compiled) -> None:
+        """There is a new snapshot."""
+        self.metrics.compiled(told)
+
+    def broadcast(self) -> None:
+        """A snapshot was sent to the workers."""
+        self.metrics.broadcast()
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The query runs while the context is open."""
+        log.info("the query runs")
+        self.health.running = True
+        try:
+            yield
+        finally:
+            self.health.running = False
+
+    def follow(self, group: str, lags: Lags) -> None:
+        """From now on, `lags` tells how far a consumer group is behind."""
+        self.metrics.lag.groups[group] = lags
+
+    def unfollow(self, group: str) -> None:
+        """It cannot be told any more."""
+        self.metrics.lag.groups.pop(group, None)
+
+    def progress(self, progress: Progress) -> None:
+        """Spark tells of a trigger."""
+        log.debug("progress", **summary(progress))
+
+    def monitored(self, progress: Progress) -> None:
+        """Spark tells of a trigger of the monitor's query."""
+        self.progress(progress)
+        if self._monitor is not None:
+            self._monitor.observe(progress)
+
+    def monitor_runs(self, running: bool) -> None:
+        """The monitor's query runs, or does not: it has no part in readiness, as decisions do not wait for it."""
+        if self._monitor is not None:
+            self._monitor.runs(running)

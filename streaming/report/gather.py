@@ -1,0 +1,152 @@
+"""The parts of a report put together: what is read from which topic, in which order."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy.model import Grant, Origin
+from policy.snapshot import Snapshot
+from policy.usage import statements
+from streaming.contracts.avro import Undecodable, is_avro
+from streaming.contracts.files import Kind
+from streaming.contracts.reading import Readings
+from streaming.enforcer.history import KEPT_BY_TOPIC_MS
+from streaming.enforcer.kafka import topic_ids
+from streaming.enforcer.policies import Policies
+from streaming.report.alerts import AlertTotals, sum_up_alerts
+from streaming.report.answered import Answered
+from streaming.report.changes import ChangeTotals, sum_up_changes
+from streaming.report.deadletters import DeadLetterTotals, sum_up_dead_letters
+from streaming.report.decisions import DecisionTotals, Shelved, tally
+from streaming.report.ranges import Topics
+from streaming.report.records import Record
+from streaming.report.requests import Denied, Replay, study
+from streaming.report.span import Span
+from streaming.report.statements import StatementTotals, judge_statements
+from streaming.settings import Settings
+from streaming.topics import dead_letters_of
+
+POLICY_SECONDS = 300.0  # to read the policies and facts to their end
+TELL_EVERY, TELL_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
+
+Progress = Callable[[str], None]
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the report is to be about. ``top``: rows of the lists of names; ``replay``: questions to ask at most."""
+
+    span: Span
+    top: int = 20
+    replay: int = 100_000
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything that a report says. ``made``: when, ms."""
+
+    job: str
+    span: Span
+    made: int
+    decisions: DecisionTotals
+    denied: Denied
+    statements: StatementTotals
+    alerts: AlertTotals
+    changes: ChangeTotals
+    dead_letters: DeadLetterTotals
+
+    @property
+    def outlived(self) -> bool:
+        """Whether the range begins before what policy topics are sure to keep."""
+        return self.span.start < self.made - self.kept
+
+    @property
+    def kept(self) -> int:
+        """For how long policy topics keep what was replaced, ms."""
+        return KEPT_BY_TOPIC_MS
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all was recorded in the range."""
+        told = (self.decisions.total, self.decisions.unreadable, self.alerts.total, self.alerts.unreadable)
+        return not any((*told, self.changes.total, self.dead_letters.total))
+
+
+class InForce(msgspec.Struct, frozen=True):
+    """The policies and facts as they are now: what is written in them, and since when each statement is in force."""
+
+    snapshot: Snapshot
+    written: dict[Origin, Sequence[Grant]]
+    shelved: dict[Origin, Shelved]
+
+
+def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progress: Progress) -> Report:
+    """Read the topics and sum up. Raises KafkaException and TimeoutError when the cluster does not answer."""
+    topics, names, span = Topics(settings, admin), settings.topics, wish.span
+    progress("reading the policies in force")
+    now_in_force = _in_force(settings)
+    by_topic = {topic: system for system, topic in names.policy_topics().items()}
+    changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
+    letters = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
+    dead_letters = sum_up_dead_letters(letters, span)
+    readings = Readings(settings.schema_registry)
+    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
+
+    answered = Answered(topic_ids(admin, names.requests))
+    written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
+    decided = tally(_in_json("decision", written, readings), span, now_in_force.shelved, answered)
+    trust = {topic: settings.trust_of(topic) for topic in names.requests}
+    replay = Replay(now_in_force.snapshot, trust, wish.replay)
+    requests = _watched(topics.at(answered.ranges()), "requests", progress)
+    asked = study(_in_json("request", requests, readings), answered, trust, replay)
+    unused = judge_statements(now_in_force.written, now_in_force.shelved, decided.named, replay, span)
+    return Report(
+        settings.job_name,
+        span,
+        now,
+        decided.totals(),
+        asked.denied(wish.top),
+        unused,
+        alerts,
+        changes,
+        dead_letters,
+    )
+
+
+def _in_json(kind: Kind, records: Iterable[Record], readings: Readings) -> Iterator[Record]:
+    """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
+    for record in records:
+        if not is_avro(record.value):
+            yield record
+            continue
+        with contextlib.suppress(Undecodable):
+            record = msgspec.structs.replace(record, value=readings.json(kind, record.value))
+        yield record
+
+
+def _in_force(settings: Settings) -> InForce:
+    """As the job would see them if it started now: with what the history topic keeps."""
+    with contextlib.closing(Policies(settings, {})) as policies:
+        policies.catch_up(POLICY_SECONDS)
+        written, documents = statements(policies.snapshot), dict(_documents(settings, policies))
+        shelved = {origin: documents[origin.document] for origin in written if origin.document in documents}
+        return InForce(policies.snapshot.with_facts(policies.layer), dict(written), shelved)
+
+
+def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Shelved]]:
+    topics = settings.topics.policy_topics()
+    for key, shelf in policies.library.shelves.items():
+        if (version := shelf.in_force) is not None:
+            yield str(key), Shelved(topics[key.system], version.order, version.at)
+
+
+def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:
+    """The records as they come, and every few seconds how many they were; at the end too."""
+    told, count = time.monotonic(), 0
+    for count, record in enumerate(records, 1):
+        yield record
+        if count % TELL_EVERY == 0 and time.monotonic() - told > TELL_EVERY_SECONDS:
+            told = time.monotonic()
+            progress(f"read {count:,} {what} …")
+    progress(f"read {count:,} {what}")

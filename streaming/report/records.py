@@ -1,0 +1,90 @@
+"""Records as the report reads them, and the shapes of those that the job writes (contracts: decision, alert)."""
+
+from typing import Any
+
+import msgspec
+
+from policy.decisions import Outcome
+from streaming.client.decision import Place
+
+OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record of a topic. ``at``: Kafka's timestamp of it, ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    at: int
+    key: bytes
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why; ``document`` and ``statement`` where a statement decided."""
+
+    code: str
+    document: str | None = None
+    statement: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer and why: to a request, or to one evaluation of a batch."""
+
+    outcome: Outcome
+    reasons: tuple[Reason, ...] = ()
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """One item of a batch's decision."""
+
+    context: Answer
+
+
+class Context(Answer, frozen=True, kw_only=True):
+    """The answer of a decision record, by which policies, and to which request record."""
+
+    source: Place
+    policy_offsets: dict[str, dict[str, int]] = {}
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A decision record, as far as the report needs it."""
+
+    id: str
+    system: str
+    context: Context
+    evaluations: tuple[Evaluation, ...] = ()
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """An alert record, read by its shape: whoever writes a new kind need not tell the report."""
+
+    kind: str
+    severity: str = "?"
+    time: str | int = "?"
+    subject: Any = None
+    message: str = ""
+    evidence: Any = None
+
+
+_decision = msgspec.json.Decoder(Decision).decode
+_alert = msgspec.json.Decoder(Alert).decode
+
+
+def read_decision(value: bytes) -> Decision | None:
+    """The decision; None when it is not one in JSON."""
+    try:
+        return _decision(value)
+    except (ValueError, RecursionError):
+        return None
+
+
+def read_alert(value: bytes) -> Alert | None:
+    """The alert; None when it is not one in JSON."""
+    try:
+        return _alert(value)
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,145 @@
+"""Requests looked at again: who was denied what, and which statements decide when they are asked once more."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from policy.decisions import Outcome
+from policy.model import Origin
+from policy.requests import Batch, MalformedRequest, Request
+from policy.snapshot import Snapshot
+from policy.usage import uses
+from streaming.client.decision import Place
+from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
+from streaming.report.answered import Answered
+from streaming.report.counting import BoundedCounter, Ranking
+from streaming.report.records import Record
+
+Asked = Request | Batch
+
+
+class Denied(msgspec.Struct, frozen=True):
+    """Who was denied most, and on what. ``answers``: how many denied ones were found among the requests."""
+
+    answers: int
+    subjects: Ranking
+    resources: Ranking
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """How much was replayed: requests that are covered, of all that were decided; and different questions asked."""
+
+    requests: int = 0
+    covered: int = 0
+    questions: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every decided request was asked again, or is the same as one that was."""
+        return self.covered == self.requests
+
+
+class Replay:
+    """Asks decided requests once more, under the policies and facts in force now, the same question only once.
+
+    ``most``: questions to ask at most; it bounds time (some 20 to 100 µs each) and memory (some 100 bytes each).
+    ``matched``: every statement that decided one. ``alone``: those that once decided with no other beside them;
+    ``beside``: for the others one that decided together with them.
+    """
+
+    def __init__(self, snapshot: Snapshot, trust: Mapping[str, frozenset[str]], most: int) -> None:
+        self._snapshot, self._trust, self._most = snapshot, trust, most
+        self._trusted = {topic: " ".join(sorted(claims)) for topic, claims in trust.items()}
+        self._seen: set[bytes] = set()
+        self._requests = self._covered = 0
+        self.matched: set[Origin] = set()
+        self.alone: set[Origin] = set()
+        self.beside: dict[Origin, Origin] = {}
+
+    def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], Asked]) -> None:
+        """Ask a request again unless the same was asked, or too many were."""
+        self._requests += 1
+        question = self._question(topic, envelope, at)
+        if question not in self._seen:
+            if len(self._seen) >= self._most:
+                return
+            self._seen.add(question)
+            self._ask(parse(), self._trust[topic])
+        self._covered += 1
+
+    def _question(self, topic: str, envelope: Envelope, at: int) -> bytes:
+        """Everything that the answer depends on, as a hash."""
+        realm = self._snapshot.realms.get(envelope.system)
+        epoch = realm.epoch(at) if realm is not None else 0
+        parts = (envelope.subject, envelope.action, envelope.resource, envelope.context, envelope.evaluations)
+        told = (self._trusted[topic], str(epoch), envelope.system)
+        text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in told), *map(bytes, parts)])
+        return hashlib.blake2b(text, digest_size=16).digest()
+
+    def _ask(self, asked: Asked, trust: frozenset[str]) -> None:
+        for use in uses(self._snapshot, asked, trust):
+            self.matched.update(use.origins)
+            if len(use.origins) == 1:
+                self.alone.update(use.origins)
+            else:
+                first, second = use.origins[:2]
+                self.beside.setdefault(first, second)
+                for origin in use.origins[1:]:
+                    self.beside.setdefault(origin, first)
+
+    def told(self) -> Replayed:
+        """How much was replayed."""
+        return Replayed(self._requests, self._covered, len(self._seen))
+
+
+class Study:
+    """Takes the requests of the range one by one; those without a decision in the range are passed over."""
+
+    def __init__(self, answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> None:
+        self._answered, self._trust, self._replay = answered, trust, replay
+        self._subjects, self._resources = BoundedCounter(), BoundedCounter()
+        self._denied = 0
+        self._parts = Parts()
+
+    def take(self, record: Record) -> None:
+        """Look at one request record."""
+        outcomes = self._answered.of(Place(record.topic, record.partition, record.offset))
+        if not outcomes:
+            return
+        try:
+            self._look(record, outcomes)
+        except MalformedRequest:  # it was decided, so it was a request: of another encoding, or a topic made anew
+            return
+
+    def _look(self, record: Record, outcomes: tuple[Outcome, ...]) -> None:
+        envelope = open_envelope(record.value)
+        trusted = "time" in self._trust[record.topic]
+        at = moment(envelope.time) if trusted and envelope.time is not None else record.at
+
+        def parse() -> Asked:
+            return self._parts.request(envelope, record.value, at)
+
+        self._replay.take(record.topic, envelope, at, parse)
+        if "deny" in outcomes:
+            self._count(parse(), outcomes)
+
+    def _count(self, asked: Asked, outcomes: tuple[Outcome, ...]) -> None:
+        items = asked.items if isinstance(asked, Batch) else (asked,)
+        for item, outcome in zip(items, outcomes, strict=False):  # a batch may have been answered in part
+            if outcome == "deny" and isinstance(item, Request):
+                self._denied += 1
+                self._subjects.add(item.subject.id)
+                self._resources.add(item.resource.id)
+
+    def denied(self, top: int) -> Denied:
+        """Who was denied most, and on what."""
+        return Denied(self._denied, self._subjects.top(top), self._resources.top(top))
+
+
+def study(records: Iterable[Record], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> Study:
+    """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
+    made = Study(answered, trust, replay)
+    for record in records:
+        made.take(record)
+    return made

@@ -1,0 +1,115 @@
+"""Statements in force which decided nothing in the range, or nothing alone: what may be removed."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from policy.model import Grant, Origin
+from policy.wording import grant_text
+from streaming.report.decisions import Shelved
+from streaming.report.requests import Replay, Replayed
+from streaming.report.span import Span
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A statement, or with ``whole`` a document and all of its statements. ``count``: how many statements it is.
+
+    ``since``: when its version came into force (ms), if that was within the range: only from then on could it
+    decide. ``beside``: for a redundant one, another statement that decided together with it.
+    """
+
+    document: str
+    statement: int | None
+    whole: bool
+    count: int
+    effect: str
+    text: str
+    since: int | None = None
+    lapsed: bool = False
+    beside: str = ""
+
+
+class StatementTotals(msgspec.Struct, frozen=True):
+    """Statements in force. ``unused``: no decision of the range names them, and no replayed request matches them.
+
+    ``redundant``: replayed requests match them, but always together with others. ``younger``: came into force after
+    the range, so nothing is said of them. ``unused_statements``: how many statements ``unused`` stands for.
+    """
+
+    in_force: int
+    named: int
+    younger: int
+    unused_statements: int
+    unused: tuple[Candidate, ...]
+    redundant: tuple[Candidate, ...]
+    replayed: Replayed
+
+
+def judge_statements(
+    written: Mapping[Origin, Sequence[Grant]],
+    shelved: Mapping[Origin, Shelved],
+    named: Mapping[Origin, int],
+    replay: Replay,
+    span: Span,
+) -> StatementTotals:
+    """Which of the statements ``written`` are unused or redundant. All of these are of documents in force."""
+    younger = {origin for origin in written if origin in shelved and shelved[origin].at >= span.end}
+    judged = sorted(written.keys() - younger, key=lambda origin: origin.place)
+    unused = [origin for origin in judged if origin not in named and origin not in replay.matched]
+    redundant = [origin for origin in judged if origin in replay.matched and origin not in replay.alone]
+
+    def candidate(origin: Origin) -> Candidate:
+        since = shelved[origin].at if origin in shelved else span.start
+        lapsed = not any(_overlaps(grant, span) for grant in written[origin])
+        beside = str(replay.beside.get(origin, ""))
+        recent = since if since > span.start else None
+        return Candidate(*_words(origin, written[origin]), since=recent, lapsed=lapsed, beside=beside)
+
+    return StatementTotals(
+        len(written),
+        len(named.keys() & written.keys()),
+        len(younger),
+        len(unused),
+        _by_document([candidate(origin) for origin in unused], judged),
+        tuple(candidate(origin) for origin in redundant),
+        replay.told(),
+    )
+
+
+def _words(origin: Origin, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
+    more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
+    return origin.document, origin.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
+
+
+def _overlaps(grant: Grant, span: Span) -> bool:
+    """Whether the grant was valid at some moment of the range."""
+    start, end = grant.window.start, grant.window.end
+    return (start is None or start < span.end) and (end is None or end > span.start)
+
+
+def _by_document(unused: Sequence[Candidate], judged: Sequence[Origin]) -> tuple[Candidate, ...]:
+    """A document none of whose statements is used stands for all of them."""
+    totals: dict[str, int] = {}
+    for origin in judged:
+        totals[origin.document] = totals.get(origin.document, 0) + 1
+    found: list[Candidate] = []
+    for document, group in itertools.groupby(unused, key=lambda one: one.document):
+        members = list(group)
+        found += [_whole(members)] if len(members) == totals[document] else members
+    return tuple(found)
+
+
+def _whole(members: Sequence[Candidate]) -> Candidate:
+    effects = "allow and deny" if len({one.effect for one in members}) > 1 else members[0].effect
+    more = f" (and {len(members) - 1} more statements)" if len(members) > 1 else ""
+    lapsed = all(one.lapsed for one in members)
+    return msgspec.structs.replace(
+        members[0],
+        statement=None,
+        whole=True,
+        count=len(members),
+        effect=effects,
+        text=members[0].text + more,
+        lapsed=lapsed,
+    )

@@ -1,0 +1,80 @@
+"""Verdicts: what the enforcer tells the monitor of audit events. Internal to the job (contracts, "Topics")."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from policy.decisions import Outcome
+from policy.model import Reason
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An action."""
+
+    name: str
+
+
+class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A subject or resource."""
+
+    type: str
+    id: str
+    properties: dict[str, Any] = {}
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="access"):
+    """An access that happened (or failed), judged. `time`: ms, when it happened.
+
+    `id`: of the record, `event_id`: as its producer called it. `outcome`: the policy's answer at that time;
+    `by_oldest`: it happened before the oldest snapshot that is kept came into force, and was judged by that one.
+    """
+
+    id: str
+    event_id: str
+    system: str
+    subject: Thing
+    action: Named
+    resource: Thing
+    time: int
+    result: Literal["success", "failure"]
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+    policy_version: str
+    decision_id: str | None = None
+    by_oldest: bool = False
+
+
+class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="lifecycle"):
+    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: not told."""
+
+    id: str
+    event_id: str
+    system: str
+    event: str
+    time: int
+    subject: str | None = None
+    resource: str | None = None
+    groups: tuple[str, ...] | None = None
+    roles: tuple[str, ...] | None = None
+
+
+class Tick(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
+    """Nothing happened up to `time` (ms) that is not told already: time goes on where no records come."""
+
+    time: int
+
+
+AnyVerdict = Verdict | Lifecycle | Tick
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyVerdict] = msgspec.json.Decoder(AnyVerdict)
+
+
+def encode_verdict(verdict: AnyVerdict) -> bytes:
+    """A verdict as the record's value."""
+    return _encoder.encode(verdict)
+
+
+def decode_verdict(value: bytes) -> AnyVerdict:
+    """The reverse; raises msgspec.DecodeError."""
+    return _decoder.decode(value)

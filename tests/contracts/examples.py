@@ -1,0 +1,115 @@
+"""What the code really reads and writes: requests and documents of all cases, their decisions, and alerts."""
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from policy.casefile import load_cases
+from policy.caserun import Scene, scenes
+from policy.files import read_documents
+from policy.library import Library, Rejected
+from policy.requests import MalformedRequest, parse_request
+from policy.times import to_ms
+from streaming.enforcer.alerts import policy_rejected, policy_stale
+from streaming.enforcer.documents import Refused
+from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.monitor.alerts import encode_alert
+from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
+from streaming.monitor.rules import DENIAL_BURST, MonitorSettings
+from streaming.monitor.state import Monitor, Raised, State
+from streaming.settings import Limits
+from streaming.topic_specs import DAY_MS
+
+ROOT = Path(__file__).parents[2]
+NOW = 1_795_000_000_000
+OFFSETS = {"authz.policies.lenses6.v1": {"0": 41}}
+
+
+class Put(msgspec.Struct, frozen=True):
+    """A document, and why the library refused it, if it did."""
+
+    document: dict[str, Any]
+    rejected: Rejected | None
+
+
+@functools.cache
+def stages() -> tuple[Scene, ...]:
+    """Every stage of every case of the specification."""
+    return tuple(scene for path in sorted((ROOT / "tests/cases").glob("*.yaml")) for scene in scenes(load_cases(path)))
+
+
+@functools.cache
+def requests() -> tuple[dict[str, Any], ...]:
+    """The requests of all cases, also those that are none."""
+    return tuple({"id": "1", **scene.request(one)} for scene in stages() for one in scene.stage.expect)
+
+
+@functools.cache
+def good_requests() -> tuple[dict[str, Any], ...]:
+    """Those that are requests."""
+    return tuple(request for request in requests() if is_request(request))
+
+
+def is_request(value: dict[str, Any]) -> bool:
+    """Whether the code takes it for a request."""
+    try:
+        parse_request(value)
+    except MalformedRequest:
+        return False
+    return True
+
+
+@functools.cache
+def documents() -> tuple[Put, ...]:
+    """The documents of all cases and of the sample policies, each put alone."""
+    return (*_case_documents(), *(_put(found.value, False) for found in read_documents(ROOT / "deploy/policies")))
+
+
+def _case_documents() -> Iterator[Put]:
+    for scene in stages():
+        for facts, told in ((False, scene.stage.apply), (True, scene.stage.facts)):
+            yield from (_put({"system": scene.system, **document}, facts) for document in told)
+
+
+def _put(document: dict[str, Any], facts: bool) -> Put:
+    return Put(document, Library(facts_only=facts).put(document, None, 1))
+
+
+@functools.cache
+def decisions() -> tuple[bytes, ...]:
+    """What the stream answers to the requests of all cases, as it writes it."""
+    return tuple(record for scene in stages() for record in _decided(scene))
+
+
+def _decided(scene: Scene) -> Iterator[bytes]:
+    judge, source = Judge(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
+    sitting = judge.sit(source, Basis(scene.snapshot.version, OFFSETS, -1, {}, NOW))
+    for number, expectation in enumerate(scene.stage.expect):
+        asked = {"id": "1", **scene.request(expectation)}
+        at = to_ms(asked.pop("time", NOW))
+        to, _, record, _ = sitting.decide(b"key", json.dumps(asked).encode(), None, number, at)
+        if to == 0 and record is not None:
+            yield record
+
+
+def alerts() -> list[bytes]:
+    """Alerts as the code makes them."""
+    refused = Refused("authz.policies.lenses6.v1", 7, NOW, "lenses6/Role/x", ("statements: must be a list", "é"))
+    stale = policy_stale("authz.alerts.v1", ("authz.facts.v1", 0), 12, NOW, "no answer")
+    of_documents = [record for _, _, record, _ in (policy_rejected("authz.alerts.v1", refused), stale) if record]
+    return [*of_documents, *map(encode_alert, _raised())]
+
+
+def _raised() -> list[Raised]:
+    """What the monitor raises of a subject who does what was denied, and of one who is denied again and again."""
+    key, monitor, state = Key("subject", "lenses6", "user:dana"), Monitor(MonitorSettings()), State()
+    access = access_id("kafka:ReadTopicData", {"type": "lrn", "id": "kafka:topic:a/b/c"})
+    done = Happened(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
+    denials = [Occurred(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)]
+    inputs: list[Input] = [Decided(access, False, NOW - 1, NOW - 1, "d"), done, *denials]
+    found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]
+    return [one for one in found if isinstance(one, Raised)]

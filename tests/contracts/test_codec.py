@@ -1,0 +1,228 @@
+"""Avro at the edges: the two encodings byte for byte, schemas that others wrote, and bytes that mean harm."""
+
+import copy
+import io
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pytest
+
+from streaming.contracts.avro import CONFLUENT, SINGLE_OBJECT, Reader, Undecodable, Writer, is_avro, print_of
+from streaming.contracts.files import AvroSchema, avro_schema
+from streaming.contracts.foreign import Unreadable, parse_written
+from streaming.contracts.formats import JSON_ALONE, Formats
+
+ASKED: dict[str, Any] = {
+    "id": "r-1",
+    "system": "lenses6",
+    "subject": {"type": "user", "id": "user:dana", "properties": {"groups": ["readers"]}},
+    "action": {"name": "kafka:GetTopicDetails"},
+    "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"},
+}
+SCHEMA_ID = 7
+AT = 1_795_000_000_123
+
+
+def _single_object(asked: dict[str, Any] = ASKED) -> bytes:
+    return Writer("request", "avro-single-object").encode(json.dumps(asked).encode())
+
+
+def _datum(**changes: Any) -> dict[str, Any]:
+    """The request as a writer of the schema in force holds it."""
+    parts = {name: {**ASKED[name], "properties": None} for name in ("subject", "action", "resource")}
+    return {**ASKED, **parts, **changes}
+
+
+def _written(schema: AvroSchema, datum: dict[str, Any]) -> bytes:
+    """A record in the Confluent wire format, by the library alone."""
+    stream = io.BytesIO()
+    stream.write(CONFLUENT + SCHEMA_ID.to_bytes(4))
+    fastavro.schemaless_writer(stream, schema, datum)
+    return stream.getvalue()
+
+
+def _read(value: bytes, schema: AvroSchema | None = None) -> Any:
+    known = {} if schema is None else {SCHEMA_ID: (json.dumps(schema),)}
+    return json.loads(Reader(Formats(registry=True, known=known)).transcode("request", value))
+
+
+def test_a_fingerprint_is_that_of_the_specification_in_little_endian() -> None:
+    """CRC-64-AVRO of the schema "int" is 0x7275d51a3f395c8f in Avro's own tests."""
+    assert print_of("int").hex() == "8f5c393f1ad57572"  # type: ignore[arg-type]
+
+
+def test_single_object_encoding_is_mark_fingerprint_and_data() -> None:
+    value, schema = _single_object(), fastavro.parse_schema(avro_schema("request"))
+    assert value[:2] == b"\xc3\x01"
+    assert value[2:10] == print_of(schema)
+    datum = fastavro.schemaless_reader(io.BytesIO(value[10:]), schema, None)
+    assert datum["subject"] == {"type": "user", "id": "user:dana", "properties": '{"groups":["readers"]}'}
+    assert _read(value) == ASKED
+
+
+def test_the_confluent_wire_format_is_zero_id_and_data() -> None:
+    value = Writer("request", "avro-confluent", SCHEMA_ID).encode(json.dumps(ASKED).encode())
+    assert value[:5] == b"\x00\x00\x00\x00\x07"
+    assert value[5:] == _single_object()[10:]
+    assert _read(value, avro_schema("request")) == ASKED
+
+
+@pytest.mark.parametrize(("value", "is_it"), [(b"", False), (b"{}", False), (b"\xc3", False), (b"\xc3\x01", True)])
+def test_the_first_bytes_tell_the_encoding(value: bytes, is_it: bool) -> None:
+    assert is_avro(value) is is_it
+
+
+def _changed(change: Callable[[dict[str, AvroSchema]], Any]) -> AvroSchema:
+    """The schema of requests after a change of its fields."""
+    schema = copy.deepcopy(avro_schema("request"))
+    fields = {field["name"]: field for field in schema["fields"]}
+    change(fields)
+    return {**schema, "fields": list(fields.values())}
+
+
+def _with_field(name: str, type_: Any) -> AvroSchema:
+    return _changed(lambda fields: fields.update({name: {"name": name, "type": type_}}))
+
+
+def test_a_schema_with_more_fields_is_read_and_they_are_left_behind() -> None:
+    schema = _with_field("tenant", "string")
+    assert "tenant" not in _read(_written(schema, _datum(tenant="x")), schema)
+
+
+def test_a_schema_in_another_order_and_namespace_is_read() -> None:
+    """Without evaluations, which refer to types that the fields after it would then define."""
+    own = avro_schema("request")
+    fields = [field for field in reversed(own["fields"]) if field["name"] != "evaluations"]
+    schema = {**own, "namespace": "com.example", "fields": fields}
+    assert _read(_written(schema, _datum()), schema) == {**ASKED, "subject": {"type": "user", "id": "user:dana"}}
+
+
+def test_a_schema_without_fields_that_have_defaults_is_read() -> None:
+    def leave_out(fields: dict[str, AvroSchema]) -> None:
+        for name in ("time", "deadline", "context", "evaluations", "options"):
+            del fields[name]
+
+    schema = _changed(leave_out)
+    assert _read(_written(schema, _datum()), schema)["resource"]["id"] == ASKED["resource"]["id"]
+
+
+def test_a_schema_without_a_field_that_is_needed_is_refused() -> None:
+    schema = _changed(lambda fields: fields.pop("system"))
+    with pytest.raises(Undecodable, match="system"):
+        _read(_written(schema, _datum()), schema)
+
+
+def test_logical_types_do_no_harm_ours_or_those_of_others() -> None:
+    schema = _changed(lambda fields: fields["id"].update(type={"type": "string", "logicalType": "uuid"}))
+    read = _read(_written(schema, _datum(id="12345678-1234-5678-1234-567812345678", time=AT)), schema)
+    assert read["id"] == "12345678-1234-5678-1234-567812345678"
+    assert read["time"] == "2026-11-18T11:06:40.123Z"
+
+
+def test_types_may_be_defined_by_a_schema_of_their_own() -> None:
+    subject = avro_schema("request")["fields"][2]["type"][1]
+    main = _changed(lambda fields: fields["subject"].update(type=["null", "lockkeeper.v1.Subject"]))
+    main["fields"] = [field for field in main["fields"] if field["name"] != "evaluations"]
+    texts = (json.dumps({**subject, "namespace": "lockkeeper.v1"}), json.dumps(main))
+    reader = Reader(Formats(registry=True, known={SCHEMA_ID: texts}))
+    value = _written(parse_written(texts, "AccessRequest"), _datum())
+    assert json.loads(reader.transcode("request", value))["subject"]["id"] == "user:dana"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (SINGLE_OBJECT + bytes(8) + b"x", "fingerprint 0000000000000000.*avro/request.avsc"),
+        (SINGLE_OBJECT, "fingerprint"),
+        (CONFLUENT + b"\x00\x00\x07", "4 bytes"),
+        (CONFLUENT + SCHEMA_ID.to_bytes(4), r"set schema_registry\.url"),
+    ],
+)
+def test_what_cannot_be_read_without_a_registry_says_what_to_do(value: bytes, says: str) -> None:
+    with pytest.raises(Undecodable, match=says):
+        Reader(JSON_ALONE).transcode("request", value)
+
+
+def test_a_decision_is_no_request() -> None:
+    """Its fingerprint is known, but not for this topic."""
+    print_ = print_of(fastavro.parse_schema(avro_schema("decision")))
+    with pytest.raises(Undecodable, match="for this topic"):
+        Reader(JSON_ALONE).transcode("request", SINGLE_OBJECT + print_ + b"x")
+
+
+def test_an_id_that_nobody_asked_for_is_needed_and_one_of_no_use_says_why() -> None:
+    reader = Reader(Formats(registry=True, unusable={8: "there is none"}))
+    with pytest.raises(Undecodable, match="not asked for yet"):
+        reader.transcode("request", CONFLUENT + SCHEMA_ID.to_bytes(4) + b"x")
+    with pytest.raises(Undecodable, match="8 cannot be read by: there is none"):
+        reader.transcode("request", CONFLUENT + (8).to_bytes(4) + b"x")
+    with pytest.raises(Undecodable, match="as large as 4294967295"):
+        reader.transcode("request", CONFLUENT + b"\xff\xff\xff\xff" + b"x")
+    assert reader.needed == {SCHEMA_ID}
+
+
+@pytest.mark.parametrize("text", ["", "{", '{}},"system":{"a":1', "{} {}", '{"a":"\0"}', "nul", "[" * 100_000])
+def test_text_that_is_not_one_json_value_is_refused(text: str) -> None:
+    """Else it could close the object that it stands in and add fields of its own."""
+    with pytest.raises(Undecodable):
+        _read(_written(avro_schema("request"), _datum(context=text)), avro_schema("request"))
+
+
+@pytest.mark.parametrize("time", [-1, 253_402_300_800_000, 2**63 - 1])
+def test_a_moment_that_is_none_is_refused(time: int) -> None:
+    with pytest.raises(Undecodable):
+        _read(_written(avro_schema("request"), _datum(time=time)), avro_schema("request"))
+
+
+def test_bytes_after_the_record_are_refused() -> None:
+    with pytest.raises(Undecodable, match="1 bytes follow"):
+        _read(_single_object() + b"\0")
+
+
+def test_whatever_the_bytes_are_they_are_a_request_or_refused() -> None:
+    """Cut short, and with bytes changed at random: never another error, and always JSON."""
+    dice, whole = random.Random(1), _single_object({**ASKED, "evaluations": [{"context": {"a": 1}}, {}]})
+    for end in range(10, len(whole)):
+        with pytest.raises(Undecodable):
+            _read(whole[:end])
+    for _ in range(3000):
+        broken = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            broken[dice.randrange(10, len(whole))] = dice.randrange(256)
+        try:
+            assert isinstance(_read(bytes(broken)), dict)
+        except Undecodable:
+            continue
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+EMPTY = {"type": "record", "name": "Empty", "fields": [{"name": "n", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "says"),
+    [
+        ({"type": "array", "items": "null"}, "take no bytes"),
+        ({"type": "map", "values": {"type": "array", "items": ["null", EMPTY]}}, "Empty takes no bytes"),
+        ({"type": "array", "items": {"type": "fixed", "name": "None", "size": 0}}, "take no bytes"),
+        (NODE, "Node holds itself"),
+        (["null", {"type": "array", "items": NODE}], "Node holds itself"),
+    ],
+)
+def test_a_schema_by_which_few_bytes_are_endless_work_is_refused(type_: Any, says: str) -> None:
+    with pytest.raises(Unreadable, match=says):
+        parse_written((json.dumps(_with_field("more", type_)),), "AccessRequest")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '"string"', "7", '{"type": "enum"}', "[" * 100_000, '{"type":"record"}'])
+def test_a_schema_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Unreadable):
+        parse_written((text,), "AccessRequest")
+
+
+def test_a_schema_of_another_record_is_refused_and_named() -> None:
+    with pytest.raises(Unreadable, match="a record Decision, not AccessRequest or AuditEvent"):
+        parse_written((json.dumps(avro_schema("decision")),), "AccessRequest", "AuditEvent")

@@ -1,0 +1,121 @@
+"""Where Avro meets the job: the same answers as in JSON, and what cannot be read is a dead letter without secrets."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy import compile_documents
+from streaming import workload
+from streaming.contracts.avro import Reader, Unencodable, Writer, own_json
+from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
+from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.enforcer.encoded import EncodedSitting
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.wire import pack, unpack
+from streaming.observability.records import read_decision
+from streaming.settings import DEFAULT_TRUST, Encoding, Limits
+from tests.contracts.schemas import documents
+
+DOCUMENTS = workload.documents(100)
+SNAPSHOT = compile_documents(DOCUMENTS)
+SOURCE = Source("requests", 3, "topic-id", DEFAULT_TRUST, 2)
+AT = 1_795_000_000_123
+REQUESTS = [json.dumps(request).encode() for request in workload.requests(DOCUMENTS, 100)]
+SINGLE = Writer("request", "avro-single-object")
+AVRO_OUT = Formats(output="avro-single-object")
+
+
+def _sit(reader: Reader | None = None) -> Sitting:
+    basis = Basis(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT)
+    return Judge(SNAPSHOT, Limits()).sit(SOURCE, basis, reader)
+
+
+def _encoded(sitting: Sitting) -> EncodedSitting:
+    return EncodedSitting(sitting, SOURCE, Limits(), AVRO_OUT)
+
+
+def test_a_request_in_avro_gets_the_answer_of_the_same_in_json() -> None:
+    """Byte for byte, in turn, so that both find what the other left in the caches."""
+    sitting = _sit()
+    for value in REQUESTS:
+        answers = {sitting.decide(b"k", one, None, 17, AT) for one in (value, SINGLE.encode(value), value)}
+        assert len(answers) == 1
+
+
+def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
+    sitting = _sit()
+    headers: list[dict[str, Any]] = [{"key": "traceparent", "value": b"00-1"}]
+    for value in REQUESTS:
+        number, key, record, told = _encoded(sitting).decide(b"k", value, headers, 17, AT)
+        plain = sitting.decide(b"k", value, headers, 17, AT)[2] or b""
+        assert (number, key) == (0, b"k")
+        assert json.loads(Reader(JSON_ALONE).transcode("decision", record or b"")) == json.loads(plain)
+        assert told == [("content-type", CONTENT_TYPES["avro-single-object"]), ("traceparent", b"00-1")]
+
+
+@pytest.mark.parametrize("encoding", CONTENT_TYPES)
+def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encoding: Encoding) -> None:
+    record = _sit().decide(b"k", REQUESTS[0], None, 17, AT)[2] or b""
+    written = record if encoding == "json" else Writer("decision", encoding, 7).encode(record)
+    assert json.loads(own_json("decision", written)) == json.loads(record)
+    read = read_decision(written)
+    assert read is not None
+    assert read.id == "topic-id-3-17"
+    assert read_decision(b"\xc3\x01x") is None
+
+
+def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
+    packed = unpack(pack(_encoded(_sit()).decide(b"k", value, None, 17, AT) for value in REQUESTS))
+    assert len(packed.values) == len(REQUESTS)
+    assert packed.others == []
+
+
+@pytest.mark.parametrize(
+    "value", [b"\xc3\x01" + bytes(9), b"\0\0\0\0\7x", b"\0", b"{", SINGLE.encode(REQUESTS[0])[:-2]]
+)
+def test_what_cannot_be_read_is_a_dead_letter_in_whatever_encoding(value: bytes) -> None:
+    number, key, kept, headers = _encoded(_sit()).decide(b"k", value, None, 17, AT)
+    assert (number, key, kept) == (2, b"k", value)
+    assert dict(headers or ())["__connect.errors.exception.message"].startswith(b"not a request: ")
+
+
+def test_a_request_whose_schema_must_be_asked_for_is_noted() -> None:
+    reader = Reader(Formats(registry=True))
+    _sit(reader).decide(b"k", b"\0\0\0\0\7x", None, 17, AT)
+    assert reader.needed == {7}
+
+
+def test_a_token_in_avro_is_masked_in_the_dead_letter() -> None:
+    request = json.loads(REQUESTS[0])
+    request["subject"]["properties"] = {"token": {"sub": "s3cret"}}
+    value = SINGLE.encode(json.dumps(request).encode()) + b"too much"
+    number, _, kept, headers = _sit().decide(b"k", value, None, 17, AT)
+    assert number == 2
+    assert b"s3cret" not in (kept or b"")
+    assert not any(b"s3cret" in text for _, text in headers or ())
+
+
+def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unfit(_writer: Writer, _value: bytes) -> bytes:
+        raise Unencodable("not a record")
+
+    monkeypatch.setattr(Writer, "encode", unfit)
+    number, key, kept, headers = _encoded(_sit()).decide(b"k", REQUESTS[0], None, 17, AT)
+    assert (number, key, kept) == (2, b"k", REQUESTS[0])
+    assert dict(headers or ())["__connect.errors.exception.message"] == b"not a record"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int) -> None:
+    source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3)
+    sitting = AuditSitting(source, lambda _at: Era(SNAPSHOT, False), Limits())
+    value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
+    avro = Writer("audit-event", "avro-single-object").encode(value)
+    assert sitting.judge(b"k", avro, None, 17, AT) == sitting.judge(b"k", value, None, 17, AT)
+    assert sitting.judge(b"k", value, None, 17, AT)[0] == 1
+    to, _, _, headers = sitting.judge(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
+    assert to == 3
+    assert b"avro/audit-event.avsc" in dict(headers or ())["__connect.errors.exception.message"]

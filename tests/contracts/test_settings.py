@@ -1,0 +1,53 @@
+"""The settings of encodings and of the schema registry: wrong ones are told, passwords never."""
+
+from typing import Any
+
+import pytest
+
+from streaming.settings import Settings, SettingsError, check_settings, load_settings
+
+URL = "http://registry:8081"
+
+
+def test_the_environment_sets_them_one_by_one() -> None:
+    told = {
+        "LOCKKEEPER_ENCODING": "avro-confluent",
+        "LOCKKEEPER_SCHEMA_REGISTRY_URL": URL,
+        "LOCKKEEPER_SCHEMA_REGISTRY_USER": "dana",
+        "LOCKKEEPER_SCHEMA_REGISTRY_PASSWORD": "0123",
+        "LOCKKEEPER_SCHEMA_REGISTRY_REGISTER": "false",
+    }
+    settings = load_settings(None, told)
+    registry = settings.schema_registry
+    assert settings.encoding == "avro-confluent"
+    assert (registry.url, registry.user, registry.password, registry.register) == (URL, "dana", "0123", False)
+
+
+def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
+    assert (Settings().encoding, Settings().schema_registry.url) == ("json", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"encoding": "avro"}, "encoding"),
+        ({"encoding": "avro-confluent"}, "set schema_registry.url"),
+        ({"schema_registry": {"url": "registry:8081"}}, "not an address such as http://localhost:8081"),
+        ({"schema_registry": {"url": "http://"}}, "not an address"),
+        ({"schema_registry": {"url": "http://dana:s3cret@registry"}}, "leave user and password out of it"),
+        ({"schema_registry": {"url": f"{URL},http://dana:s3cret@other"}}, "leave user and password out of it"),
+        ({"schema_registry": {"url": f"{URL},other"}}, "not an address"),
+        ({"schema_registry": {"url": URL, "password": "s3cret"}}, "needs schema_registry.user"),
+        ({"schema_registry": {"url": URL, "user": "dana", "password": ["s3cret"]}}, "schema_registry.password"),
+        ({"schema_registry": {"url": URL, "passwort": "s3cret"}}, "passwort"),
+        ({"schema_registry": {"url": 5, "password": "s3cret"}}, "`$.schema_registry.url`"),
+        ({"limits": {"record_in": 0}}, "it is 0"),
+        ({"schema_registry": ["s3cret"]}, "schema_registry"),
+        ({"schema_registry": "http://dana:s3cret@registry"}, "schema_registry"),
+    ],
+)
+def test_a_wrong_one_is_told_without_the_password(told: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        check_settings(told)
+    assert says in str(refused.value)
+    assert "s3cret" not in str(refused.value)

@@ -1,0 +1,88 @@
+"""As much of kustomize as the overlays use: resources, files to ConfigMaps, and JSON patches by kind and name."""
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deploy.files import read_documents, read_yaml
+
+Resource = dict[str, Any]
+
+
+def build(folder: Path) -> list[Resource]:
+    """The resources of a folder with `kustomization.yaml`; fails for a file, target or path that is not there."""
+    told = read_yaml(folder / "kustomization.yaml")
+    resources = [resource for entry in told["resources"] for resource in _read(folder / entry)]
+    resources += [_config_map(folder, entry) for entry in told.get("configMapGenerator", ())]
+    for patch in told.get("patches", ()):
+        _apply(patch, folder, resources)
+    for resource in resources:
+        _label(resource, told)
+    return resources
+
+
+def key(resource: Resource) -> tuple[str, str]:
+    """What a resource is told by within a namespace."""
+    return resource["kind"], resource["metadata"]["name"]
+
+
+def _read(path: Path) -> list[Resource]:
+    return build(path) if path.is_dir() else read_documents(path)
+
+
+def _config_map(folder: Path, told: Resource) -> Resource:
+    data = {name: (folder / name).read_text(encoding="utf-8") for name in told["files"]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": told["name"]}, "data": data}
+
+
+def _label(resource: Resource, told: Resource) -> None:
+    metadata = resource["metadata"]
+    for labels in told.get("labels", ()):
+        metadata["labels"] = {**metadata.get("labels", {}), **labels["pairs"]}
+    if "namespace" in told:
+        metadata["namespace"] = told["namespace"]
+        for subject in resource.get("subjects", ()):
+            subject["namespace"] = told["namespace"]
+
+
+def _apply(patch: Resource, folder: Path, resources: list[Resource]) -> None:
+    kind, name = patch["target"]["kind"], patch["target"].get("name", ".*")
+    found = [r for r in resources if r["kind"] == kind and re.fullmatch(name, r["metadata"]["name"])]
+    assert found, f"{folder}: a patch of {kind} {name} has no target"
+    operations = yaml.safe_load(patch["patch"]) if "patch" in patch else read_yaml(folder / patch["path"])
+    for resource in found:
+        for operation in operations:
+            _operate(resource, operation)
+
+
+def _operate(resource: Resource, told: Resource) -> None:
+    """One operation of a JSON patch (RFC 6902), as far as it is used."""
+    *above, last = _steps(told["path"])
+    holder: Any = resource
+    for step in above:
+        holder = holder[int(step) if isinstance(holder, list) else step]
+    place: Any = int(last) if isinstance(holder, list) and last != "-" else last
+    value = copy.deepcopy(told.get("value"))
+    match told["op"]:
+        case "add" if isinstance(holder, list):
+            assert last == "-"
+            holder.append(value)
+        case "add":
+            holder[place] = value
+        case "replace":
+            assert holder[place] is not None
+            holder[place] = value
+        case "remove":
+            del holder[place]
+        case "test":
+            assert holder[place] == value, told
+        case other:
+            raise AssertionError(f"operation {other} is not simulated")
+
+
+def _steps(path: str) -> Iterator[str]:
+    return (step.replace("~1", "/").replace("~0", "~") for step in path.removeprefix("/").split("/"))

@@ -1,0 +1,196 @@
+"""docker-compose.yml fits the code and itself: services, ports, files, commands, variables, health."""
+
+import re
+import shutil
+import subprocess
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from streaming.settings import Settings, variables
+from tests.brokers import docker_answers
+from tests.deploy.files import ROOT, instruction, parse_command, read_yaml
+
+BUILT = "lockkeeper:local"
+ONCE = ("topics", "policies")
+CONDITIONS = {"service_healthy", "service_completed_successfully"}
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    """The services of docker-compose.yml."""
+    found: dict[str, Any] = read_yaml(ROOT / "docker-compose.yml")["services"]
+    return found
+
+
+def _ours(services: dict[str, Any]) -> dict[str, Any]:
+    return {name: service for name, service in services.items() if service["image"] == BUILT}
+
+
+def test_everything_is_there_that_a_first_look_needs(services: dict[str, Any]) -> None:
+    assert set(services) == {
+        *("kafka", "schema-registry", "topics", "policies", "enforcer"),
+        *("producer", "consumer", "prometheus", "grafana"),
+    }
+    assert set(_ours(services)) == {"topics", "policies", "enforcer", "producer", "consumer"}
+
+
+def test_images_are_pinned_to_a_version_or_built_from_this_checkout(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        if service["image"] == BUILT:
+            assert service["build"] == {"context": ".", "dockerfile": "deploy/Dockerfile"}
+        else:
+            assert re.fullmatch(r"[a-z/-]+:v?\d+\.\d+\.\d+", service["image"]), name
+
+
+def test_the_broker_is_of_the_version_that_the_tests_run(services: dict[str, Any]) -> None:
+    jars = (ROOT / "streaming" / "runtime" / "jars.toml").read_text(encoding="utf-8")
+    version = re.search(r"kafka_2\.13:([0-9.]+)", jars)
+    assert version is not None
+    assert services["kafka"]["image"] == f"apache/kafka:{version[1]}"
+
+
+def test_whatever_runs_on_has_a_health_check_and_comes_back(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        if name in ONCE:
+            assert "healthcheck" not in service
+            assert "restart" not in service
+        else:
+            check = service["healthcheck"]
+            assert check["test"][0] in ("CMD", "CMD-SHELL"), name
+            assert {"interval", "timeout", "retries"} <= check.keys(), name
+            assert service["restart"] == "unless-stopped", name
+
+
+def test_services_wait_for_what_they_need(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        for other, wait in service.get("depends_on", {}).items():
+            assert wait["condition"] in CONDITIONS, name
+            assert (wait["condition"] == "service_completed_successfully") == (other in ONCE), name
+    waits = {name: set(services[name].get("depends_on", ())) for name in services}
+    assert waits["topics"] == {"kafka"}
+    assert waits["policies"] == {"topics"}
+    assert waits["enforcer"] == {"policies", "schema-registry"}
+    assert waits["producer"] == {"enforcer"}
+
+
+def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
+    commands = {name: parse_command(s["command"]) for name, s in _ours(services).items() if "entrypoint" not in s}
+    assert commands == {
+        "topics": "topics create",
+        "policies": "policy apply",
+        "enforcer": "run",
+        "consumer": "tail",
+    }
+    assert parse_command(services["consumer"]["healthcheck"]["test"][2:]) == "topics check"
+
+
+def test_the_producers_script_asks_each_request_of_the_mounted_file(services: dict[str, Any]) -> None:
+    producer = services["producer"]
+    [script] = producer["command"]
+    script = script.replace("$$", "$")
+    assert subprocess.run([*producer["entrypoint"], f"set -n\n{script}"], check=False).returncode == 0
+    asked = re.search(r"lockkeeper (.+)", script)
+    assert asked is not None
+    assert parse_command(asked[1].split()) == "request"
+    [(_source, target)] = _bound(producer)
+    assert f"done < {target}" in script
+    touched = re.search(r"touch (\S+)", script)
+    assert touched is not None
+    assert touched[1] in producer["healthcheck"]["test"][1]
+
+
+def test_our_services_set_variables_that_are_settings(services: dict[str, Any]) -> None:
+    for name, service in _ours(services).items():
+        assert set(service["environment"]) <= variables().keys(), name
+
+
+def test_services_and_this_machine_reach_the_broker_at_addresses_it_advertises(services: dict[str, Any]) -> None:
+    kafka = services["kafka"]
+    environment = kafka["environment"]
+    advertised = dict(item.split("://") for item in environment["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    listening = dict(item.split("://:") for item in environment["KAFKA_LISTENERS"].split(","))
+    for service in _ours(services).values():
+        assert service["environment"]["LOCKKEEPER_BOOTSTRAP_SERVERS"] == advertised["INSIDE"]
+    assert services["schema-registry"]["environment"]["APICURIO_KAFKASQL_BOOTSTRAP_SERVERS"] == advertised["INSIDE"]
+    assert advertised["INSIDE"] == f"kafka:{listening['INSIDE']}"
+    assert advertised["OUTSIDE"] == Settings().bootstrap_servers == f"localhost:{listening['OUTSIDE']}"
+    assert kafka["ports"] == [f"127.0.0.1:{listening['OUTSIDE']}:{listening['OUTSIDE']}"]
+    protocols = dict(item.split(":") for item in environment["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    assert set(protocols) == set(listening)
+    assert kafka["healthcheck"]["test"][-1] == f"localhost:{listening['OUTSIDE']}"
+
+
+def test_the_job_reaches_the_registry_by_confluents_interface(services: dict[str, Any]) -> None:
+    registry = services["schema-registry"]
+    [port] = registry["ports"]
+    address = urlsplit(services["enforcer"]["environment"]["LOCKKEEPER_SCHEMA_REGISTRY_URL"])
+    assert (address.hostname, str(address.port)) == ("schema-registry", port.split(":")[-1])
+    assert registry["healthcheck"]["test"][-1] == f"http://localhost:{address.port}{address.path}/subjects"
+    assert address.path == "/apis/ccompat/v7"
+
+
+def test_the_jobs_health_is_asked_where_it_serves_its_metrics(services: dict[str, Any]) -> None:
+    enforcer = services["enforcer"]
+    port = enforcer["environment"]["LOCKKEEPER_METRICS_PORT"]
+    assert f"'http://localhost:{port}/readyz'" in enforcer["healthcheck"]["test"][-1]
+    assert enforcer["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert enforcer["environment"]["LOCKKEEPER_METRICS_ADDRESS"] == "0.0.0.0"
+
+
+def test_nothing_is_open_to_other_machines(services: dict[str, Any]) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def _bound(service: dict[str, Any]) -> list[tuple[str, str]]:
+    volumes = [volume.split(":") for volume in service.get("volumes", ())]
+    return [(source, target) for source, target, *_ in volumes if source.startswith(".")]
+
+
+def test_mounted_files_exist_and_volumes_are_declared_and_used(services: dict[str, Any]) -> None:
+    named = {v.split(":")[0] for s in services.values() for v in s.get("volumes", ()) if not v.startswith(".")}
+    assert named == set(read_yaml(ROOT / "docker-compose.yml")["volumes"])
+    for service in services.values():
+        for source, _target in _bound(service):
+            assert (ROOT / source).exists(), source
+    for name in ("policies", "enforcer"):
+        assert services[name]["command"][-1] in {target for _, target in _bound(services[name])}
+    assert f"checkpoint:{instruction('VOLUME')}" in services["enforcer"]["volumes"]
+
+
+def _compose_or_skip() -> str:
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True).returncode != 0:
+        pytest.skip("no `docker compose` on this machine")
+    return docker
+
+
+def test_docker_compose_understands_the_file() -> None:
+    docker = _compose_or_skip()
+    shown = subprocess.run([docker, "compose", "config"], cwd=ROOT, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert set(yaml.safe_load(shown.stdout)["services"]) == set(read_yaml(ROOT / "docker-compose.yml")["services"])
+
+
+@pytest.mark.stream
+@pytest.mark.timeout(1200)
+def test_docker_compose_up_is_the_whole_story() -> None:
+    """On a machine with an engine: all become healthy, and decisions come."""
+    if not docker_answers():
+        pytest.skip("no Docker engine on this machine")
+    _compose_or_skip()
+    from testcontainers.compose import DockerCompose
+
+    with DockerCompose(str(ROOT), build=True, wait=True) as running:
+        asked = ["lockkeeper", "request", "--system", "lenses6", "--subject", "user:dana", "--json"]
+        about = ["--action", "kafka:GetTopicDetails", "--resource", "kafka:topic:prod/main/orders"]
+        printed, _errors, code = running.exec_in_container([*asked, *about], "enforcer")
+        assert code == 0
+        assert '"decision": true' in printed
+        logged, _errors = running.get_logs("consumer")
+        assert "ALLOW" in logged

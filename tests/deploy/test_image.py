@@ -1,0 +1,129 @@
+"""The image: small, pinned, not root, with what the code needs, and a command for whatever it is started as."""
+
+import fnmatch
+import os
+import re
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from streaming.runtime import container
+from streaming.runtime.java import find_java
+from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.settings import Settings
+from tests.deploy.files import DEPLOY, ROOT, in_exec_form, instruction, instructions
+
+EXECUTOR = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@lockkeeper-driver-svc:7078",
+    "SPARK_EXECUTOR_ID": "2",
+    "SPARK_EXECUTOR_CORES": "4",
+    "SPARK_EXECUTOR_MEMORY": "2g",
+    "SPARK_APPLICATION_ID": "lockkeeper-0",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.7",
+    "SPARK_EXECUTOR_POD_NAME": "lockkeeper-exec-2",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_CONF_DIR": "/opt/spark/conf",
+    **{f"SPARK_JAVA_OPT_{number}": f"-Doption={number}" for number in range(11)},
+}
+
+
+def _variables() -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in re.split(r"\s+", instruction("ENV")))
+
+
+def test_the_base_is_pinned_and_its_python_is_one_that_the_project_supports() -> None:
+    [base] = [rest for word, rest in instructions() if word == "FROM"]
+    found = re.fullmatch(r"python:(\d+)\.(\d+)\.\d+-slim-[a-z]+", base)
+    assert found is not None, base
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lowest = tuple(map(int, project["requires-python"].removeprefix(">=").split(".")))
+    assert (int(found[1]), int(found[2])) >= lowest
+
+
+def test_it_does_not_run_as_root_and_says_so_by_number() -> None:
+    """Kubernetes' runAsNonRoot cannot tell by a name."""
+    user, group = instruction("USER").split(":")
+    assert int(user) > 0
+    assert int(group) > 0
+    words = [word for word, _ in instructions()]
+    assert max(i for i, word in enumerate(words) if word == "RUN") < words.index("USER") < words.index("ENTRYPOINT")
+    [made] = [rest for word, rest in instructions() if word == "RUN" and "useradd" in rest]
+    assert f"--uid {user} " in made
+
+
+def test_what_apt_and_pip_leave_is_not_in_it_and_versions_are_pinned() -> None:
+    runs = [rest for word, rest in instructions() if word == "RUN"]
+    for run in runs:
+        assert "sudo" not in run
+        if "apt-get install" in run:
+            assert "apt-get update && apt-get install --yes --no-install-recommends" in run
+            assert "rm -rf /var/lib/apt/lists/*" in run
+        for installed in re.findall(r"pip install (.+?)(?: &&|$)", run):
+            assert re.fullmatch(r"--no-cache-dir \S+==\S+", installed)
+        if "uv sync" in run:
+            assert "--frozen --no-dev" in run
+            assert "--no-cache" in run
+    assert not [rest for word, rest in instructions() if word == "ADD"]
+
+
+def test_its_java_has_all_modules_and_a_version_that_spark_takes() -> None:
+    [installed] = re.findall(r"openjdk-(\d+)-jre-headless", "".join(rest for word, rest in instructions()))
+    assert int(installed) >= 17
+
+
+def test_it_holds_files_that_exist_and_that_its_context_has() -> None:
+    sources = [name for word, rest in instructions() if word == "COPY" for name in rest.split()[:-1]]
+    assert all((ROOT / source).exists() for source in sources)
+    let_in = (DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
+    assert let_in[1] == "*"
+    assert {line[1:] for line in let_in if line.startswith("!")} == set(sources)
+    assert any(fnmatch.fnmatch("streaming/__pycache__", line) for line in let_in if line.startswith("**"))
+
+
+def test_the_checkpoint_is_on_the_volume_and_workers_run_the_images_python() -> None:
+    assert not Path(Settings().checkpoint).is_absolute()
+    assert instruction("WORKDIR") == instruction("VOLUME")
+    assert _variables()["PYSPARK_PYTHON"] == f"{_variables()['UV_PROJECT_ENVIRONMENT']}/bin/python"
+    assert _variables()["PATH"].startswith(f"{_variables()['UV_PROJECT_ENVIRONMENT']}/bin:")
+
+
+def test_its_entry_point_is_a_module_that_runs_the_job_unless_told_otherwise() -> None:
+    python, option, module = in_exec_form("ENTRYPOINT")
+    assert (python, option) == ("python", "-m")
+    assert find_spec(module) is not None
+    assert module == container.__name__
+    assert container.command_of(in_exec_form("CMD"), {}) == ["lockkeeper", "run"]
+    assert container.command_of(["topics", "create"], {}) == ["lockkeeper", "topics", "create"]
+
+
+def test_as_a_driver_it_is_spark_submit_with_the_connectors_jars() -> None:
+    """The rest is what Spark wrote: the file of its settings, the class, the main file and its arguments."""
+    told = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "a.B", "local:///main.py", "run"]
+    command = container.command_of(["driver", *told], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.5"})
+    assert command[0] == str(pyspark_folder() / "bin" / "spark-submit")
+    assert command[1:5] == ["--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.5"]
+    assert command[5] == "--driver-class-path"
+    assert "spark-sql-kafka" in command[6]
+    assert all(Path(jar).is_file() for jar in command[6].split(os.pathsep))
+    assert command[7:] == told
+
+
+def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
+    command = container.command_of(["executor"], EXECUTOR)
+    assert command[0] == str(find_java())
+    assert command[1:14] == [*(f"-Doption={number}" for number in range(11)), "-Xms2g", "-Xmx2g"]
+    assert command[14] == "-cp"
+    folder, spark, *jars = command[15].split(os.pathsep)
+    assert folder == "/opt/spark/conf"
+    assert list(Path(spark).parent.glob("spark-kubernetes_*.jar"))
+    assert any("spark-sql-kafka" in jar for jar in jars)
+    told = dict(zip(command[17::2], command[18::2], strict=True))
+    assert command[16].endswith("KubernetesExecutorBackend")
+    assert told == {option: EXECUTOR[name] for option, name in container.TOLD.items()}
+
+
+def test_an_executor_that_spark_did_not_start_is_refused_naming_what_lacks() -> None:
+    with pytest.raises(KeyError, match="SPARK_EXECUTOR_MEMORY"):
+        container.command_of(["executor"], {})

@@ -1,0 +1,122 @@
+"""The monitor without Spark: the same intake and the same states, told records batch by batch."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from policy.times import to_text
+from streaming.monitor.alerts import alert_of
+from streaming.monitor.inputs import Input, Key
+from streaming.monitor.intake import Intake, merge_decided
+from streaming.monitor.rules import MonitorSettings
+from streaming.monitor.sessions import Fact
+from streaming.monitor.state import Monitor, Raised, State
+
+DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "requests.dlq"
+T0 = 1_795_000_000_000  # ms
+Record = tuple[str, int, int, int, bytes]
+"""Topic, partition, offset, when it became known (ms), value."""
+
+
+class PureMonitor:
+    """States by key; `alerts` by id, the newest; `told`: all of them; `facts`: by key, the newest."""
+
+    def __init__(self, settings: MonitorSettings) -> None:
+        self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
+        self._window = settings.narrowest_window_ms
+        self._monitor = Monitor(settings)
+        self.states: dict[Key, State] = {}
+        self.now = 0
+        self._newest = 0
+        self.told: list[dict[str, Any]] = []
+        self.facts: dict[str, bytes | None] = {}
+
+    @property
+    def alerts(self) -> dict[str, dict[str, Any]]:
+        """The newest of each id."""
+        return {alert["id"]: alert for alert in self.told}
+
+    def batch(self, records: Iterable[Record]) -> None:
+        """One micro-batch: time is what was known before it, as Spark's watermark is."""
+        self.now = self._newest
+        told: dict[Key, list[Input]] = {}
+        for record in records:
+            self._newest = max(self._newest, record[3])
+            for key, input_ in self._intake.read(*record):
+                told.setdefault(key, []).append(input_)
+        for key, inputs in told.items():
+            state = self.states.setdefault(key, State())
+            self._results(key, state, merge_decided(inputs, self._window))
+        self._timers()
+
+    def pass_time(self, to: int) -> None:
+        """Ticks alone come until then (ms)."""
+        self._newest = max(self._newest, to)
+        while self.now < self._newest:
+            self.now = self._newest
+            self._timers()
+
+    def _timers(self) -> None:
+        for key, state in list(self.states.items()):
+            while 0 <= state.due <= self.now:
+                before = state.due
+                self._results(key, state, [])
+                assert state.due != before, "a timer that is due again at once would fire for ever"
+
+    def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
+        for result in self._monitor.take(key, state, inputs, self.now):
+            if isinstance(result, Fact):
+                self.facts[result.key] = result.to_value()
+            else:
+                assert isinstance(result, Raised)
+                self.told.append(alert_of(result))
+        if state.empty:
+            self.states.pop(key, None)
+
+
+def decision(
+    id_: str, user: str, resource: str, outcome: str, at: int, known: int | None = None, **context: Any
+) -> Record:
+    """A decision of a request that came at `at` (ms)."""
+    told = {"outcome": outcome, "reasons": [], "request": _request(user, resource), **context}
+    record = {"id": id_, "request_id": id_, "system": "lenses6", "time": to_text(at), "context": told}
+    return DECISIONS, 0, 0, at if known is None else known, json.dumps(record).encode()
+
+
+def verdict(
+    id_: str, user: str, resource: str, at: int, outcome: str = "allow", known: int | None = None, **more: Any
+) -> Record:
+    """An access that succeeded at `at` (ms), judged."""
+    told: Mapping[str, Any] = {
+        "kind": "access",
+        "id": f"v-{id_}",
+        "event_id": id_,
+        "system": "lenses6",
+        "time": at,
+        "result": "success",
+        "outcome": outcome,
+        "reasons": [],
+        "policy_version": "sha256:0",
+        **_request(user, resource),
+        **more,
+    }
+    return VERDICTS, 0, 0, at if known is None else known, json.dumps(told).encode()
+
+
+def lifecycle(event: str, at: int, known: int | None = None, **more: Any) -> Record:
+    """A login, or a job that starts or stops, at `at` (ms)."""
+    told = {"kind": "lifecycle", "id": "v", "event_id": "e", "system": "streamsets", "event": event, "time": at, **more}
+    return VERDICTS, 0, 0, at if known is None else known, json.dumps(told).encode()
+
+
+def letter(offset: int, at: int) -> Record:
+    """A dead letter."""
+    return LETTERS, 0, offset, at, b"?"
+
+
+def _request(user: str, resource: str) -> dict[str, Any]:
+    return {
+        "subject": {"type": "user", "id": user},
+        "action": {"name": "kafka:ReadTopicData"},
+        "resource": {"type": "lrn", "id": resource},
+    }

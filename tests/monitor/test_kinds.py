@@ -1,0 +1,256 @@
+"""Each kind of alert of the monitor: what raises it, and what does not."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from streaming.monitor.rules import KindRule, MonitorSettings, Rules
+from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
+
+MINUTE = 60_000
+
+
+def watch(*batches: list[Record], until: int = T0 + 60 * MINUTE, **settings: Any) -> PureMonitor:
+    """A monitor that was told the batches, and then nothing more."""
+    monitor = PureMonitor(msgspec.convert(settings, MonitorSettings))
+    for batch in batches:
+        monitor.batch(batch)
+    monitor.pass_time(until)
+    return monitor
+
+
+def kinds(monitor: PureMonitor) -> list[tuple[str, str, int]]:
+    """Kind, subject and count of each alert."""
+    return sorted((a["kind"], a["subject"], a["evidence"][0]["count"]) for a in monitor.alerts.values())
+
+
+def test_an_access_with_an_allow_before_it_is_no_alert() -> None:
+    monitor = watch([decision("1", "dana", "orders", "allow", T0)], [verdict("a", "dana", "orders", T0 + 1000)])
+    assert kinds(monitor) == []
+    assert monitor.states == {}, "nothing is remembered for ever"
+
+
+@pytest.mark.parametrize("also", [{}, {"by_oldest": True}])
+def test_unauthorized_access_is_what_the_policy_denied_when_it_happened(also: dict[str, Any]) -> None:
+    asked = decision("1", "dana", "orders", "allow", T0)
+    reason = {"code": "denied", "message": "role x denies", "rule": None, "document": None, "statement": None}
+    event = verdict("a", "dana", "orders", T0 + 1000, "deny", reasons=[reason], **also)
+    monitor = watch([asked], [event])
+    assert kinds(monitor) == [("unauthorized-access", "dana", 1)]
+    [alert] = monitor.alerts.values()
+    assert "role x denies" in alert["evidence"][1]["what"]
+    assert ("oldest" in alert["evidence"][1]["what"]) is bool(also)
+
+
+@pytest.mark.parametrize("outcome", ["allow", "error"])
+def test_an_access_that_the_policy_allowed_or_could_not_judge_is_not_unauthorized(outcome: str) -> None:
+    monitor = watch(
+        [decision("1", "dana", "orders", "allow", T0)], [verdict("a", "dana", "orders", T0 + 1000, outcome)]
+    )
+    assert kinds(monitor) == []
+
+
+def test_unrequested_access_is_one_that_nobody_asked_for() -> None:
+    other = [decision("1", "dana", "payments", "allow", T0), decision("2", "eve", "orders", "allow", T0)]
+    monitor = watch(other, [verdict("a", "dana", "orders", T0 + 1000)])
+    assert kinds(monitor) == [("unrequested-access", "dana", 1)]
+
+
+def test_an_allow_counts_for_its_window_and_no_longer() -> None:
+    asked = decision("1", "dana", "orders", "allow", T0)
+    within = verdict("a", "dana", "orders", T0 + 300_000)
+    after = verdict("b", "dana", "orders", T0 + 300_001)
+    assert kinds(watch([asked], [within])) == []
+    assert kinds(watch([asked], [after])) == [("unrequested-access", "dana", 1)]
+
+
+@pytest.mark.parametrize("outcome", ["deny", "error"])
+def test_denied_but_done_is_what_was_asked_for_and_not_allowed(outcome: str) -> None:
+    monitor = watch([decision("1", "dana", "orders", outcome, T0)], [verdict("a", "dana", "orders", T0 + 1000)])
+    assert kinds(monitor) == [("denied-but-done", "dana", 1)]
+
+
+def test_an_allow_beside_a_denial_is_an_allow() -> None:
+    asked = [decision("1", "dana", "orders", "deny", T0), decision("2", "dana", "orders", "allow", T0 + 10)]
+    assert kinds(watch(asked, [verdict("a", "dana", "orders", T0 + 1000)])) == []
+
+
+def test_a_decision_that_comes_late_but_within_the_grace_period_is_no_alert() -> None:
+    event = verdict("a", "dana", "orders", T0 + 1000)
+    in_time = decision("1", "dana", "orders", "allow", T0, known=T0 + 5000)
+    too_late = decision("1", "dana", "orders", "allow", T0, known=T0 + 60_000)
+    tick = decision("9", "other", "other", "allow", T0 + 7000)
+    assert kinds(watch([event], [in_time])) == []
+    assert kinds(watch([event], [tick], [in_time])) == [], "told with the time itself"
+    assert kinds(watch([event], [tick], [], [too_late])) == [("unrequested-access", "dana", 1)]
+
+
+def test_an_event_that_comes_late_is_held_against_the_requests_of_its_own_time() -> None:
+    asked = decision("1", "dana", "orders", "allow", T0)
+    later = decision("2", "dana", "orders", "allow", T0 + 10 * MINUTE)
+    late = verdict("a", "dana", "orders", T0 + 1000, known=T0 + 9 * MINUTE)
+    unasked = verdict("b", "dana", "orders", T0 - MINUTE, known=T0 + 9 * MINUTE)
+    assert kinds(watch([asked], [later], [late])) == []
+    assert kinds(watch([asked], [later], [unasked])) == [("unrequested-access", "dana", 1)]
+
+
+def test_an_event_that_comes_too_late_is_judged_by_the_policy_alone() -> None:
+    """Nobody knows any more who asked: that is no reason for an alert."""
+    late = verdict("a", "dana", "orders", T0, known=T0 + 11 * MINUTE)
+    late_and_denied = verdict("b", "eve", "orders", T0, "deny", known=T0 + 11 * MINUTE)
+    assert kinds(watch([late, late_and_denied])) == [("unauthorized-access", "eve", 1)]
+
+
+def test_failed_accesses_are_no_alerts() -> None:
+    assert kinds(watch([verdict("a", "dana", "orders", T0, "deny", result="failure")])) == []
+
+
+def test_a_duplicated_event_counts_once_and_one_with_a_borrowed_id_counts() -> None:
+    event, other = verdict("a", "dana", "orders", T0), verdict("a", "dana", "payments", T0)
+    assert kinds(watch([event, event], [event])) == [("unrequested-access", "dana", 1)]
+    assert kinds(watch([event], [], [event, other])) == [("unrequested-access", "dana", 2)]
+
+
+def test_denial_burst_is_more_denials_than_allowed_within_the_window() -> None:
+    def denials(count: int, apart: int) -> list[Record]:
+        return [decision(str(n), "dana", f"t{n}", "deny", T0 + n * apart) for n in range(count)]
+
+    assert kinds(watch(denials(21, 1000))) == [("denial-burst", "dana", 21)]
+    assert kinds(watch(denials(20, 1000))) == []
+    assert kinds(watch(denials(40, 3001))) == [], "never 21 within a minute"
+    assert kinds(watch(*([one] for one in denials(25, 1000)))) == [("denial-burst", "dana", 25)]
+
+
+def test_a_burst_is_found_wherever_the_clock_stands_and_in_any_order() -> None:
+    denials = [decision(str(n), "dana", f"t{n}", "deny", T0 + 59_000 + n * 100) for n in range(21)]
+    assert kinds(watch(*([one] for one in reversed(denials)))) == [("denial-burst", "dana", 21)]
+
+
+def test_denials_of_several_subjects_are_no_burst_and_errors_are_no_denials() -> None:
+    mixed = [decision(str(n), f"user-{n % 3}", "t", "deny", T0 + n) for n in range(60)]
+    errors = [decision(str(n), "dana", "t", "error", T0 + n) for n in range(60)]
+    assert kinds(watch(mixed)) == []
+    assert kinds(watch(errors)) == []
+
+
+def test_items_of_a_batch_of_evaluations_count_one_by_one() -> None:
+    one = decision("1", "dana", "orders", "deny", T0)
+    record = msgspec.json.decode(one[4])
+    record["evaluations"] = [{"decision": False, "context": record["context"]}] * 21
+    many = (*one[:4], msgspec.json.encode(record))
+    assert kinds(watch([many])) == [("denial-burst", "dana", 21)]
+
+
+def test_malformed_burst_is_many_dead_letters_of_one_topic() -> None:
+    assert kinds(watch([letter(n, T0 + n) for n in range(51)])) == [("malformed-burst", "requests.dlq", 51)]
+    assert kinds(watch([letter(n, T0 + n) for n in range(50)])) == []
+
+
+def test_fact_contradiction_is_what_a_decision_notes() -> None:
+    reason = {"code": "fact-contradiction", "message": "says 1", "rule": None, "document": None, "statement": None}
+    monitor = watch([decision("1", "dana", "orders", "allow", T0, reasons=[reason])])
+    assert kinds(monitor) == [("fact-contradiction", "dana", 1)]
+    reason["code"] = "allowed"
+    assert kinds(watch([decision("1", "dana", "orders", "allow", T0, reasons=[reason])])) == []
+
+
+def test_one_episode_is_one_alert_told_when_it_begins_when_it_grows_and_when_it_ends() -> None:
+    events = [verdict(str(n), "dana", f"t{n}", T0 + n * 1000, "deny") for n in range(150)]
+    monitor = watch(*([event] for event in events), rules={"grace_seconds": 10_000})
+    ids = {alert["id"] for alert in monitor.told if alert["kind"] == "unauthorized-access"}
+    counts = [a["evidence"][0]["count"] for a in monitor.told if a["kind"] == "unauthorized-access"]
+    assert len(ids) == 1
+    assert counts == [1, 10, 100, 150]
+    assert [a["severity"] for a in monitor.told][:3] == ["high", "high", "critical"]
+
+
+def test_after_a_quiet_time_another_episode_begins() -> None:
+    first, second = verdict("a", "dana", "t", T0, "deny"), verdict("b", "dana", "t", T0 + 10 * MINUTE, "deny")
+    between = decision("9", "other", "other", "allow", T0 + 8 * MINUTE)
+    monitor = watch([first], [between], [second])
+    assert [a for a in kinds(monitor) if a[0] == "unauthorized-access"] == [("unauthorized-access", "dana", 1)] * 2
+
+
+def test_rules_are_settings_by_system_and_kind() -> None:
+    denials = [decision(str(n), "dana", f"t{n}", "deny", T0 + n) for n in range(5)]
+    strict = {"lenses6": {"kinds": {"denial-burst": {"more_than": 3, "severity": "critical"}}}}
+    monitor = watch(denials, systems=strict)
+    assert kinds(monitor) == [("denial-burst", "dana", 5)]
+    assert {alert["severity"] for alert in monitor.told} == {"critical"}
+    assert kinds(watch(denials, systems={"cdap": strict["lenses6"]})) == []
+    off = {"rules": {"kinds": {"unrequested-access": {"severity": "low", "enabled": False}}}}
+    assert kinds(watch([verdict("a", "dana", "t", T0)], **off)) == []
+
+
+@pytest.mark.parametrize(
+    ("exemption", "exempt"),
+    [
+        ({}, True),
+        ({"until": T0}, False),
+        ({"subject": "eve"}, False),
+        ({"systems": ["lenses6"]}, True),
+        ({"systems": ["cdap"]}, False),
+        ({"kinds": ["unauthorized-access"]}, True),
+        ({"kinds": ["denial-burst"]}, False),
+    ],
+)
+def test_subjects_are_exempt_until_a_date_for_systems_and_kinds(exemption: dict[str, Any], exempt: bool) -> None:
+    told = {"subject": "dana", "reason": "nightly backup", "until": T0 + 1, **exemption}
+    monitor = watch([verdict("a", "dana", "t", T0, "deny")], exempt=[told])
+    assert ("unauthorized-access" not in {alert["kind"] for alert in monitor.told}) is exempt
+
+
+@pytest.mark.parametrize("lacking", ["reason", "until", "subject"])
+def test_an_exemption_without_reason_or_end_is_refused(lacking: str) -> None:
+    told = {"subject": "dana", "reason": "backup", "until": "2027-01-01T00:00:00Z"}
+    del told[lacking]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"exempt": [told]}, MonitorSettings)
+
+
+def test_settings_that_are_none_are_refused() -> None:
+    for wrong in ({"kinds": {"denial-burst": {"mor_than": 1}}}, {"kinds": {"burst": {}}}, {"windows": 1}):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"systems": {"lenses6": wrong}}, MonitorSettings)
+
+
+def test_severities_follow_the_count() -> None:
+    rule = KindRule("low", escalate={"high": 10, "medium": 5})
+    assert [rule.severity_of(count) for count in (1, 4, 5, 9, 10)] == ["low", "low", "medium", "medium", "high"]
+
+
+def test_what_is_forgotten_for_want_of_room_is_not_held_against_the_subject() -> None:
+    asked = [decision(str(n), "dana", f"t{n}", "allow", T0 + n) for n in range(30)]
+    forgotten, remembered = verdict("a", "dana", "t0", T0 + 100), verdict("b", "dana", "t29", T0 + 100)
+    assert kinds(watch(asked, [forgotten, remembered], accesses_per_subject=10)) == []
+    unasked = verdict("c", "dana", "unasked", T0 + 400_000)
+    assert kinds(watch(asked, [unasked], accesses_per_subject=10)) == [("unrequested-access", "dana", 1)]
+
+
+def test_the_newest_login_becomes_a_fact_in_any_order() -> None:
+    first, second = (lifecycle("login", T0 + n, subject="dana", groups=[f"g{n}"]) for n in (1, 2))
+    for batches in ([[first], [second]], [[second], [first]], [[second, first]]):
+        monitor = watch(*batches)
+        [fact] = monitor.facts.values()
+        document = msgspec.json.decode(fact or b"")
+        assert document["spec"] == {"login_at": T0 + 2, "groups": ["g2"]}
+        assert (document["kind"], document["name"]) == ("Session", "dana")
+
+
+def test_a_job_is_active_from_its_start_to_its_stop_in_any_order() -> None:
+    start, stop, again = (
+        lifecycle(event, T0 + at, resource="job:load")
+        for event, at in (("job.started", 1), ("job.stopped", 2), ("job.started", 3))
+    )
+    key = "streamsets/ActiveJob/job:load"
+    assert msgspec.json.decode(watch([start]).facts[key] or b"")["spec"] == {"started_at": T0 + 1}
+    assert watch([start], [stop]).facts == {key: None}
+    assert watch([stop], [start]).facts == {}
+    assert msgspec.json.decode(watch([again], [start, stop]).facts[key] or b"")["spec"] == {"started_at": T0 + 3}
+
+
+def test_logins_of_systems_without_sessions_and_logouts_change_nothing() -> None:
+    other = lifecycle("login", T0, subject="dana", system="lenses6")
+    assert watch([other, lifecycle("logout", T0, subject="dana")]).facts == {}
+    assert Rules().window_seconds == 300

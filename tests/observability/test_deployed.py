@@ -1,0 +1,192 @@
+"""Dashboard and rules ask for what the code exposes, all of it: whoever renames or adds a metric hears of it here."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streaming.observability.watch import Watch
+from streaming.settings import Settings
+from tests.observability.promql import names_in
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DASHBOARD = json.loads((DEPLOY / "grafana" / "lockkeeper.json").read_text(encoding="utf-8"))
+RULES = DEPLOY / "prometheus" / "alerts.yml"
+SCRAPED = {"job", "instance"}  # labels that Prometheus adds
+OF_PROMETHEUS = {"up"}
+NOT_SHOWN = {
+    "process_virtual_memory_bytes": "says little beside the resident memory",
+    "process_open_fds": "the library's own",
+    "process_max_fds": "the library's own",
+}
+
+
+def _load(file: Path) -> Any:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def _rules() -> list[dict[str, Any]]:
+    return [rule for group in _load(RULES)["groups"] for rule in group["rules"]]
+
+
+def _panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+@pytest.fixture(scope="module")
+def exposed() -> dict[str, set[str]]:
+    """Every series' name that a job exposes, with its labels."""
+    watch = Watch(Settings())
+    watch.follow("job", lambda: {("topic", 0): 1})
+    samples = [sample for family in watch.metrics.registry.collect() for sample in family.samples]
+    return {s.name: set(s.labels) for s in samples if not s.name.endswith("_created")}
+
+
+def _expressions() -> Iterator[tuple[str, str]]:
+    """Where an expression stands, and the expression."""
+    for panel in _panels():
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for variable in DASHBOARD["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["name"], re.sub(r"label_values\((.*), \w+\)", r"\1", variable["definition"])
+    for annotation in DASHBOARD["annotations"]["list"]:
+        yield annotation["name"], annotation["expr"]
+    for rule in _rules():
+        yield rule["alert"], rule["expr"]
+
+
+@pytest.mark.parametrize(("where", "expression"), list(_expressions()))
+def test_every_expression_names_metrics_and_labels_that_there_are(
+    where: str, expression: str, exposed: dict[str, set[str]]
+) -> None:
+    metrics, listed = names_in(expression)
+    assert metrics, where
+    assert metrics.keys() <= exposed.keys() | OF_PROMETHEUS
+    for metric, labels in metrics.items():
+        assert labels <= exposed.get(metric, set()) | SCRAPED, metric
+    assert listed <= SCRAPED.union(*(exposed.get(metric, set()) for metric in metrics))
+
+
+def test_every_metric_has_a_panel_or_a_rule_or_a_reason_for_none(exposed: dict[str, set[str]]) -> None:
+    asked = {_family(name) for _, expression in _expressions() for name in names_in(expression)[0]}
+    assert {_family(name) for name in exposed} - asked == set(NOT_SHOWN)
+
+
+def _family(name: str) -> str:
+    return re.sub(r"_(bucket|sum|count)$", "", name)
+
+
+@pytest.mark.parametrize(
+    ("expression", "metrics", "listed"),
+    [
+        ("up", {"up": set()}, set()),
+        ('a{x="1", y=~"b,{}|c"} / b', {"a": {"x", "y"}, "b": set()}, set()),
+        ('sum by (le, x) (rate(a_bucket{job=~"$job"}[$__rate_interval])) > 0.5', {"a_bucket": {"job"}}, {"le", "x"}),
+        ("time() - (a > 0) and on (x) absent(b)", {"a": set(), "b": set()}, {"x"}),
+        ("deriv(a[10m:1m] offset 5m) or a == bool 1e3", {"a": set()}, set()),
+    ],
+)
+def test_expressions_are_read(expression: str, metrics: dict[str, set[str]], listed: set[str]) -> None:
+    """What holds the others to account is held itself."""
+    assert names_in(expression) == (metrics, listed)
+
+
+def test_every_panel_says_what_it_shows_in_which_unit_from_the_chosen_source() -> None:
+    for panel in _panels():
+        assert len(panel["description"]) > 30, panel["title"]
+        axis = panel["options"].get("yAxis", {})
+        assert panel["fieldConfig"]["defaults"].get("unit") or axis.get("unit"), panel["title"]
+        sources = {panel["datasource"]["uid"], *(target["datasource"]["uid"] for target in panel["targets"])}
+        assert sources == {"${datasource}"}, panel["title"]
+    assert DASHBOARD["templating"]["list"][0]["type"] == "datasource"
+
+
+def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(taken)) == len(taken)
+    assert max(x for x, _ in taken) < 24
+
+
+def test_every_rule_says_what_is_wrong_and_what_to_do() -> None:
+    for rule in _rules():
+        assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]
+        assert len(rule["annotations"]["summary"]) > 20, rule["alert"]
+        assert len(rule["annotations"]["description"]) > 80, rule["alert"]
+
+
+def test_labels_that_annotations_show_are_there_when_a_rule_fires(exposed: dict[str, set[str]]) -> None:
+    for rule in _rules():
+        shown = set(re.findall(r"\$labels\.(\w+)", " ".join(rule["annotations"].values())))
+        metrics, listed = names_in(rule["expr"])
+        there = listed or SCRAPED.union(*(exposed.get(metric, set()) for metric in metrics))
+        assert shown <= there, rule["alert"]
+
+
+def test_prometheus_and_grafana_find_each_other_and_the_job() -> None:
+    """In docker-compose.yml: by the names of services, ports and mounted files."""
+    services = _load(ROOT / "docker-compose.yml")["services"]
+    environment = services["enforcer"]["environment"]
+    scraped = _load(DEPLOY / "prometheus" / "prometheus.yml")
+    assert scraped["scrape_configs"][0]["job_name"] == "lockkeeper"
+    assert scraped["scrape_configs"][0]["static_configs"][0]["targets"] == [
+        f"enforcer:{environment['LOCKKEEPER_METRICS_PORT']}"
+    ]
+    assert environment["LOCKKEEPER_METRICS_ADDRESS"] == "0.0.0.0"
+    [source] = _load(DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["jsonData"]["timeInterval"] == scraped["global"]["scrape_interval"]
+    [provider] = _load(DEPLOY / "grafana" / "provisioning" / "dashboards" / "lockkeeper.yml")["providers"]
+    mounted = {name: dict(_mounts(services[name])) for name in ("prometheus", "grafana")}
+    assert mounted["prometheus"]["/etc/prometheus"] == "deploy/prometheus"
+    assert mounted["grafana"]["/etc/grafana/provisioning"] == "deploy/grafana/provisioning"
+    assert mounted["grafana"][f"{provider['options']['path']}/lockkeeper.json"] == "deploy/grafana/lockkeeper.json"
+    assert all((ROOT / source).exists() for mounts in mounted.values() for source in mounts.values())
+
+
+def _mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for volume in service["volumes"]:
+        source, target, *_ = volume.split(":")
+        if source.startswith("./"):  # the others are volumes with names
+            yield target, source.removeprefix("./")
+
+
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not on this machine (Debian: the package prometheus)"
+)
+
+
+@needs_promtool
+def test_prometheus_takes_configuration_and_rules() -> None:
+    checked = subprocess.run(
+        ["promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml"], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@needs_promtool
+def test_rules_fire_when_they_should_and_only_then() -> None:
+    tested = subprocess.run(
+        ["promtool", "test", "rules", Path(__file__).with_name("alerts_test.yml")], capture_output=True, text=True
+    )
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_every_rule_has_a_case_in_which_it_fires() -> None:
+    tests = _load(Path(__file__).with_name("alerts_test.yml"))["tests"]
+    fired = {sample["labels"] for test in tests for case in test["promql_expr_test"] for sample in case["exp_samples"]}
+    assert fired == {f'{{alertname="{rule["alert"]}"}}' for rule in _rules()}

@@ -1,0 +1,134 @@
+"""The log: JSON elsewhere than on a terminal, each line with the job, from the configured level on."""
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from streaming.observability.logs import configure_logs
+from streaming.observability.observing import observing
+from streaming.observability.state import summary
+from streaming.observability.tally import Tally
+from streaming.observability.watch import Watch
+from streaming.settings import LogSettings, Settings
+
+DECISION = b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","context":{"outcome":"deny"}}'
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def _settings(**log: Any) -> Settings:
+    return Settings(job_name="doors", kafka={"sasl.password": "s3cret"}, log=LogSettings(**log))
+
+
+def _batch(watch: Watch, settings: Settings) -> None:
+    """A batch with a decision in JSON and one in another encoding."""
+    decisions = settings.topics.decisions
+    with watch.batch(3):
+        list(
+            watch.passing([(decisions, b"k", DECISION, []), (decisions, b"k", b"\xc3\x01", []), ("dlq", None, b"", [])])
+        )
+        counts = [("lenses6", "deny", 2)]
+        watch.decided([Tally(settings.topics.requests[0], counts, 1, [0], [3], [])], 0, "sha256:1")
+        watch.step("committed", 3)
+
+
+def _logged(**log: Any) -> list[dict[str, Any]]:
+    settings, stream = _settings(**log), io.StringIO()
+    configure_logs(settings, stream)
+    _batch(Watch(settings), settings)
+    assert "s3cret" not in stream.getvalue()
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_batch_is_one_line_with_the_policy_version_and_counts() -> None:
+    [line] = _logged()
+    told = {name: line[name] for name in ("event", "level", "job", "batch", "policy_version", "records", "deny")}
+    assert told == {
+        "event": "batch decided",
+        "level": "info",
+        "job": "doors",
+        "batch": 3,
+        "policy_version": "sha256:1",
+        "records": 3,
+        "deny": 2,
+    }
+    assert line["dead_letters"] == 1
+
+
+@pytest.mark.parametrize(
+    ("log", "events"),
+    [
+        ({"level": "warning"}, []),
+        ({"level": "debug"}, ["batch decided"]),
+        ({"decisions": True}, ["batch decided"]),
+        ({"level": "debug", "decisions": True}, ["batch decided", "decision"]),
+    ],
+)
+def test_levels_are_honoured_and_decisions_are_asked_for(log: dict[str, Any], events: list[str]) -> None:
+    assert [line["event"] for line in _logged(**log)] == events
+
+
+def test_a_decision_is_named_by_its_id_and_nothing_that_strangers_wrote() -> None:
+    line = _logged(level="debug", decisions=True)[1]
+    assert (line["decision"], line["outcome"], line["batch"]) == ("topic-id-0-17", "deny", 3)
+    assert "request_id" not in line
+
+
+def test_a_terminal_gets_lines_for_people() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    configure_logs(_settings(), stream)
+    structlog.get_logger().info("hello")
+    assert not stream.getvalue().startswith("{")
+    assert "hello" in stream.getvalue()
+
+
+def _ending(failure: Exception | None) -> list[dict[str, Any]]:
+    """What is logged when the job ends."""
+    stream = io.StringIO()
+    configure_logs(_settings(), stream)
+    with contextlib.suppress(RuntimeError), observing(_settings()):
+        if failure:
+            raise failure
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("failure", "level", "reason"),
+    [(RuntimeError("no room"), "error", "RuntimeError"), (None, "info", "asked to stop")],
+)
+def test_why_the_job_ended_is_in_the_log(failure: Exception | None, level: str, reason: str) -> None:
+    [line] = _ending(failure)
+    assert (line["event"], line["level"], line["reason"]) == ("the job ended", level, reason)
+    assert line.get("why") == (str(failure) if failure else None)
+
+
+def test_a_progress_is_told_without_offsets() -> None:
+    progress = {
+        "name": "lockkeeper",
+        "batchId": 0,
+        "numInputRows": 12,
+        "processedRowsPerSecond": 3.5,
+        "durationMs": {"addBatch": 80},
+        "stateOperators": [],
+        "sources": [{"endOffset": "…"}],
+    }
+    assert summary(progress) == {
+        "query": "lockkeeper",
+        "batch": 0,
+        "rows": 12,
+        "rows_per_second": 3.5,
+        "milliseconds": {"addBatch": 80},
+    }

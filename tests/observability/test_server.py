@@ -1,0 +1,134 @@
+"""The endpoint: what it answers, when it is ready, and that it leaves its port."""
+
+import contextlib
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from streaming.observability.health import Health
+from streaming.observability.server import serving
+from streaming.settings import MetricsSettings, SettingsError
+
+BOUND = 30.0
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """The time, s."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The time as the test sets it."""
+    return Clock()
+
+
+@pytest.fixture
+def health(clock: Clock) -> Health:
+    """A job that has just started."""
+    return Health(BOUND, clock)
+
+
+def _free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
+    with socket.socket(family) as one:
+        one.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture
+def port(health: Health) -> Iterator[int]:
+    """An endpoint with one metric."""
+    registry = CollectorRegistry()
+    Gauge("one", "…", registry=registry).set(1)
+    with serving(MetricsSettings(_free_port()), registry, health) as port:
+        yield port
+
+
+def _get(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_metrics_are_there_and_nothing_else_is(port: int) -> None:
+    status, text = _get(port, "/metrics")
+    assert (status, "one 1.0\n" in text) == (200, True)
+    assert _get(port, "/")[0] == _get(port, "/metrics/x")[0] == 404
+
+
+def test_it_is_alive_before_it_is_ready(port: int, health: Health) -> None:
+    assert _get(port, "/healthz") == (200, "alive\n")
+    status, text = _get(port, "/readyz")
+    assert status == 503
+    assert "the policies have not been read" in text
+    assert "the query does not run" in text
+    health.policies_read()
+    health.running = True
+    assert _get(port, "/readyz") == (200, "ready\n")
+
+
+def test_it_is_not_ready_while_the_policies_are_stale_and_says_which_way(
+    port: int, health: Health, clock: Clock
+) -> None:
+    health.policies_read()
+    health.running = True
+    health.policies_unread(clock.now)
+    assert _get(port, "/readyz")[0] == 200, "within the bound"
+    clock.now += BOUND
+    assert _get(port, "/readyz") == (503, "the policies could not be read for more than 30 s: does Kafka answer?\n")
+    health.policies_read()
+    assert _get(port, "/readyz")[0] == 200
+    health.stuck = 2
+    assert _get(port, "/readyz")[1].startswith("2 partitions of policies or facts cannot be read on")
+    assert health.stale()
+
+
+def test_a_long_batch_is_no_staleness(health: Health, clock: Clock) -> None:
+    health.policies_read()
+    clock.now += 10 * BOUND
+    assert not health.stale()
+
+
+def test_the_port_is_free_once_it_is_stopped(health: Health) -> None:
+    settings = MetricsSettings(_free_port())
+    for _ in range(2):
+        with serving(settings, CollectorRegistry(), health) as port:
+            assert _get(port, "/healthz")[0] == 200
+    with pytest.raises(urllib.error.URLError):
+        _get(settings.port, "/healthz")
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do(port: int, health: Health) -> None:
+    with (
+        pytest.raises(
+            SettingsError, match=rf"127\.0\.0\.1 port {port} cannot be listened on: .*LOCKKEEPER_METRICS_PORT"
+        ),
+        serving(MetricsSettings(port), CollectorRegistry(), health),
+    ):
+        pass
+
+
+def test_an_address_of_version_6_is_one_too(health: Health) -> None:
+    with contextlib.suppress(OSError):
+        port = _free_port(socket.AF_INET6)
+        with serving(MetricsSettings(port, "::1"), CollectorRegistry(), health):
+            assert _get(port, "/healthz", "[::1]")[0] == 200
+        return
+    pytest.skip("this machine has no IPv6")
+
+
+def test_port_0_serves_nothing(health: Health) -> None:
+    with serving(MetricsSettings(), CollectorRegistry(), health) as port:
+        assert port == 0

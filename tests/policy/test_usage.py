@@ -1,0 +1,111 @@
+"""Which statements decide a request: all that do, and none that only matched."""
+
+from typing import Any
+
+import pytest
+
+from policy import compile_documents, parse_request
+from policy.usage import statements, uses
+
+ORDERS = "kafka:topic:prod/main/orders"
+
+
+def _role(name: str, effect: str, action: str) -> dict[str, Any]:
+    spec = {"statements": [{"effect": effect, "action": action, "resource": ORDERS}]}
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": spec}
+
+
+def _group(*roles: str) -> dict[str, Any]:
+    spec = {"roles": list(roles), "members": ["user:dana"]}
+    return {"system": "lenses6", "kind": "Group", "name": "g", "spec": spec}
+
+
+def _request(action: str, **more: Any) -> dict[str, Any]:
+    subject = {"type": "user", "id": "user:dana"}
+    asked = {"id": "r", "system": "lenses6", "subject": subject, "action": {"name": action}}
+    return {**asked, "resource": {"type": "lrn", "id": ORDERS}, **more}
+
+
+SNAPSHOT = compile_documents(
+    [
+        _role("get", "allow", "kafka:Get*"),
+        _role("all", "allow", "kafka:*"),
+        _role("no-delete", "deny", "kafka:DeleteTopic"),
+        _role("never", "deny", "kafka:Delete*"),
+        _group("get", "all", "no-delete", "never"),
+    ]
+)
+
+
+def _used(request: dict[str, Any]) -> list[list[str]]:
+    found = uses(SNAPSHOT, parse_request(request))
+    return [sorted(origin.document.rpartition("/")[2] for origin in use.origins) for use in found]
+
+
+def test_every_statement_is_listed_with_its_grants() -> None:
+    assert sorted(str(origin) for origin in statements(SNAPSHOT)) == [
+        f"lenses6/Role/{name} statement 0" for name in ("all", "get", "never", "no-delete")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "used"),
+    [
+        ("kafka:GetTopicDetails", [["all", "get"]]),
+        ("kafka:ListTopic", [["all"]]),
+        ("kafka:DeleteTopic", [["never", "no-delete"]]),
+        ("schemas:ListSchemas", []),
+    ],
+)
+def test_an_allow_is_decided_by_all_allows_that_match_and_a_deny_by_the_denies(
+    action: str, used: list[list[str]]
+) -> None:
+    assert _used(_request(action)) == used
+
+
+def test_what_is_answered_error_is_decided_by_none() -> None:
+    assert _used(_request("kafka:GetTopicDetails", subject={"type": "user", "id": "nobody"})) == []
+    assert _used(_request("kafka:GetTopicDetails", system="nothing")) == []
+
+
+@pytest.mark.parametrize(
+    ("semantic", "used"),
+    [
+        ("execute_all", [["all"], ["never", "no-delete"], ["all", "get"]]),
+        ("deny_on_first_deny", [["all"], ["never", "no-delete"]]),
+        ("permit_on_first_permit", [["all"]]),
+    ],
+)
+def test_of_a_batch_count_the_evaluations_that_are_answered(semantic: str, used: list[list[str]]) -> None:
+    items = [{"action": {"name": f"kafka:{name}"}} for name in ("ListTopic", "DeleteTopic", "GetTopicDetails")]
+    options = {"evaluations_semantic": semantic}
+    assert _used(_request("kafka:ListTopic", evaluations=items, options=options)) == used
+
+
+def _entity_grant(name: str, entity: str) -> dict[str, Any]:
+    spec = {"user": "dana", "entity": entity, "privileges": ["ADMIN"]}
+    return {"system": "cdap", "kind": "Grant", "name": name, "spec": spec}
+
+
+NAMESPACE = _entity_grant("namespace", "namespace:ns")
+PRINCIPAL = _entity_grant("principal", "kerberos-principal:etl")
+DATASET = _entity_grant("dataset", "dataset:ns.d")
+BELOW = {"system": "cdap", "kind": "Entity", "name": "dataset:ns.d", "spec": {"parent": "namespace:ns"}}
+
+
+@pytest.mark.parametrize(
+    ("documents", "action", "used"),
+    [
+        ([NAMESPACE], "namespace.create", []),
+        ([NAMESPACE, PRINCIPAL], "namespace.create", ["namespace", "principal"]),
+        ([NAMESPACE, DATASET, BELOW], "namespace.list", ["namespace", "dataset"]),
+    ],
+    ids=["one of two that are needed", "both of two that are needed", "two of which one is enough"],
+)
+def test_what_held_counts_where_the_whole_held(documents: list[Any], action: str, used: list[str]) -> None:
+    """And of several ways to it all count, where the reasons name the first."""
+    asked = {"id": "r", "system": "cdap", "subject": {"type": "user", "id": "dana"}, "action": {"name": action}}
+    context = {"owner_principal": "kerberos-principal:etl"} if action == "namespace.create" else {}
+    request = {**asked, "resource": {"type": "namespace", "id": "namespace:ns"}, "context": context}
+    found = uses(compile_documents(documents), parse_request(request))
+    assert [origin.document.rpartition("/")[2] for use in found for origin in use.origins] == used

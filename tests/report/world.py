@@ -1,0 +1,145 @@
+"""Policies, requests and what the job would write about them, without Kafka; and a report made of all of it."""
+
+import itertools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from policy import Library, Snapshot, decide
+from policy.documents import identify
+from policy.usage import statements
+from streaming.report.alerts import sum_up_alerts
+from streaming.report.answered import Answered
+from streaming.report.changes import sum_up_changes
+from streaming.report.deadletters import sum_up_dead_letters
+from streaming.report.decisions import Shelved, Tally, tally
+from streaming.report.gather import Report
+from streaming.report.records import Record
+from streaming.report.requests import Replay, Study, study
+from streaming.report.span import Span
+from streaming.report.statements import StatementTotals, judge_statements
+from streaming.settings import DEFAULT_TRUST, MIB
+
+BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
+HOUR = 3_600_000
+SPAN = Span(BEGIN, BEGIN + 24 * HOUR)
+REQUESTS, DECISIONS, ALERTS, DEAD = "requests", "decisions", "alerts", "requests.dlq"
+TOPIC_ID = "topic-id"
+
+
+def role(name: str, *statements: tuple[str, str, str]) -> dict[str, Any]:
+    """A role with statements: effect, action and resource each."""
+    listed = [{"effect": effect, "action": action, "resource": resource} for effect, action, resource in statements]
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": listed}}
+
+
+def group(name: str, roles: list[str], *members: str) -> dict[str, Any]:
+    """A group with roles."""
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": list(members)}}
+
+
+def question(user: str, action: str, topic: str, **more: Any) -> dict[str, Any]:
+    """May a user do something on a topic?"""
+    return {
+        "id": f"{user}-{action}-{topic}",
+        "system": "lenses6",
+        "subject": {"type": "user", "id": user},
+        "action": {"name": f"kafka:{action}"},
+        "resource": {"type": "lrn", "id": f"kafka:topic:prod/main/{topic}"},
+        **more,
+    }
+
+
+def decision_record(request: dict[str, Any], answer: dict[str, Any], offset: int, **context: Any) -> dict[str, Any]:
+    """What the job writes about the request at an offset."""
+    source = {"topic": REQUESTS, "partition": 0, "offset": offset}
+    about = {**answer["context"], "source": source, "policy_offsets": {"policies": {"0": 99}}, **context}
+    told = {"id": f"{TOPIC_ID}-0-{offset}", "request_id": request["id"], "system": request["system"], "time": "?"}
+    return {**told, **answer, "context": about}
+
+
+def record(topic: str, offset: int, at: int, value: Any, key: str = "k") -> Record:
+    """A record; bytes stand as they are, anything else becomes JSON."""
+    return Record(topic, 0, offset, at, key.encode(), value if isinstance(value, bytes) else json.dumps(value).encode())
+
+
+class World:
+    """Documents in force at offset 0 and up, and requests that are decided as they are asked."""
+
+    def __init__(self, *documents: dict[str, Any], published: int = 0) -> None:
+        library = Library()
+        self.policies: list[Record] = []
+        for offset, document in enumerate(documents):
+            assert library.put(document, published, offset) is None
+            key = f"{document['kind']}/{document['name']}"
+            self.policies.append(record("policies", offset, published, document, key))
+        self.snapshot = Snapshot(library)
+        versions = {str(identify(d)): Shelved("policies", n, published) for n, d in enumerate(documents)}
+        self.written = statements(self.snapshot)
+        self.shelved = {origin: versions[origin.document] for origin in self.written}
+        self.requests: list[Record] = []
+        self.decisions: list[Record] = []
+        self.alerts: list[Record] = []
+        self.dead: list[Record] = []
+
+    def ask(self, request: dict[str, Any], times: int = 1, at: int = BEGIN, **context: Any) -> None:
+        """Send a request, some times, and decide it as the job does."""
+        answer = decide(self.snapshot, request, trust=DEFAULT_TRUST).to_record()
+        for _ in range(times):
+            offset = len(self.requests)
+            self.requests.append(record(REQUESTS, offset, at, request))
+            told = decision_record(request, answer, offset, **context)
+            self.decisions.append(record(DECISIONS, offset, at, told))
+
+    def alert(self, at: int = BEGIN, **fields: Any) -> None:
+        """Raise an alert."""
+        usual = {"id": "a", "kind": "denial-burst", "severity": "medium", "time": "?", "subject": "user:x"}
+        value = {**usual, "message": "too many", "evidence": [], **fields}
+        self.alerts.append(record(ALERTS, len(self.alerts), at, value))
+
+    def dead_letter(self, why: str, at: int = BEGIN, topic: str = REQUESTS) -> None:
+        """A record that was no request."""
+        told = {"topic": topic, "exception.message": why}
+        headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in told.items())
+        self.dead.append(Record(DEAD, 0, len(self.dead), at, b"k", b"?", headers))
+
+    def tally(self, span: Span = SPAN) -> tuple[Tally, Answered]:
+        """The decisions, counted."""
+        answered = Answered({REQUESTS: TOPIC_ID})
+        return tally(self.decisions, span, self.shelved, answered), answered
+
+    def study(self, answered: Answered, replay: int = 1000) -> tuple[Study, Replay]:
+        """The requests, looked at."""
+        trust = {REQUESTS: DEFAULT_TRUST}
+        asked = Replay(self.snapshot, trust, replay)
+        return study(self.requests, answered, trust, asked), asked
+
+    def statements(self, span: Span = SPAN, replay: int = 1000) -> StatementTotals:
+        """What is said of the statements."""
+        counted, answered = self.tally(span)
+        _, asked = self.study(answered, replay)
+        return judge_statements(self.written, self.shelved, counted.named, asked, span)
+
+    def report(self, span: Span = SPAN, top: int = 20, changes: Iterable[Record] = ()) -> Report:
+        """All of it."""
+        counted, answered = self.tally(span)
+        looked_at, asked = self.study(answered)
+        followed = itertools.chain(self.policies, changes)
+        return Report(
+            "lockkeeper",
+            span,
+            span.end,
+            counted.totals(),
+            looked_at.denied(top),
+            judge_statements(self.written, self.shelved, counted.named, asked, span),
+            sum_up_alerts(self.alerts, span),
+            sum_up_changes(followed, {"policies": "lenses6"}, MIB, span),
+            sum_up_dead_letters(self.dead, span),
+        )
+
+
+def plain(value: Any) -> Any:
+    """A struct as plain data."""
+    return msgspec.to_builtins(value)

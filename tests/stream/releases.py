@@ -1,0 +1,72 @@
+"""What a released version left behind, as files: recorded once by that version's job, restored for every later one.
+
+A folder `tests/released/VERSION` holds `records.jsonl` (the topics, compacted as far as compaction may go),
+`offsets.jsonl` (what the group has committed) and `checkpoint/` (Spark's). Names of topics begin with `NAME`.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from streaming.topic_specs import TopicNames, TopicSpec, topic_specs
+from tests.stream.world import LOOKS_BACK, request
+
+NAME = "lockkeeper-release"
+RELEASES = Path(__file__).parents[1] / "released"
+RECORDS, OFFSETS, CHECKPOINT = "records.jsonl", "offsets.jsonl", "checkpoint"
+STAMP = "message.timestamp.type"
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A record of a topic; all that the job writes or reads here is text."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    value: str | None
+    headers: list[tuple[str, str]]
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """A committed offset of the job's group."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+
+def write_rows(path: Path, rows: Iterable[msgspec.Struct]) -> None:
+    """Write rows as lines of JSON."""
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def read_rows(path: Path, type_: type[Row], name: str) -> list[Row]:
+    """The rows of a file, with `name` in place of `NAME`."""
+    lines = path.read_text(encoding="utf-8").replace(NAME, name).splitlines()
+    return [msgspec.json.decode(line, type=type_) for line in lines]
+
+
+def specs_of(names: TopicNames, name: str) -> list[TopicSpec]:
+    """The topics of the world with a name, without those that every world shares."""
+    return [spec for spec in topic_specs(names) if spec.name.startswith(name)]
+
+
+def has_rule(spec: TopicSpec, setting: str, value: str) -> bool:
+    """Whether a topic's setting must be this."""
+    return any(rule.setting == setting and rule.value == value for rule in spec.rules)
+
+
+def requests(prefix: str) -> Iterator[dict[str, Any]]:
+    """Dana may read about orders, not about payments; Miguel may view what was shared with him when he logged in."""
+    yield request(f"{prefix}-allow-1", "dana", "orders")
+    yield request(f"{prefix}-deny-1", "dana", "payments")
+    viewing = request(f"{prefix}-allow-2", "miguel", "orders", system=LOOKS_BACK, action={"name": "pipeline.view"})
+    subject = {"type": "user", "id": "miguel", "properties": {"organization": "shop"}}
+    yield viewing | {"subject": subject, "resource": {"type": "pipeline", "id": "pipeline:orders"}}

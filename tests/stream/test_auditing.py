@@ -1,0 +1,117 @@
+"""Audit events become verdicts by the policies in force at their time; what is no event becomes a dead letter."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy import Snapshot, compile_documents
+from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.settings import DEFAULT_TRUST, Limits
+from streaming.verdicts import Lifecycle, Verdict, decode_verdict
+from tests.stream.world import group, request, role
+
+AT = 1_795_000_000_000
+VERDICTS, LETTERS = 1, 2
+GRANTED = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
+REVOKED = compile_documents([group("readers", "user:dana")])
+
+
+def _sit(snapshot: Snapshot = GRANTED, oldest: bool = False, **limits: int) -> AuditSitting:
+    source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
+    return AuditSitting(source, lambda _at: Era(snapshot, oldest), Limits(**limits))
+
+
+def _event(**changes: Any) -> dict[str, Any]:
+    return {**request("e-1", "dana", "orders"), "outcome": "success", **changes}
+
+
+def _judge(event: dict[str, Any], sitting: AuditSitting | None = None, at: int = AT) -> Any:
+    number, key, value, _ = (sitting or _sit()).judge(b"key", json.dumps(event).encode(), None, 17, at)
+    assert (number, key) == (VERDICTS, b"key"), value
+    return decode_verdict(value or b"")
+
+
+def test_a_verdict_says_who_did_what_when_and_what_the_policy_says() -> None:
+    verdict = _judge(_event(decision_id="d-1"))
+    assert isinstance(verdict, Verdict)
+    assert (verdict.id, verdict.event_id, verdict.decision_id) == ("topic-id-3-17", "e-1", "d-1")
+    assert (verdict.subject.id, verdict.action.name) == ("user:dana", "kafka:GetTopicDetails")
+    assert (verdict.time, verdict.result, verdict.outcome, verdict.by_oldest) == (AT, "success", "allow", False)
+    assert verdict.policy_version == GRANTED.version
+    denied = _judge(_event(), _sit(REVOKED, oldest=True))
+    assert (denied.outcome, denied.by_oldest) == ("deny", True)
+    assert denied.reasons[0].code == "no-grant"
+
+
+def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
+    asked: list[int] = []
+    source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
+    sitting = AuditSitting(source, lambda at: asked.append(at) or Era(GRANTED, False), Limits())
+    for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
+        assert _judge(_event(time=claimed), sitting).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
+    assert asked == [AT - 5, AT, AT - 5]
+
+
+def test_claims_that_are_not_trusted_are_not_used() -> None:
+    source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
+    documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
+    sitting = AuditSitting(source, lambda _at: Era(compile_documents(documents), False), Limits())
+    event = _event()
+    event["subject"]["properties"] = {"groups": ["readers"]}
+    assert _judge(event, sitting).outcome == "error"
+
+
+def test_a_secret_of_the_subject_does_not_go_on() -> None:
+    event = _event()
+    event["subject"]["properties"] = {"token": {"sub": "secret"}}
+    _, _, value, _ = _sit().judge(None, json.dumps(event).encode(), None, 17, AT)
+    assert b"secret" not in (value or b"")
+
+
+def test_life_cycles_are_passed_on() -> None:
+    subject = {"type": "user", "id": "dana", "properties": {"groups": ["b", "a"]}}
+    login = _judge({"id": "1", "system": "streamsets", "event": "login", "subject": subject})
+    assert login == Lifecycle(
+        id="topic-id-3-17",
+        event_id="1",
+        system="streamsets",
+        event="login",
+        time=AT,
+        subject="dana",
+        groups=("a", "b"),
+    )
+    job = {"type": "job", "id": "job:j"}
+    started = _judge({"id": "2", "system": "streamsets", "event": "job.started", "resource": job})
+    assert (started.event, started.resource, started.subject) == ("job.started", "job:j", None)
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (b"{", "not an audit event"),
+        (b"[]", "Expected `object`"),
+        ({"id": ""}, "id and system must not be empty"),
+        ({"outcome": None}, "either `outcome`"),
+        ({"outcome": "maybe"}, "maybe"),
+        ({"subject": None}, "missing required field `subject`"),
+        ({"action": {"name": ""}}, "must not be empty"),
+        ({"resource": {"type": "lrn"}}, "`id`"),
+        ({"time": "yesterday"}, "RFC 3339"),
+        ({"event": "restart"}, "restart"),
+        ({"event": "job.started", "resource": None}, "missing required field `resource`"),
+        ({"event": "login", "subject": {"type": "u", "id": "x", "properties": {"groups": "a"}}}, "lists of texts"),
+        ({"context": json.loads("[" * 40 + "]" * 40)}, "nested deeper"),
+    ],
+)
+def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: str) -> None:
+    value = event if isinstance(event, bytes) else json.dumps(_event(**event)).encode()
+    number, _, kept, headers = _sit().judge(b"key", value, None, 17, AT)
+    assert number == LETTERS
+    assert why in dict(headers or [])["__connect.errors.exception.message"].decode()
+    assert kept == value
+
+
+def test_records_without_a_value_and_too_large_ones_are_dead_letters() -> None:
+    assert _sit().judge(None, None, None, 17, AT)[0] == LETTERS
+    assert _sit(record_in=10).judge(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS

@@ -1,0 +1,146 @@
+"""Which records of a policy topic are changes, and the alerts of what they open: without a broker."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from policy.library import Library
+from policy.snapshot import Snapshot
+from streaming.enforcer.changes import Changes
+from streaming.enforcer.documents import Record, Shelving
+from streaming.enforcer.kafka import Partition
+from tests.stream.world import LOOKS_BACK, SYSTEM, group
+
+TOPICS = {"policies": SYSTEM, "switches": LOOKS_BACK}
+ADMIN = {
+    "system": SYSTEM,
+    "kind": "Role",
+    "name": "admin",
+    "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]},
+}
+SOLO = {"system": LOOKS_BACK, "kind": "Organization", "name": "shop", "spec": {}}
+FIRST = [ADMIN, group("admin", "user:dana")]
+
+
+class Reading:
+    """A job that has read some records, told as the committed offsets say."""
+
+    def __init__(self, told: Mapping[Partition, int], *records: Any, topic: str = "policies") -> None:
+        self._library = Library()
+        self._shelvings = {topic: Shelving(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
+        self._changes = Changes("alerts", TOPICS, told)
+        self._next = dict.fromkeys(TOPICS, 0)
+        self.read(*records, topic=topic)
+
+    def read(self, *records: Any, topic: str = "policies") -> None:
+        """Read to the end once more: documents, or a key for what is refused."""
+        for value in records:
+            key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
+            data = b"{" if isinstance(value, str) else json.dumps(value).encode()
+            record = Record(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
+            shelved = self._shelvings[topic].key_of(record)
+            assert shelved is not None
+            self._changes.note(shelved, record, self._library)
+            self._shelvings[topic].take(record)
+            self._next[topic] += 1
+        self._changes.compare(self._library, Snapshot(self._library))
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """What the next transaction would tell, which is then committed."""
+        found = [json.loads(value or b"") for _, _, value, _ in self._changes.untold()]
+        self._changes.told()
+        return found
+
+    def ids(self) -> list[str]:
+        """The ids of the same."""
+        return [alert["id"] for alert in self.alerts()]
+
+
+def test_the_first_reading_is_the_baseline_and_what_comes_after_it_a_change() -> None:
+    job = Reading({}, *FIRST)
+    assert job.ids() == []
+    job.read(group("admin", "user:dana", "user:erik"))
+    assert job.ids() == ["privilege-escalation-policies-2"]
+    assert job.ids() == []
+
+
+def test_records_from_the_committed_offset_on_are_changes_of_what_lay_below_it() -> None:
+    """As after a restart: dana is the baseline, erik was told, finn came while the job was away."""
+    log = [*FIRST, group("admin", "user:dana", "user:erik"), group("admin", "user:dana", "user:erik", "user:finn")]
+    [alert] = Reading({("policies", 0): 3}, *log).alerts()
+    assert alert["id"] == "privilege-escalation-policies-3"
+    assert alert["time"] == "1970-01-01T00:00:01.003Z"
+    assert (alert["subject"], alert["severity"]) == ("lenses6/Group/admin", "critical")
+    assert all(item["holders"] == ["user:finn"] for item in alert["evidence"][1:])
+
+
+def test_a_topic_that_was_empty_when_it_was_committed_has_an_empty_baseline() -> None:
+    assert Reading({("policies", 0): 0}, *FIRST).ids() == ["privilege-escalation-policies-1"]
+    assert Reading({("switches", 0): 0}, *FIRST).ids() == []
+
+
+def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays() -> None:
+    first, more = FIRST[1], group("admin", "user:dana", "user:erik")
+    job = Reading({}, *FIRST)
+    job.read(more, group("admin", "user:dana", "user:erik", "user:finn"))
+    [alert] = job.alerts()
+    assert alert["id"] == "privilege-escalation-policies-3"
+    assert alert["evidence"][1]["holders"] == ["user:erik", "user:finn"]
+    job.read(first, more, first)
+    assert job.ids() == []
+
+
+def test_a_role_and_its_member_are_one_change_told_with_the_last_record_of_the_two() -> None:
+    job = Reading({("policies", 0): 0}, group("admin", "user:dana"), ADMIN)
+    [alert] = job.alerts()
+    assert alert["id"] == "privilege-escalation-policies-1"
+    assert alert["evidence"][0] == {"document": "lenses6/Group/admin", "topic": "policies", "offset": 0}
+    assert alert["evidence"][1]["document"] == "lenses6/Role/admin"
+
+
+def test_changes_that_have_nothing_to_do_with_each_other_are_told_one_by_one() -> None:
+    job = Reading({}, *FIRST, group("ops", "user:erik"))
+    job.read(group("admin", "user:gina"), {**ADMIN, "name": "ops"})
+    assert job.ids() == ["privilege-escalation-policies-3", "privilege-escalation-policies-4"]
+
+
+def test_a_refused_version_changes_nothing_and_the_next_good_one_is_compared_with_the_last() -> None:
+    job = Reading({}, *FIRST)
+    job.read("Role/admin")
+    assert job.ids() == []
+    job.read(ADMIN, FIRST[1])
+    assert job.ids() == []
+
+
+def test_what_is_not_committed_is_told_again_with_what_came_after_it() -> None:
+    """A reading may be followed by another before a transaction is committed."""
+    job = Reading({}, *FIRST)
+    job.read(group("admin", "user:erik"))
+    job.read(group("admin", "user:erik", "user:finn"))
+    assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-3"]
+
+
+def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change() -> None:
+    job = Reading({}, SOLO, topic="switches")
+    [alert] = job.alerts()
+    assert (alert["id"], alert["severity"]) == ("enforcement-disabled-switches-0", "critical")
+    job.read({**SOLO, "spec": {"enforcement": False}}, topic="switches")
+    assert job.ids() == [], "it was off before"
+    job.read({**SOLO, "spec": {"enforcement": True}}, topic="switches")
+    assert job.ids() == []
+    job.read(SOLO, topic="switches")
+    assert job.ids() == ["enforcement-disabled-switches-3"]
+    assert Reading({("switches", 0): 1}, SOLO, topic="switches").ids() == []
+
+
+def test_an_alert_is_small_however_much_it_is_about() -> None:
+    """The first of the holders and of the statements, and how many there are."""
+    users = [f"user:u{number:03}" for number in range(500)]
+    statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(200)]
+    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    [alert] = job.alerts()
+    assert alert["evidence"][-1] == {"more": 180}
+    assert alert["evidence"][2]["holders"] == ["claim:admin", *users[:19]]
+    assert alert["evidence"][2]["holders_count"] == 501
+    assert "498 more" in alert["message"]
+    assert len(json.dumps(alert)) < 30_000

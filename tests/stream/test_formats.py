@@ -1,0 +1,53 @@
+"""What an older lockkeeper kept is read; what a newer one kept is refused, with what to do."""
+
+import pytest
+
+from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.formats import FORMAT, check_format, form_of
+from streaming.enforcer.history import AT, FORM, NEXT, History
+
+NAMES = {"lenses6": "policies"}
+KEY = b"lenses6/Role/readers/3"
+VERSION = b'{"system": "lenses6"}'
+HEADERS = [(AT, b"1000"), (NEXT, b"4")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "form"),
+    [
+        ('{"checkpoint":"query","batch":5,"topic_id":"id-1"}', 1),
+        ('{"checkpoint":"query","batch":5,"topic_id":"id-1","format":1}', 1),
+        ('{"everything":"else","format":7}', 7),
+        ("", 1),
+        (None, 1),
+        ("another program's", 1),
+    ],
+)
+def test_a_mark_without_a_form_is_of_the_first_and_what_a_newer_one_says_besides_does_not_matter(
+    metadata: str | None, form: int
+) -> None:
+    assert form_of(metadata) == form
+
+
+def test_known_forms_are_taken_and_newer_ones_refused_with_the_way_out() -> None:
+    for known in range(1, FORMAT + 1):
+        check_format(known, "somewhere")
+    with pytest.raises(CannotStart, match=rf"somewhere is of form {FORMAT + 1}.*newer version.*docs/upgrading.md"):
+        check_format(FORMAT + 1, "somewhere")
+
+
+@pytest.mark.parametrize("headers", [HEADERS, [*HEADERS, (FORM, b"1")]], ids=["0.1.0", "with a form"])
+def test_kept_versions_of_known_forms_are_read_back(headers: list[tuple[str, bytes]]) -> None:
+    kept = History("history", NAMES, 1000).read_back(KEY, VERSION, headers)
+    assert kept is not None
+    assert (kept.topic, kept.key, kept.value, kept.offset, kept.at) == ("policies", b"Role/readers", VERSION, 3, 1000)
+
+
+def test_a_kept_version_of_a_newer_form_stops_the_start_naming_the_record() -> None:
+    """Left out, or read amiss, it could bring back a right that was revoked."""
+    with pytest.raises(CannotStart, match=r"lenses6/Role/readers/3.* of history is of form 99"):
+        History("history", NAMES, 1000).read_back(KEY, VERSION, [*HEADERS, (FORM, b"99")])
+
+
+def test_other_programs_records_on_the_history_topic_may_say_what_they_like() -> None:
+    assert History("history", NAMES, 1000).read_back(b"not ours", VERSION, [(FORM, b"99")]) is None

@@ -1,0 +1,49 @@
+"""What a worker process knows of the facts follows the driver's changes, however they reach it."""
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from policy.documents import Key
+from policy.layer import FactChange, FactLayer
+from policy.model import Fact
+from streaming.enforcer import broadcasts as broadcasts_module
+from streaming.enforcer.broadcasts import FactBroadcasts
+from streaming.enforcer.worker import HeldFacts
+
+
+class Arrived:
+    """What a worker process has of a broadcast: a value of its own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = copy.deepcopy(value)
+
+
+@pytest.mark.parametrize("skipped", [0.0, 0.7])
+def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatch, skipped: float) -> None:
+    """Also one that sits out many batches, over parts and new layers."""
+    monkeypatch.setattr(broadcasts_module, "PART", 5)
+    monkeypatch.setattr(broadcasts_module, "REBASED", 23)
+    rng, layer, feed = random.Random(1), FactLayer(), FactBroadcasts(Arrived)
+    held: HeldFacts | None = None
+    for batch in range(200):
+        changes = [_change(f"user-{rng.randrange(8)}", batch) for _ in range(rng.randrange(4))]
+        for change in changes:
+            layer.apply(change)
+        facts = feed.current(layer, changes)
+        if rng.random() < skipped:
+            continue
+        if held is None or held.base != facts.base:
+            held = HeldFacts(facts.base, feed.broadcasts[0].value)
+        held.follow(facts, feed.broadcasts)
+        for _ in range(2):  # another task of the same batch
+            held.follow(facts, feed.broadcasts)
+        for name in (f"user-{number}" for number in range(8)):
+            assert held.layer.table("streamsets").get("Session", name) == layer.table("streamsets").get("Session", name)
+
+
+def _change(name: str, number: int) -> FactChange:
+    facts = () if number % 7 == 0 else (Fact("Session", name, number),)
+    return FactChange(Key("streamsets", "Session", name), facts)

@@ -1,0 +1,160 @@
+"""The monitor with the real job: alerts and facts from audit events and decisions, each exactly once."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.monitor.rules import MonitorSettings, Rules
+from tests.brokers import TestBroker
+from tests.stream.running import Job, running
+from tests.stream.world import LOOKS_BACK, World, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+
+
+def happened(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
+    """The user read the details of a topic."""
+    return {**request(id_, user, topic), "outcome": "success", **more}
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world where readers, dana among them, may read about orders."""
+    made = World(broker, fresh_name("watch"), str(tmp_path / "checkpoint"), monitor=QUICK)
+    made.publish(role("readers", "kafka:topic:prod/main/orders"))
+    made.publish(group("readers", "user:dana"))
+    return made
+
+
+def login(user: str, **more: Any) -> dict[str, Any]:
+    """The user logs in to the system in which older versions count."""
+    subject = {"type": "user", "id": user, "properties": {"groups": ["analysts"]}}
+    return {"id": f"login-{user}", "system": LOOKS_BACK, "subject": subject, "event": "login", **more}
+
+
+def alerts_by_kind(world: World) -> Counter[tuple[str, str]]:
+    """How many alerts (by id) there are of each kind and subject."""
+    ids = {(alert["kind"], alert["subject"], alert["id"]) for alert in world.everything(world.names.alerts)}
+    return Counter((kind, subject) for kind, subject, _ in ids)
+
+
+def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked_for(world: World) -> None:
+    [audit] = world.names.audit
+    with running(world.settings):
+        world.send([request("1", "dana", "orders"), request("2", "eve", "orders")])
+        answers = world.reader(world.names.decisions)
+        answers.until(lambda found: len(found) == 2, "both are decided")
+        world.send([happened("a", "dana", "orders"), happened("a", "dana", "orders")], audit)
+        world.send([happened("b", "eve", "orders"), happened("c", "dana", "orders", outcome="failure")], audit)
+        world.send([happened("d", "dana", "payments"), b"no event"], audit)
+        expected = Counter(
+            {
+                ("unauthorized-access", "user:eve"): 1,
+                ("denied-but-done", "user:eve"): 1,
+                ("unauthorized-access", "user:dana"): 1,
+                ("unrequested-access", "user:dana"): 1,
+            }
+        )
+        wait_until(lambda: alerts_by_kind(world) == expected, "the alerts of what should not be", 60)
+    assert alerts_by_kind(world) == expected
+    [letter] = world.reader(f"{audit}.dlq").to_the_end()
+    assert letter.value() == b"no event"
+
+
+STEPS = ("monitor-evaluated", "monitor-written", "monitor-committed")
+
+
+def test_killed_at_every_step_of_the_monitor_each_alert_and_fact_is_written_once(world: World) -> None:
+    """Three jobs, each killed at another step of the monitor, then one that is left alone."""
+    [audit] = world.names.audit
+    users = [f"user-{number}" for number in range(len(STEPS))]
+    for step, user in zip(STEPS, users, strict=True):
+        world.send([happened(user, user, "orders"), login(user)], audit)
+        job = Job(world.settings, kill_at=step)
+        assert job.await_end() == -9, job.told
+        assert job.told[-1]["step"] == step
+    kinds = ("unauthorized-access", "unrequested-access")
+    expected = Counter({(kind, f"user:{user}"): 1 for kind in kinds for user in users})
+    with running(world.settings):
+        wait_until(lambda: alerts_by_kind(world) == expected, "an alert of each kind for each user", 90)
+        # The state outlives the restart: duplicates are known.
+        world.send([happened(user, user, "orders") for user in users], audit)
+        world.send([happened("last", "last", "orders")], audit)
+        wait_until(lambda: alerts_by_kind(world)["unauthorized-access", "user:last"] == 1, "the last alert", 60)
+    records = Counter(alert["id"] for alert in world.everything(world.names.alerts))
+    assert set(records.values()) == {1}, "one record for each alert, none of which grew"
+    facts = Counter(message.key() for message in world.reader(world.names.facts).to_the_end())
+    assert facts == Counter({f"{LOOKS_BACK}/Session/{user}".encode(): 1 for user in users})
+
+
+def _publish(world: World, kind: str, name: str, **spec: Any) -> None:
+    document = {"system": LOOKS_BACK, "kind": kind, "name": name, "spec": spec}
+    world.publish_to(world.names.policies[LOOKS_BACK], f"{kind}/{name}", document)
+
+
+def _pipeline(world: World, *readers: str) -> None:
+    acl = {f"user:{reader}": ["READ"] for reader in readers}
+    parts: dict[str, Any] = {"pipeline_kind": "data-collector", "connections": []}
+    _publish(world, "Object", "pipeline:p", type="pipeline", owner="o", acl=acl, **parts)
+
+
+def _ask(id_: str, user: str, action: str, resource: str) -> dict[str, Any]:
+    subject, kind = {"type": "user", "id": user}, resource.partition(":")[0]
+    return {
+        "id": id_,
+        "system": LOOKS_BACK,
+        "subject": subject,
+        "action": {"name": action},
+        "resource": {"type": kind, "id": resource},
+    }
+
+
+def _job_event(id_: str, event: str) -> dict[str, Any]:
+    return {"id": id_, "system": LOOKS_BACK, "event": event, "resource": {"type": "job", "id": "job:j"}}
+
+
+def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothing_before_them(world: World) -> None:
+    """Their events go the whole way: audit topic, verdict, monitor, facts topic, snapshot."""
+    [audit] = world.names.audit
+    _publish(world, "Organization", "acme", enforcement=True)
+    _pipeline(world)
+    everybody: dict[str, Any] = {"acl": {f"user:{user}": ["READ", "EXECUTE"] for user in ("dana", "nora")}}
+    _publish(world, "Object", "job:j", type="job", owner="o", pipeline="p", labels=["west"], **everybody)
+    engine: dict[str, Any] = {"engine_kind": "data-collector", "labels": ["west"], **everybody}
+    _publish(world, "Object", "engine:e", type="engine", owner="o", **engine)
+    facts, decisions = world.reader(world.names.facts), world.reader(world.names.decisions)
+
+    def tell(event: dict[str, Any], count: int) -> None:
+        world.send([event], audit)
+        facts.until(lambda found: len(found) == count, f"{event['id']} is fact {count}")
+
+    def outcomes(stage: str) -> dict[str, str]:
+        asked = {
+            "view": ("dana", "pipeline.view", "pipeline:p"),  # dana logs in
+            "monitor": ("nora", "job.monitor", "job:j"),  # nora never does, so that the newest counts for her
+        }
+        world.send(_ask(f"{stage}-{name}", *question) for name, question in asked.items())
+        found = decisions.until(lambda seen: len(seen) >= len(asked), f"the answers of {stage}")
+        told = {record["request_id"]: record for record in (json.loads(message.value()) for message in found)}
+        found.clear()
+        return {name: told[f"{stage}-{name}"]["context"]["outcome"] for name in asked}
+
+    with running(world.settings):
+        tell(login("dana"), 1)
+        tell(_job_event("first", "job.started"), 2)
+        assert outcomes("begin") == {"view": "deny", "monitor": "deny"}
+        _pipeline(world, "dana", "nora")
+        assert outcomes("shared") == {"view": "deny", "monitor": "deny"}
+        tell(login("dana", id="again"), 3)
+        assert outcomes("login") == {"view": "allow", "monitor": "deny"}
+        tell(_job_event("stop", "job.stopped"), 4)
+        tell(_job_event("second", "job.started"), 5)
+        assert outcomes("restart") == {"view": "allow", "monitor": "allow"}
+    assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]

@@ -1,0 +1,145 @@
+"""Alerts of the policies themselves: what a change opens, what is not enforced, what cannot be read. Each told once."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from streaming.enforcer.staleness import StaleWatch
+from streaming.enforcer.transaction import Result
+from streaming.publish import publish
+from tests.brokers import TestBroker
+from tests.stream.running import Job, running
+from tests.stream.world import LOOKS_BACK, SYSTEM, World, group, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+EVERYTHING = {"effect": "allow", "action": "*", "resource": "*"}
+ADMIN = {"system": SYSTEM, "kind": "Role", "name": "admin", "spec": {"statements": [EVERYTHING]}}
+
+
+def _organization(name: str, enforcement: bool) -> dict[str, Any]:
+    return {"system": LOOKS_BACK, "kind": "Organization", "name": name, "spec": {"enforcement": enforcement}}
+
+
+def _enforce(world: World, enforcement: bool) -> int:
+    document = _organization("shop", enforcement)
+    return world.publish_to(world.names.policies[LOOKS_BACK], "Organization/shop", document)
+
+
+def _alerts(world: World, count: int) -> dict[str, dict[str, Any]]:
+    """All alerts by id, once there are so many; none may be there twice."""
+    reader = world.reader(world.names.alerts)
+    reader.until(lambda found: len(found) >= count, f"{count} alerts")
+    found = [json.loads(message.value()) for message in reader.to_the_end()]
+    assert len(found) == count, [alert["message"] for alert in found]
+    assert set(Counter(alert["id"] for alert in found).values()) <= {1}
+    return {alert["id"]: alert for alert in found}
+
+
+@contextlib.contextmanager
+def _open_transaction(world: World) -> Iterator[None]:
+    """Somebody's transaction on the policy topic that is not ended."""
+    settings = {"bootstrap.servers": world.broker.bootstrap_servers, "transactional.id": f"{world.policies}-open"}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(world.policies, json.dumps(role("late", "*")).encode(), b"Role/late")
+    assert producer.flush(30) == 0
+    yield
+    producer.abort_transaction(30)
+
+
+def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Old policies are no change; a change is one whether the job runs, is killed after it, or is away."""
+    world = World(broker, fresh_name("changes"), str(tmp_path / "checkpoint"), policy_stale_seconds=1)
+    changes, rejected, switch = (
+        f"privilege-escalation-{world.policies}",
+        f"policy-rejected-{world.policies}",
+        f"enforcement-disabled-{world.names.policies[LOOKS_BACK]}",
+    )
+    world.publish(ADMIN)
+    world.publish(group("admin", "user:dana"))
+    off = _enforce(world, False)
+    job = Job(world.settings)
+    try:
+        job.await_start()
+        expected = {f"{switch}-{off}"}
+        assert _alerts(world, 1).keys() == expected, "it enforces nothing, which is told; the rest is the baseline"
+        world.publish(group("admin", "user:dana"))
+        erik = world.publish(group("admin", "user:dana", "user:erik"))
+        expected.add(f"{changes}-{erik}")
+        alert = _alerts(world, 2)[f"{changes}-{erik}"]
+        assert alert["severity"] == "critical"
+        assert "user:erik" in alert["message"]
+        assert "user:dana" not in alert["message"]
+        broken = world.publish(b"{broken", key="Role/admin")
+        expected.add(f"{rejected}-{broken}")
+        assert _alerts(world, 3).keys() == expected
+    finally:
+        job.process.kill()
+        job.process.wait()
+    finn = world.publish(group("admin", "user:dana", "user:erik", "user:finn"))
+    _enforce(world, True)
+    expected.add(f"{changes}-{finn}")
+    with running(world.settings):
+        assert _alerts(world, 4).keys() == expected
+        off = _enforce(world, False)
+        expected.add(f"{switch}-{off}")
+        assert _alerts(world, 5).keys() == expected
+        offsets = publish(world.settings, [{**ADMIN, "name": "root"}, group("root", "user:gina")])
+        folder = f"{changes}-{offsets[world.policies]['0']}"
+        expected.add(folder)
+        assert _alerts(world, 6).keys() == expected
+        places = [item["document"] for item in _alerts(world, 6)[folder]["evidence"]]
+        assert places[:2] == ["lenses6/Group/root", "lenses6/Role/root"]
+        with _open_transaction(world):
+            stale = _alerts(world, 7).keys() - expected
+        assert {id_.rpartition("-")[0] for id_ in stale} == {f"policy-stale-{world.policies}-0"}
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world whose policies are stale after a quarter of a second."""
+    return World(broker, fresh_name("stale"), str(tmp_path / "checkpoint"), policy_stale_seconds=0.25)
+
+
+def test_a_transaction_left_open_is_told_once_for_each_place_where_it_stands(world: World) -> None:
+    """Not at once, not twice, and not once it has ended."""
+    world.publish(role("readers", "*"))
+    watch = StaleWatch(world.admin, world.settings)
+    told: list[Result] = []
+
+    def tells() -> bool:
+        told.extend(watch.stuck())
+        return bool(told)
+
+    assert watch.stuck() == []
+    for _ in range(2):
+        with _open_transaction(world):
+            assert watch.stuck() == [], "it may yet end in time"
+            wait_until(tells, "an alert")
+            assert len(told) == 1
+            assert watch.stuck() == []
+        alert = json.loads(told.pop()[2] or b"")
+        assert (alert["kind"], alert["severity"], alert["subject"]) == ("policy-stale", "critical", world.policies)
+        assert "not ended" in alert["message"]
+
+
+def test_topics_that_cannot_be_read_are_told_once_after_the_bound(world: World) -> None:
+    """Every documents' topic, with the reason; the cluster's silence is no reason to tell twice."""
+    watch = StaleWatch(world.admin, world.settings)
+    positions = {(topic, 0): 0 for topic in (*world.names.policies.values(), world.names.facts)}
+    assert watch.unread(positions, since=10**12, why="no answer") == []
+    told = watch.unread(positions, since=0, why="no answer")
+    assert {json.loads(value or b"")["subject"] for _, _, value, _ in told} == {topic for topic, _ in positions}
+    assert all("no answer" in json.loads(value or b"")["message"] for _, _, value, _ in told)
+    assert watch.unread(positions, since=0, why="no answer") == []
