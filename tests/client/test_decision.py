@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import compile_documents, decide
@@ -84,6 +84,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_whatever_the_bytes_only_a_plain_allow_is_one(value: bytes) -> None:
     try:
