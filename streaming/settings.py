@@ -46,7 +46,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`level`: from which on events are logged. `decisions`: each decision's id and outcome too, at debug level."""
+    """`level`: from which on events are logged. `decisions`: at debug level each decision too, of those in JSON."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     decisions: bool = False
