@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.facts import Facts, FactTable
+from policy.index import PatternIndex
 from policy.library import Library, Rejected, Shelf
 from policy.model import DENY, Grant, Membership, Reading, Unanswerable
-from policy.patterns import Name, Pattern, PatternIndex
+from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS, Window
