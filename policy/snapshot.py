@@ -8,10 +8,11 @@ from typing import Any
 
 from policy.documents import Key
 from policy.facts import Facts, FactTable
+from policy.index import PatternIndex
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
 from policy.model import DENY, Grant, Membership, Reading, Unanswerable
-from policy.patterns import Name, Pattern, PatternIndex
+from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS, Window

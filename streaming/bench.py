@@ -71,15 +71,26 @@ def main(
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch)
         _prepare(settings, statements, requests)
-        ratios = []
-        for number in range(rounds):
-            copied = _copies_a_second(_fresh(settings, folder), requests)
-            decided = _decisions_a_second(_fresh(settings, folder), requests)
-            ratios.append(decided / copied)
-            _tell({"round": number, "copies_a_second": round(copied), "decisions_a_second": round(decided)})
-        _tell({"ratio": round(statistics.median(ratios), 3), "rounds": [round(ratio, 3) for ratio in ratios]})
+        _tell(_throughput(settings, folder, requests, rounds))
         if seconds:
             _tell(_latency(_fresh(settings, folder), statements, rate, seconds))
+
+
+def _throughput(settings: Settings, folder: str, requests: int, rounds: int) -> dict[str, Any]:
+    """Both jobs turn about; each round is told as it ends, and at the end the medians of all."""
+    told = []
+    for number in range(1, rounds + 1):
+        copies = _copies_a_second(_fresh(settings, folder), requests)
+        decisions = _decisions_a_second(_fresh(settings, folder), requests)
+        rates = {"copies_a_second": copies, "decisions_a_second": decisions, "ratio": decisions / copies}
+        _tell({"round": number, **_rounded(rates), "load": os.getloadavg()[0]})
+        told.append(rates)
+    medians = {name: statistics.median(rates[name] for rates in told) for name in told[0]}
+    return {"medians_of": rounds, "batch": settings.max_records, **_rounded(medians)}
+
+
+def _rounded(rates: dict[str, float]) -> dict[str, float]:
+    return {name: round(rate, 3) if rate < 10 else round(rate) for name, rate in rates.items()}
 
 
 def machine() -> dict[str, Any]:
