@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming import workload
 from streaming.application import run
 from streaming.enforcer.source import session_settings, source_options
+from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -62,6 +63,7 @@ def main(
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="How long latency is measured; 0 leaves it out.")] = 20.0,
     rate: Annotated[int, typer.Option(help="Requests a second while latency is measured.")] = 100,
+    monitor: Annotated[bool, typer.Option(help="With the monitor beside, which reads every decision again.")] = False,
 ) -> None:
     """Measure, and print what was found as lines of JSON."""
     if requests % batch or requests < 2 * batch:
@@ -69,7 +71,8 @@ def main(
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
     _tell(machine())
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch)
+        watch = MonitorSettings(enabled=monitor)
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=watch)
         _prepare(settings, statements, requests)
         _tell(_throughput(settings, folder, requests, rounds))
         if seconds:

@@ -22,6 +22,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Mode = Literal["enforce", "shadow"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
@@ -80,6 +81,7 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
+    `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
     `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
@@ -90,6 +92,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     job_name: Text = "lockkeeper"
+    mode: Mode = "enforce"
     bootstrap_servers: Text = "localhost:9092"
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}

@@ -47,7 +47,8 @@ class Source(msgspec.Struct, frozen=True):
 class Basis(msgspec.Struct, frozen=True):
     """What a batch is judged by, as its decisions tell it. `now`: ms, what deadlines are held against.
 
-    `read`: the newest offset read of every documents' topic, which `min_policy_offsets` is held against.
+    `read`: the newest offset read of every documents' topic, which `min_policy_offsets` is held against. `enforced`:
+    whether anybody is to act by the decisions.
     """
 
     policy_version: str
@@ -55,6 +56,7 @@ class Basis(msgspec.Struct, frozen=True):
     facts_offset: int
     read: Mapping[str, Mapping[str, int]]
     now: int
+    enforced: bool = True
 
 
 class Judge:
@@ -120,6 +122,7 @@ class Sitting:
             "policy_version": basis.policy_version,
             "policy_offsets": basis.policy_offsets,
             "facts_offset": basis.facts_offset,
+            **({} if basis.enforced else {"enforced": False}),
             "source": place,
         }
         self._head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()

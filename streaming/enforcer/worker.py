@@ -44,7 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
     `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
     since when (ms) each was in force, oldest first. `facts`: what is known beside the policies. `now`: the driver's
-    clock, ms.
+    clock, ms. `enforced`: whether anybody is to act by the decisions.
     """
 
     committed: Mapping[Partition, int]
@@ -59,6 +59,7 @@ class Task(msgspec.Struct, frozen=True):
     now: int
     limits: Limits
     formats: Formats
+    enforced: bool
 
 
 class Worker:
@@ -112,7 +113,9 @@ class Worker:
         task = self._task
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
         judge = self._newest_judge()
-        basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
+        basis = Basis(
+            judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced
+        )
         sitting = judge.sit(source, basis, reader)
         if task.formats.output == "json":
             return sitting.decide_all(records), sitting.counts
