@@ -8,7 +8,6 @@ from hypothesis import settings
 
 from tests.brokers import TestBroker, any_broker
 
-
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
