@@ -25,6 +25,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.python.daemon.module": "streaming.runtime.daemon",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",

@@ -13,7 +13,7 @@ class Ticks:
 
     def __init__(self, settings: Settings) -> None:
         monitor = settings.monitor
-        self._topic, self._every = settings.topics.verdicts, monitor.trigger_seconds
+        self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
         self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
         self._until = self._next = time.monotonic()
         self.wind()  # whoever ran before may have left something

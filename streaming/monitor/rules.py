@@ -107,7 +107,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     checkpoint: str = ""
     trigger_seconds: Seconds = 1.0
-    partitions: Positive = 4
+    partitions: Positive = 2
     accesses_per_subject: Positive = 20_000
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
@@ -124,10 +124,16 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return int(min(rules.window_seconds for rules in (self.rules, *map(self.rules_of, self.systems))) * 1000)
 
     @property
+    def tick_seconds(self) -> float:
+        """How often time alone is told of: no more often than anything may be due, since each costs a batch."""
+        every = [self.rules, *map(self.rules_of, self.systems)]
+        return max(self.trigger_seconds, min(rules.grace_seconds for rules in every))
+
+    @property
     def longest_wait_seconds(self) -> float:
         """After so long without records there is nothing left to tell of."""
         every = [self.rules, *map(self.rules_of, self.systems)]
-        return max(rules.grace_seconds + rules.episode_seconds for rules in every) + 10 * self.trigger_seconds
+        return max(rules.grace_seconds + rules.episode_seconds for rules in every) + 3 * self.tick_seconds
 
     def rules_of(self, system: str) -> Rules:
         """The rules of a system; raises msgspec.ValidationError when `systems` says something that is none."""

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.kafka_tools import CONSUMER_GROUPS
 from streaming.settings import Settings
 from streaming.topics import TopicNames, create_topics
@@ -65,7 +66,7 @@ class World:
             topics=self.names,
             trust={self.names.requests[1]: frozenset()},
             idle_seconds=0.2,
-            **settings,
+            **{"monitor": MonitorSettings(enabled=False), **settings},
         )
         self._client = {"bootstrap.servers": broker.bootstrap_servers}
         self.admin = AdminClient(dict(self._client))
