@@ -33,6 +33,7 @@ ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"
 SAMPLE_SETTINGS = ROOT / "deploy/lockkeeper.yaml"
 CASES = ROOT / "tests/cases"
 HELP_WIDTH = 100
+OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
 
 NAMES = {
     "cdap": "CDAP",
@@ -51,7 +52,7 @@ def settings() -> str:
         for part in path:
             default = getattr(default, part)
         by_struct[path[:-1]].append((_code(".".join(path)), _code(name), _code(_value(default)), _type(kind)))
-    lines = ["# Settings", "", "A YAML file, given with `--config`; environment variables go before it.", ""]
+    lines = _head("Settings", "A YAML file, given with `--config`; environment variables go before it.")
     for above, rows in by_struct.items():
         struct = _struct_at(above)
         lines += [f"## {'.'.join(above) or 'The job'}", "", _prose(struct.__doc__), ""]
@@ -64,27 +65,22 @@ def settings() -> str:
 
 def metrics() -> str:
     """Every metric on the job's registry."""
-    watch = Watch(Settings())
-    rows = [
-        (_code(family.name + ("_total" if family.type == "counter" else "")), family.type, family.documentation)
-        for family in sorted(watch.metrics.registry.collect(), key=lambda family: family.name)
-    ]
-    lines = ["# Metrics", "", "Served at `/metrics` when `metrics.port` is set. A histogram has `_bucket`, `_sum` and"]
-    lines += ["`_count` series.", "", *_table(("metric", "type", "what it tells"), rows)]
-    return "\n".join(lines)
+    about = "Served at `/metrics` when `metrics.port` is set. A histogram has `_bucket`, `_sum` and `_count` series."
+    families = sorted(Watch(Settings()).metrics.registry.collect(), key=lambda family: family.name)
+    rows = [(_code(_series(family)), family.type, family.documentation) for family in families]
+    return "\n".join([*_head("Metrics", about), *_table(("metric", "type", "what it tells"), rows)])
+
+
+def _series(family: Any) -> str:
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
 
 
 def commands() -> str:
     """The help of every command."""
-    lines = ["# Commands", ""]
+    lines = _head("Commands", "What `--help` says of each.")
     for path, command in walk_commands():
-        context = _context(path)
-        lines += [
-            f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}",
-            "",
-            *_fenced("text", command.get_help(context)),
-            "",
-        ]
+        title = f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}"
+        lines += [title, "", *_fenced("text", command.get_help(_context(path))), ""]
     return "\n".join(lines)
 
 
@@ -112,15 +108,9 @@ def _context(path: Sequence[str]) -> Any:
 
 def alerts() -> str:
     """Every kind of alert with its thresholds, and every alert rule for Prometheus."""
-    lines = [
-        "# Alerts",
-        "",
-        "## Kinds",
-        "",
-        "On the alerts topic; what each means: [the guide](../guides/alerts.md).",
-        "",
-    ]
-    lines += [*_table(("kind", "raised by", "severity", "escalates", "burst"), map(_kind, ALERT_KINDS)), ""]
+    lines = _head("Alerts", "On the alerts topic; what each means: [the guide](../guides/alerts.md).")
+    head = ("kind", "raised by", "severity", "escalates", "burst")
+    lines += ["## Kinds", "", *_table(head, map(_kind, ALERT_KINDS)), ""]
     lines += ["## Rules for Prometheus", "", "In `deploy/prometheus/alerts.yml`.", ""]
     for group in yaml.safe_load(_read(ALERT_RULES))["groups"]:
         for rule in group["rules"]:
@@ -131,13 +121,8 @@ def alerts() -> str:
 def _kind(kind: str) -> Sequence[str]:
     rule: KindRule | None = DEFAULTS.get(kind)
     if rule is None:
-        return (
-            _code(kind),
-            "enforcer",
-            _enforcer_severities().get(kind, "that of the gravest thing that it opens"),
-            "",
-            "",
-        )
+        severity = _enforcer_severities().get(kind, "that of the gravest thing that it opens")
+        return _code(kind), "enforcer", severity, "", ""
     escalates = ", ".join(f"{severity} from {count}" for severity, count in rule.escalate.items())
     burst = f"more than {rule.more_than} in {rule.within_seconds:g} s" if rule.more_than else ""
     return _code(kind), "monitor", rule.severity, escalates, burst
@@ -161,35 +146,20 @@ def _alert_rule(rule: dict[str, Any]) -> Iterator[str]:
 
 def topics() -> str:
     """Every topic with the settings the job relies on, and what breaks without."""
-    lines = [
-        "# Topics",
-        "",
-        "`lockkeeper topics create` makes them, `topics check` compares, `run` refuses others.",
-        "",
-    ]
+    lines = _head("Topics", "`lockkeeper topics create` makes them, `topics check` compares, `run` refuses others.")
     for spec in topic_specs(TopicNames()):
-        partitions = (
-            f"One partition: {spec.single}."
-            if spec.single
-            else f"Partitions: {spec.partitions or 'as many as you like'}."
-        )
-        lines += [f"## {spec.name}", "", partitions, ""]
+        partitions = f"One partition: {spec.single}." if spec.single else f"Partitions: {spec.partitions or 'any'}."
         rows = [(_code(r.setting), ("at least " if r.at_least else "") + _code(r.value), r.why) for r in spec.rules]
         rows += [
-            (_code(name), _code(value), "what a new one gets; not checked") for name, value in spec.settings.items()
+            (_code(name), _code(value), "not checked: what a new one gets") for name, value in spec.settings.items()
         ]
-        lines += [*_table(("setting", "value", "otherwise"), rows), ""]
+        lines += [f"## {spec.name}", "", partitions, "", *_table(("setting", "value", "otherwise"), rows), ""]
     return "\n".join(lines)
 
 
 def schemas() -> str:
-    """The contracts: fields of each record, and every schema in force as it is."""
-    lines = [
-        "# Schemas",
-        "",
-        "Of every record, in JSON Schema and Avro; `lockkeeper contracts` writes them to files.",
-        "",
-    ]
+    """The contracts: every schema in force as it is."""
+    lines = _head("Schemas", "Of every record, in JSON Schema and Avro; `lockkeeper contracts` writes them to files.")
     for kind in contracts.KINDS:
         schema = json.loads(contracts.read(f"json/{kind}.json"))
         lines += [f"## {kind}", "", _plain(schema.get("description", "")), ""]
@@ -206,26 +176,12 @@ def _details(name: str, language: str) -> list[str]:
 def rules(system: str) -> str:
     """The rules of a system, and how its open questions are read, each with the cases that show it."""
     shown = _cases_by_rule(system)
-    found = _rules_of(system)
-    lines = [
-        f"# {NAMES[system]}: rules",
-        "",
-        "Each with the number of cases that show it, in",
-        f"`tests/cases/{system}*.yaml`.",
-        "",
-    ]
-    rows = [(_code(rule["id"]), rule["text"], str(len(shown.get(rule["id"], ())))) for rule in found]
-    lines += [*_table(("rule", "as implemented", "cases"), rows), ""]
-    questions = sorted((rule for rule in shown if "-Q" in rule), key=_by_number)
-    if questions:
-        lines += [
-            "## Open questions",
-            "",
-            "Where the platform's own words leave a question open, these cases show",
-            "the reading that is implemented.",
-            "",
-        ]
-    for question in questions:
+    lines = _head(
+        f"{NAMES[system]}: rules", f"With the number of cases that show each, in `tests/cases/{system}*.yaml`."
+    )
+    rows = [(_code(rule["id"]), rule["text"], str(len(shown.get(rule["id"], ())))) for rule in _rules_of(system)]
+    lines += [*_table(("rule", "as implemented", "cases"), rows), "", "## Open questions", "", OPEN, ""]
+    for question in sorted((rule for rule in shown if "-Q" in rule), key=_by_number):
         lines += [f"### {question}", "", *(f"- {_escaped(case)}" for case in shown[question]), ""]
     return "\n".join(lines)
 
@@ -296,15 +252,22 @@ def _type(kind: Any) -> str:
     """A type in plain words: what bounds it, what it holds."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
-        bounds = (
-            f"at least {m.ge}" if m.ge is not None else f"over {m.gt}" if m.gt is not None else "" for m in inner[1:]
-        )
-        return ", ".join(filter(None, (_type(inner[0]), *bounds)))
+        return ", ".join(filter(None, (_type(inner[0]), *map(_bound, inner[1:]))))
     if origin is typing.Literal:
         return ", ".join(map(_code, inner))
     if origin is dict:
         return "mapping"
     return TYPES.get(kind, "list")
+
+
+def _bound(meta: msgspec.Meta) -> str:
+    if meta.ge is not None:
+        return f"at least {meta.ge}"
+    return f"over {meta.gt}" if meta.gt is not None else ""
+
+
+def _head(title: str, about: str) -> list[str]:
+    return [f"# {title}", "", about, ""]
 
 
 def _prose(doc: str | None) -> str:
