@@ -79,7 +79,8 @@ dist: $(READY) ## Build the wheel and the source archive into dist/, and try the
 	rm -rf dist
 	$(BIN)/uv build
 	$(BIN)/python -m venv --clear build/try
-	build/try/bin/python -m pip install --quiet dist/*.whl
+	$(BIN)/uv pip install --quiet --python build/try/bin/python dist/*.whl \
+	  || build/try/bin/python -m pip install --quiet dist/*.whl
 	cd build/try && bin/lockkeeper --version && bin/lockkeeper policy lint $(CURDIR)/deploy/policies \
 	  && bin/lockkeeper decide --policies $(CURDIR)/deploy/policies --requests $(CURDIR)/deploy/requests.jsonl > /dev/null
 

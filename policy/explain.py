@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
 from policy.model import AnyOf, Given, Grant, Holds, Reason
-from policy.snapshot import Via
+from policy.snapshot import Via, decisive
 
 
 def reasons_of(trial: Trial) -> tuple[Reason, ...]:
@@ -53,7 +53,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
     if leaf.grants:
-        return _granted(requirement, min(leaf.grants, key=lambda grant: (grant.origin.place, grant.holder)), trial)
+        return _granted(requirement, decisive(leaf.grants), trial)
     rule = trial.system.default_rule or requirement.rule
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 

@@ -12,9 +12,10 @@ import msgspec
 
 from policy.documents import Key
 from policy.impact import swallows
+from policy.index import PatternIndex
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
-from policy.patterns import Exact, Glob, Name, Part, PatternIndex, Prefix
+from policy.patterns import Exact, Glob, Name, Part, Prefix
 from policy.times import ALWAYS
 from policy.wording import pattern_text
 

@@ -1,4 +1,4 @@
-"""Names, patterns over names, and the index that finds every pattern matching a name.
+"""Names, and patterns over names; `policy.index` finds every pattern that matches a name.
 
 A name is a tuple of text parts: ``("kafka", "topic", "prod", "main", "orders")``. A pattern has one
 part pattern for each part of the name; an *open* pattern ignores whatever the name has beyond them.
@@ -7,13 +7,12 @@ All of it is plain data: it is hashed, pickled and compared, never called.
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 Name = tuple[str, ...]
-Value = TypeVar("Value")
 
 
 class Exact(msgspec.Struct, frozen=True, tag="exact"):
@@ -94,138 +93,6 @@ def matches(pattern: Pattern, name: Name) -> bool:
     return all(match_part(part, text) for part, text in zip(pattern.parts, name, strict=False))
 
 
-class _Node(Generic[Value]):
-    """One level of the index: children by exact text and by wildcard, values of patterns that end here."""
-
-    __slots__ = ("closed", "exact", "open", "wild")
-
-    def __init__(self) -> None:
-        self.exact: dict[str, _Node[Value]] = {}
-        self.wild: _Wild[Value] | None = None
-        self.open: list[Value] | None = None
-        self.closed: list[Value] | None = None
-
-    def file(self, value: Value, is_open: bool) -> None:
-        values = self.open if is_open else self.closed
-        if values is not None:
-            values.append(value)
-        elif is_open:
-            self.open = [value]
-        else:
-            self.closed = [value]
-
-    def children(self) -> Iterator["_Node[Value]"]:
-        yield from self.exact.values()
-        if self.wild is not None:
-            yield from (node for _, node in self.wild.children())
-
-    def meeting(self, part: Part) -> Iterator["_Node[Value]"]:
-        """Every child whose part pattern has a text in common with ``part``."""
-        if isinstance(part, Exact):
-            yield from filter(None, [self.exact.get(part.text)])
-        else:
-            yield from (node for text, node in self.exact.items() if match_part(part, text))
-        if self.wild is not None:
-            yield from (node for other, node in self.wild.children() if _part_overlaps(other, part))
-
-    def child(self, part: Part) -> "_Node[Value]":
-        if isinstance(part, Exact):
-            if (node := self.exact.get(part.text)) is None:
-                node = self.exact[part.text] = _Node()
-            return node
-        if self.wild is None:
-            self.wild = _Wild()
-        return self.wild.child(part)
-
-
-class _Wild(Generic[Value]):
-    """The children of a node by prefix and by glob, both filed under their literal head."""
-
-    __slots__ = ("globs", "lengths", "prefixes")
-
-    def __init__(self) -> None:
-        self.prefixes: dict[str, _Node[Value]] = {}
-        self.globs: dict[str, dict[Glob, _Node[Value]]] = {}
-        self.lengths: list[int] = []
-
-    def children(self) -> Iterator[tuple[Part, _Node[Value]]]:
-        yield from ((Prefix(head), node) for head, node in self.prefixes.items())
-        yield from (pair for globs in self.globs.values() for pair in globs.items())
-
-    def child(self, part: Prefix | Glob) -> _Node[Value]:
-        head = part.text if isinstance(part, Prefix) else _literal_head(part)
-        if len(head) not in self.lengths:
-            self.lengths.append(len(head))
-        if isinstance(part, Prefix):
-            return self.prefixes.setdefault(head, _Node())
-        return self.globs.setdefault(head, {}).setdefault(part, _Node())
-
-    def descend(self, text: str, found: list[_Node[Value]]) -> None:
-        """Add every child whose part pattern matches ``text`` to ``found``."""
-        for length in self.lengths:
-            if length > len(text):
-                continue
-            head = text[:length]
-            if (node := self.prefixes.get(head)) is not None:
-                found.append(node)
-            if self.globs:
-                found += (node for glob, node in self.globs.get(head, {}).items() if match_part(glob, text))
-
-
-def _literal_head(glob: Glob) -> str:
-    return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
-
-
-class PatternIndex(Generic[Value]):
-    """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
-
-    def __init__(self) -> None:
-        self._root: _Node[Value] = _Node()
-
-    def add(self, pattern: Pattern, value: Value) -> None:
-        """File ``value`` under ``pattern``."""
-        node = self._root
-        for part in pattern.parts:
-            node = node.child(part)
-        node.file(value, pattern.open)
-
-    def find(self, name: Name) -> list[Value]:
-        """All values filed under patterns that match ``name``, in no particular order."""
-        found: list[Value] = []
-        level = [self._root]
-        for text in name:
-            below: list[_Node[Value]] = []
-            for node in level:
-                if node.open is not None:
-                    found += node.open
-                if (child := node.exact.get(text)) is not None:
-                    below.append(child)
-                if node.wild is not None:
-                    node.wild.descend(text, below)
-            if not below:
-                return found
-            level = below
-        for node in level:
-            found += node.open or ()
-            found += node.closed or ()
-        return found
-
-    def meeting(self, pattern: Pattern) -> list[Value]:
-        """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""
-        found: list[Value] = []
-        level = [self._root]
-        for part in pattern.parts:
-            for node in level:
-                found += node.open or ()
-            level = [child for node in level for child in node.meeting(part)]
-        while level:
-            for node in level:
-                found += node.open or ()
-                found += node.closed or ()
-            level = [child for node in level for child in node.children()] if pattern.open else []
-        return found
-
-
 def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
     """The part pattern as symbols: ("text", c), ("one", "") or ("run", "")."""
     if isinstance(part, Exact):
@@ -236,7 +103,7 @@ def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
     return tuple(special.get(mark, ("text", mark)) for mark in part.text)
 
 
-def _part_overlaps(left: Part, right: Part) -> bool:
+def part_overlaps(left: Part, right: Part) -> bool:
     """Whether some text matches both."""
     if not isinstance(left, Glob) and not isinstance(right, Glob):
         return _part_covers(left, right) or _part_covers(right, left)
@@ -287,7 +154,7 @@ def overlaps(left: Pattern, right: Pattern) -> bool:
     beyond = len(right.parts) - len(left.parts)
     if (beyond > 0 and not left.open) or (beyond < 0 and not right.open):
         return False
-    return all(_part_overlaps(a, b) for a, b in zip(left.parts, right.parts, strict=False))
+    return all(part_overlaps(a, b) for a, b in zip(left.parts, right.parts, strict=False))
 
 
 def meet(left: Pattern, right: Pattern) -> Pattern | None:

@@ -3,20 +3,22 @@
 import bisect
 import copy
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.documents import Key
 from policy.facts import Facts, FactTable
+from policy.index import PatternIndex
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
-from policy.model import Grant, Membership, Reading, Unanswerable
-from policy.patterns import Name, Pattern, PatternIndex
+from policy.model import DENY, Grant, Membership, Reading, Unanswerable
+from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS, Window
 
 CACHED = 20_000  # entries a cache may hold before it is emptied
+BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
 MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
 Bound = Mapping[Key, frozenset[str]]
@@ -25,46 +27,82 @@ Bound = Mapping[Key, frozenset[str]]
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
 
-class Standing:
-    """Who a subject is within an epoch: every holder it is, and the grants these hold, indexed as asked for."""
+class Bundle:
+    """What one holder holds, with all that it is within an epoch, indexed as asked for: shared by whoever is it.
 
-    def __init__(self, realm: "Realm", via: Via) -> None:
+    ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches.
+    """
+
+    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None) -> None:
+        self._holders = [holder for holder in holders if holder in realm.grants]
+        self._realm, self._at = realm, at
+        self._indexes: dict[Name, tuple[GrantIndex, ...]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is held."""
+        return bool(self._holders)
+
+    def indexes(self, permission: Name) -> tuple["GrantIndex", ...]:
+        """One index of the holders with few grants, and for each with many the one that all bundles share."""
+        found = self._indexes.get(permission)
+        if found is None:
+            _make_room(self._indexes)
+            found = self._indexes[permission] = tuple(self._index(permission))
+        return found
+
+    def _index(self, permission: Name) -> Iterator["GrantIndex"]:
+        realm, at = self._realm, self._at
+        many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
+        few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
+        if merged := [grant for holder in few for grant in realm.grants_of(holder, permission, at)]:
+            yield index_of(merged)
+        yield from (realm.shared_index(holder, permission, at) for holder in many)
+
+
+class Standing:
+    """Who a subject is within an epoch: every holder it is, and the grants these hold."""
+
+    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...]) -> None:
         self.via = via
-        self._holders = [holder for holder in via if holder in realm.grants]
-        self._realm = realm
-        self._indexes: dict[Name, tuple[PatternIndex[Grant], ...]] = {}
+        self._realm, self._bundles = realm, bundles
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
-        return itertools.chain.from_iterable(self._realm.grants[holder] for holder in self._holders)
+        return itertools.chain.from_iterable(self._realm.grants.get(holder, ()) for holder in self.via)
+
+    def indexes(self, permission: Name) -> tuple["GrantIndex", ...]:
+        """The indexes in which the grants of a permission are found, by object; a grant may be in several."""
+        bundles = self._bundles
+        if len(bundles) == 1:
+            return bundles[0].indexes(permission)
+        return tuple({id(index): index for bundle in bundles for index in bundle.indexes(permission)}.values())
 
     def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
         """The grants in force at ``at`` that match permission and object."""
-        indexes = self._indexes.get(permission)
-        if indexes is None:
-            indexes = self._index(permission)
-        found = indexes[0].find(object_)
-        for index in indexes[1:]:
-            found += index.find(object_)
-        return [grant for grant in found if grant.window is ALWAYS or in_force(grant.window, at)]
-
-    def _index(self, permission: Name) -> tuple[PatternIndex[Grant], ...]:
-        """One index of the holders with few grants, and for each with many the one that all subjects share."""
-        realm = self._realm
-        many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
-        few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
-        merged = _index_of(grant for holder in few for grant in realm.grants_of(holder, permission))
-        indexes = (merged, *(realm.shared_index(holder, permission) for holder in many))
-        _make_room(self._indexes)
-        self._indexes[permission] = indexes
-        return indexes
+        found = {id(grant): grant for index in self.indexes(permission) for grant in index.find(object_)}
+        return [grant for grant in found.values() if grant.window is ALWAYS or in_force(grant.window, at)]
 
 
-def _index_of(grants: Iterable[Grant]) -> PatternIndex[Grant]:
-    index: PatternIndex[Grant] = PatternIndex()
+class GrantIndex(PatternIndex[Grant]):
+    """Grants by their objects. The digest of a place: the grant that decides there, if any."""
+
+    def digest(self, values: tuple[Grant, ...]) -> Grant | None:
+        """See `decisive`."""
+        return decisive(values) if values else None
+
+
+def index_of(grants: Iterable[Grant]) -> GrantIndex:
+    """An index of these grants."""
+    index = GrantIndex()
     for grant in grants:
         index.add(grant.object, grant)
     return index
+
+
+def decisive(grants: Sequence[Grant]) -> Grant:
+    """The grant that decides an atom which all of these match, at least one: a deny if any, the first by its place."""
+    denies = [grant for grant in grants if grant.effect == DENY]
+    return min(denies or grants, key=lambda grant: (grant.origin.place, grant.holder))
 
 
 class Realm:
@@ -86,7 +124,8 @@ class Realm:
     def _start(self) -> None:
         self.edges = sorted(set(self._edges()))
         self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
-        self._indexes: dict[tuple[str, Name], PatternIndex[Grant]] = {}
+        self._bundles: dict[tuple[str, int], Bundle] = {}
+        self._indexes: dict[tuple[str, Name, int], GrantIndex] = {}
         self._permissions: PatternIndex[Pattern] = PatternIndex()
         for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
             self._permissions.add(permission, permission)
@@ -122,11 +161,37 @@ class Realm:
         standing = self._standings.get(key)
         if standing is None:
             _make_room(self._standings)
-            standing = self._standings[key] = Standing(self, self._walk(start, at))
+            via = self._walk((*start, EVERYONE), at)
+            standing = self._standings[key] = Standing(self, via, self._bundles_of(start, via, at))
         return standing
 
+    def _bundles_of(self, start: tuple[str, ...], via: Via, at: int | None) -> tuple[Bundle, ...]:
+        """What ``start`` holds: few bundles that others have in common with it, or one of its own."""
+        doors = self._doors(start, at)
+        if len(doors) > BUNDLES_SHARED:
+            return (Bundle(self, via, at),)
+        return tuple(bundle for holder in doors if (bundle := self._bundle(holder, at)))
+
+    def _doors(self, start: tuple[str, ...], at: int | None) -> Mapping[str, None]:
+        """Holders that hold together what ``start`` does; most are groups, which many subjects have in common."""
+        doors: dict[str, None] = {}
+        for holder in (*start, EVERYONE):
+            if holder in self.grants:
+                doors[holder] = None
+            ways = self.memberships.get(holder, ())
+            doors.update((way.holder, None) for way in ways if in_force(way.window, at))
+        return doors
+
+    def _bundle(self, holder: str, at: int | None) -> Bundle:
+        key = (holder, self.epoch(at))
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            _make_room(self._bundles)
+            bundle = self._bundles[key] = Bundle(self, self._walk((holder,), at), at)
+        return bundle
+
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
-        via: dict[str, Membership | None] = dict.fromkeys((*start, EVERYONE))
+        via: dict[str, Membership | None] = dict.fromkeys(start)
         todo = list(via)
         while todo:
             for membership in self.memberships.get(todo.pop(), ()):
@@ -135,21 +200,24 @@ class Realm:
                     todo.append(membership.holder)
         return via
 
-    def grants_of(self, holder: str, permission: Name) -> Iterable[Grant]:
-        """The grants of one holder whose permission pattern matches."""
+    def grants_of(self, holder: str, permission: Name, at: int | None) -> Iterable[Grant]:
+        """The grants of one holder whose permission pattern matches, in force at ``at`` as far as that is known."""
         if (grouped := self._grouped.get(holder)) is None:
             grouped = self._grouped[holder] = {}
             for grant in self.grants[holder]:
                 grouped.setdefault(grant.permission, []).append(grant)
         for pattern in self._permissions.find(permission):
-            yield from grouped.get(pattern, ())
+            for grant in grouped.get(pattern, ()):
+                if at is None or grant.window is ALWAYS or in_force(grant.window, at):
+                    yield grant
 
-    def shared_index(self, holder: str, permission: Name) -> PatternIndex[Grant]:
+    def shared_index(self, holder: str, permission: Name, at: int | None) -> GrantIndex:
         """The index of one holder's grants, made once for all subjects that are it."""
-        index = self._indexes.get((holder, permission))
+        key = (holder, permission, self.epoch(at))
+        index = self._indexes.get(key)
         if index is None:
             _make_room(self._indexes)
-            index = self._indexes[holder, permission] = _index_of(self.grants_of(holder, permission))
+            index = self._indexes[key] = index_of(self.grants_of(holder, permission, at))
         return index
 
 

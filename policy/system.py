@@ -1,6 +1,6 @@
 """What a system's module provides; the core knows systems by this alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from policy.documents import Document
 from policy.facts import Facts
 from policy.model import Question, Reading
+from policy.patterns import Name
 from policy.powers import Power
 from policy.requests import Request
 
@@ -30,6 +31,14 @@ class System(Protocol):
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
     subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
+
+    @property
+    def name_of_resource(self) -> Callable[[str], Name] | None:
+        """How a resource's id is read, where that is all it is for.
+
+        That is: every question is one atom; its object is this of the resource's id, its object's text the id
+        itself; nothing else of it depends on the id, and when this raises, `ask` does. None: it is not so simple.
+        """
 
     def read(self, document: Document) -> Reading:
         """What ``document`` says; raises DocumentRefused naming every error."""

@@ -29,6 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming import workload
 from streaming.application import run
 from streaming.enforcer.source import session_settings, source_options
+from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -62,6 +63,7 @@ def main(
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="How long latency is measured; 0 leaves it out.")] = 20.0,
     rate: Annotated[int, typer.Option(help="Requests a second while latency is measured.")] = 100,
+    monitor: Annotated[bool, typer.Option(help="With the monitor beside, which reads every decision again.")] = False,
 ) -> None:
     """Measure, and print what was found as lines of JSON."""
     if requests % batch or requests < 2 * batch:
@@ -69,17 +71,29 @@ def main(
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
     _tell(machine())
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
-        settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch)
+        watch = MonitorSettings(enabled=monitor)
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=watch)
         _prepare(settings, statements, requests)
-        ratios = []
-        for number in range(rounds):
-            copied = _copies_a_second(_fresh(settings, folder), requests)
-            decided = _decisions_a_second(_fresh(settings, folder), requests)
-            ratios.append(decided / copied)
-            _tell({"round": number, "copies_a_second": round(copied), "decisions_a_second": round(decided)})
-        _tell({"ratio": round(statistics.median(ratios), 3), "rounds": [round(ratio, 3) for ratio in ratios]})
+        _tell(_throughput(settings, folder, requests, rounds))
         if seconds:
             _tell(_latency(_fresh(settings, folder), statements, rate, seconds))
+
+
+def _throughput(settings: Settings, folder: str, requests: int, rounds: int) -> dict[str, Any]:
+    """Both jobs turn about; each round is told as it ends, and at the end the medians of all."""
+    told = []
+    for number in range(1, rounds + 1):
+        copies = _copies_a_second(_fresh(settings, folder), requests)
+        decisions = _decisions_a_second(_fresh(settings, folder), requests)
+        rates = {"copies_a_second": copies, "decisions_a_second": decisions, "ratio": decisions / copies}
+        _tell({"round": number, **_rounded(rates), "load": os.getloadavg()[0]})
+        told.append(rates)
+    medians = {name: statistics.median(rates[name] for rates in told) for name in told[0]}
+    return {"medians_of": rounds, "batch": settings.max_records, **_rounded(medians)}
+
+
+def _rounded(rates: dict[str, float]) -> dict[str, float]:
+    return {name: round(rate, 3) if rate < 10 else round(rate) for name, rate in rates.items()}
 
 
 def machine() -> dict[str, Any]:

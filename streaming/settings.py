@@ -22,6 +22,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Mode = Literal["enforce", "shadow"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
@@ -46,7 +47,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`level`: from which on events are logged. `decisions`: each decision's id and outcome too, at debug level."""
+    """`level`: from which on events are logged. `decisions`: at debug level each decision too, of those in JSON."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     decisions: bool = False
@@ -80,6 +81,7 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
+    `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
     `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
@@ -90,13 +92,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """
 
     job_name: Text = "lockkeeper"
+    mode: Mode = "enforce"
     bootstrap_servers: Text = "localhost:9092"
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
-    master: Text = "local[2]"
+    master: Text = "local[4]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
     snapshots_kept: Positive = 8
@@ -214,12 +217,16 @@ def _check_trust(settings: Settings, where: str) -> None:
 def _check_registry(settings: Settings, where: str) -> None:
     """The url is told in errors and logs: it must not hold a password."""
     registry = settings.schema_registry
-    address = urlsplit(registry.url)
-    if registry.url and (address.scheme not in ("http", "https") or not address.hostname):
-        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
-    if address.username is not None or address.password is not None:
+    if "@" in registry.url:
         raise SettingsError(f"{where}: schema_registry.url: leave user and password out of it; they are settings too")
+    if registry.url and not all(map(_is_address, registry.url.split(","))):
+        raise SettingsError(f"{where}: schema_registry.url: not an address such as http://localhost:8081")
     if registry.password and not registry.user:
         raise SettingsError(f"{where}: schema_registry.password: needs schema_registry.user")
     if settings.encoding == "avro-confluent" and not registry.url:
         raise SettingsError(f"{where}: encoding: avro-confluent needs a schema registry: set schema_registry.url")
+
+
+def _is_address(url: str) -> bool:
+    parts = urlsplit(url.strip())
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,7 +30,9 @@ class Asker:
 
     `requests`: the request topic; the first of the connection's when left out. `timeout`: seconds to wait for an
     answer, and how long after asking a request may still be judged. `raise_on_error`: raise NotDecided where the
-    answer would be an error. Each of these is the default for all calls.
+    answer would be an error. Each of these is the default for all calls. `shadow`: what guards do while the job
+    decides in shadow mode. With `pass` nothing but a decision that is enforced keeps anybody out, not even no answer:
+    for a service whose platform still guards it; by default what is not enforced is no allow.
     Raises ClientError for settings that librdkafka refuses; Kafka need not answer yet.
     """
 
@@ -41,10 +43,12 @@ class Asker:
         requests: str | None = None,
         timeout: float = 5.0,
         raise_on_error: bool = False,
+        shadow: Literal["refuse", "pass"] = "refuse",
     ) -> None:
         self._connection = connection_to(connection)
         self._requests = requests or self._connection.topics.requests[0]
         self._timeout, self._raise_on_error = _checked(timeout), raise_on_error
+        self._shadow = shadow
         self._exchange = Exchange(self._connection, self._requests)
 
     def __repr__(self) -> str:
@@ -69,6 +73,11 @@ class Asker:
         if asked.raise_on_error and decision.outcome == "error":
             raise NotDecided(decision)
         return decision
+
+    def _guard(self, decision: Decision) -> Decision:
+        """The decision when whoever asks may go on by it. Raises AccessDenied and NotDecided."""
+        binding = decision.enforced and bool(decision.raw)
+        return decision if self._shadow == "pass" and not binding else decision.or_raise()
 
     def _give_up(self, begun: Iterable[Asked]) -> None:
         """Nobody waits any more for what is not answered yet."""

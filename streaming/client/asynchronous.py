@@ -42,11 +42,11 @@ class AllowedLater(Unread):
 
     what = "write `async with client.allowed(…):`, or `if await client.authorize(…):`"
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, Decision]]) -> None:
-        self._ask = ask
+    def __init__(self, enter: Callable[[], Coroutine[Any, Any, Decision]]) -> None:
+        self._enter = enter
 
     async def __aenter__(self) -> Decision:
-        return (await self._ask()).or_raise()
+        return await self._enter()
 
     async def __aexit__(self, *_: object) -> None:
         return None
@@ -100,7 +100,11 @@ class AsyncClient(Asker):
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
     ) -> AllowedLater:
         """`async with client.allowed(…) as decision:` runs its block when allowed; else it raises AccessDenied."""
-        return AllowedLater(lambda: self._authorize(request, timeout, asking))
+
+        async def enter() -> Decision:
+            return self._guard(await self._authorize(request, timeout, asking))
+
+        return AllowedLater(enter)
 
     def requires(
         self, **guard: Unpack[Guard]
@@ -122,7 +126,7 @@ class AsyncClient(Asker):
             @functools.wraps(function)
             async def ask_first(*args: P.args, **kwargs: P.kwargs) -> R:
                 question = call.question(args, kwargs)
-                (await self._authorize(None, guard.get("timeout"), question)).or_raise()
+                self._guard(await self._authorize(None, guard.get("timeout"), question))
                 return await function(*args, **kwargs)
 
             return ask_first

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaException
 
 from streaming.client.errors import ClientError
-from streaming.settings import Settings, load_settings
+from streaming.settings import SchemaRegistry, Settings, load_settings
 from streaming.topic_specs import TopicNames
 
 T = TypeVar("T")
@@ -26,17 +26,20 @@ SECRET = re.compile(r"password|secret|token|credential|jaas|oauthbearer|\.pem$|\
 class Connection:
     """How to reach a cluster. `kafka`: librdkafka's settings, as they are, security among them.
 
+    `schema_registry`: needed where the job writes Avro in Confluent's wire format.
+
     What the client promises goes before `kafka`: it reads committed records alone, whatever is set there.
     """
 
     bootstrap_servers: str = "localhost:9092"
     topics: TopicNames = field(default_factory=TopicNames)
     kafka: Mapping[str, Setting] = field(default_factory=dict)
+    schema_registry: SchemaRegistry = SchemaRegistry()  # noqa: RUF009 (it is frozen)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """The connection that settings of the job describe."""
-        return cls(settings.bootstrap_servers, settings.topics, dict(settings.kafka))
+        return cls(settings.bootstrap_servers, settings.topics, dict(settings.kafka), settings.schema_registry)
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -53,6 +56,7 @@ class Connection:
 
     def settings(self, **more: Any) -> Settings:
         """The same as settings of the job, for what takes those."""
+        more.setdefault("schema_registry", self.schema_registry)
         return Settings(bootstrap_servers=self.bootstrap_servers, topics=self.topics, kafka=dict(self.kafka), **more)
 
     def make(self, kind: Callable[[dict[str, Any]], T], usual: Mapping[str, Any], fixed: Mapping[str, Any]) -> T:

@@ -1,6 +1,7 @@
 """Following decisions and alerts: each is handled at least once, also across restarts, by one member of a group."""
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -12,11 +13,18 @@ from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
 from streaming.client.letters import DeadLetter, read_letter
+from streaming.contracts.avro import Undecodable
+from streaming.contracts.files import Kind
+from streaming.contracts.reading import Readings
+from streaming.contracts.registry import RegistryDown
 from streaming.topic_specs import dead_letters_of
 
 T = TypeVar("T")
 
+log = logging.getLogger("lockkeeper.client")
+
 POLL_SECONDS = 0.2
+RETRY_SECONDS = 1.0
 USUAL = {"auto.offset.reset": "earliest", "auto.commit.interval.ms": "1000", "fetch.wait.max.ms": "100"}
 FIXED = {
     "isolation.level": "read_committed",
@@ -37,6 +45,7 @@ class RecordConsumer(Generic[T]):
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
         connection = connection_to(connection)
         self._scrub = connection.scrub
+        self._readings = Readings(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
         self._consumer = connection.make(Consumer, USUAL, {**FIXED, "group.id": group})
@@ -45,6 +54,18 @@ class RecordConsumer(Generic[T]):
     def _read(self, message: Message) -> T | None:
         """The item in a record; None: there is none to hand out. Raises Unreadable."""
         raise NotImplementedError
+
+    def _decoded(self, kind: Kind, message: Message, decode: Callable[[bytes], T]) -> T:
+        """The item in a record of whatever encoding. Waits for a schema registry that does not answer."""
+        while True:
+            try:
+                return decode(self._readings.json(kind, message.value() or b""))
+            except RegistryDown as error:
+                log.warning("%s waits: %s", _place(message), error)
+                if self._stopped.wait(RETRY_SECONDS):
+                    raise StopIteration from error
+            except (Unreadable, Undecodable) as error:
+                raise Unreadable(f"{_place(message)}: {error}") from error
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -110,7 +131,7 @@ class DecisionConsumer(RecordConsumer[Decision]):
 
     def _read(self, message: Message) -> Decision | None:
         if message.topic() == self._decisions:
-            return _decoded(message, read_decision)
+            return self._decoded("decision", message, read_decision)
         letter = read_letter(message)
         if letter is None:
             raise Unreadable(f"{_place(message)}: not a dead letter: its headers name no record")
@@ -138,7 +159,7 @@ class AlertConsumer(RecordConsumer[Alert]):
         super().__init__(connection, group, [connection_to(connection).topics.alerts])
 
     def _read(self, message: Message) -> Alert:
-        return _decoded(message, _read_alert)
+        return self._decoded("alert", message, _read_alert)
 
 
 _decode_alert = msgspec.json.Decoder(Alert).decode
@@ -149,13 +170,6 @@ def _read_alert(value: bytes) -> Alert:
         return _decode_alert(value)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"not an alert: {error}") from error
-
-
-def _decoded(message: Message, decode: Callable[[bytes], T]) -> T:
-    try:
-        return decode(message.value() or b"")
-    except Unreadable as error:
-        raise Unreadable(f"{_place(message)}: {error}") from error
 
 
 def _place(message: Message) -> Place:

@@ -30,6 +30,7 @@ class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
 
     `evaluations`: of a batch, one for each item and in their order. `source`: the request's record; None when no
     decision record came. `raw`: that record as it came. `seconds`: what the answer took; 0 where nobody waited for it.
+    `enforced`: False in shadow mode, where the outcome is what the policies would answer, and allows nothing.
     """
 
     evaluations: tuple["Decision", ...] = ()
@@ -43,6 +44,12 @@ class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
     source: Place | None = None
     seconds: float = 0.0
     raw: bytes = b""
+    enforced: bool = True
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request is allowed; false for deny, for error, and for whatever is not enforced."""
+        return self.enforced and self.outcome == "allow"
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -57,7 +64,7 @@ class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
         return self.reasons[0].code if self.reasons else ""
 
     def or_raise(self) -> "Decision":
-        """Itself when it is an allow. Raises NotDecided for an error and AccessDenied for a deny."""
+        """Itself when it is an allow. Raises NotDecided for an error, AccessDenied for all else."""
         if self.allowed:
             return self
         raise (NotDecided if self.outcome == "error" else AccessDenied)(self)
@@ -79,6 +86,7 @@ class _Context(msgspec.Struct):
     policy_offsets: dict[str, dict[str, int]] = {}
     facts_offset: int = -1
     source: Place | None = None
+    enforced: bool = True
 
 
 class _Record(msgspec.Struct):
@@ -121,7 +129,7 @@ def read_decision(value: bytes) -> Decision:
         raise Unreadable(f"not a decision: {error}") from error
 
 
-def _typed(record: _Record, raw: bytes) -> Decision:
+def _typed(record: _Record, raw: bytes, enforced: bool = True) -> Decision:
     context = record.context
     if record.decision is not (context.outcome == "allow"):
         raise Unreadable(f"not a decision: decision is {record.decision}, and the outcome is {context.outcome}")
@@ -130,7 +138,7 @@ def _typed(record: _Record, raw: bytes) -> Decision:
         context.reasons,
         context.missing,
         context.claims,
-        evaluations=tuple(_typed(item, b"") for item in record.evaluations),
+        evaluations=tuple(_typed(item, b"", context.enforced) for item in record.evaluations),
         request_id=record.request_id,
         id=record.id,
         system=record.system,
@@ -140,6 +148,7 @@ def _typed(record: _Record, raw: bytes) -> Decision:
         facts_offset=context.facts_offset,
         source=context.source,
         raw=raw,
+        enforced=context.enforced and enforced,
     )
 
 

@@ -23,6 +23,9 @@ from streaming.client.errors import NotReported, Unreadable
 from streaming.client.inbox import Inbox, Lost
 from streaming.client.letters import read_letter
 from streaming.client.outbox import Outbox
+from streaming.contracts.avro import Undecodable
+from streaming.contracts.reading import Readings
+from streaming.contracts.registry import RegistryDown
 from streaming.topic_specs import dead_letters_of
 
 RETRY_SECONDS = 0.5
@@ -51,6 +54,7 @@ class Exchange:
         self._decisions, self._letters = connection.topics.decisions, dead_letters_of(requests)
         self._outbox = Outbox(connection)
         self._inbox = Inbox(connection, (self._decisions, self._letters), (requests,))
+        self._readings = Readings(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}
@@ -198,18 +202,26 @@ class Exchange:
     def _whose(self, message: Message) -> tuple[Place, str | None] | None:
         """The place of the request that a record answers, and the id it names; None: it answers none of ours."""
         if message.topic() == self._decisions:
-            found: tuple[Place, str | None] | None = glance(message.value() or b"")
+            found: tuple[Place, str | None] | None = glance(self._in_json(message))
         else:
             letter = read_letter(message)
             found = None if letter is None else (letter.source, None)
         return found if found is not None and found[0].topic == self._requests else None
+
+    def _in_json(self, message: Message) -> bytes:
+        """A decision record as JSON; empty when that cannot be told: then it answers nobody here."""
+        try:
+            return self._readings.json("decision", message.value() or b"")
+        except (Undecodable, RegistryDown) as error:
+            log.warning("a decision cannot be read: %s", error)
+            return b""
 
     def _read(self, message: Message, record: Record, place: Place) -> Decision:
         if message.topic() != self._decisions:
             letter = read_letter(message)
             return undecided(record.id, "dead-letter", letter.message if letter else "", place)
         try:
-            decision = read_decision(message.value() or b"")
+            decision = read_decision(self._in_json(message))
         except Unreadable as error:
             return undecided(record.id, "unreadable-decision", str(error), place)
         if record.id and decision.request_id != record.id:  # offsets begin anew when somebody makes a topic anew

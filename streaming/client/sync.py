@@ -20,11 +20,11 @@ class Allowed(Unread):
 
     what = "write `with client.allowed(…):`, or `if client.authorize(…):`"
 
-    def __init__(self, ask: Callable[[], Decision]) -> None:
-        self._ask = ask
+    def __init__(self, enter: Callable[[], Decision]) -> None:
+        self._enter = enter
 
     def __enter__(self) -> Decision:
-        return self._ask().or_raise()
+        return self._enter()
 
     def __exit__(self, *_: object) -> None:
         return None
@@ -79,7 +79,7 @@ class Client(Asker):
 
         The question is asked when the block is entered. Takes what `authorize` takes.
         """
-        return Allowed(lambda: self.authorize(request, timeout, **asking))
+        return Allowed(lambda: self._guard(self.authorize(request, timeout, **asking)))
 
     def requires(self, **guard: Unpack[Guard]) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """A decorator: the function runs when the call is allowed; else AccessDenied is raised.
@@ -100,7 +100,7 @@ class Client(Asker):
             @functools.wraps(function)
             def ask_first(*args: P.args, **kwargs: P.kwargs) -> R:
                 question: Any = call.question(args, kwargs)
-                self.authorize(timeout=guard.get("timeout"), **question).or_raise()
+                self._guard(self.authorize(timeout=guard.get("timeout"), **question))
                 return function(*args, **kwargs)
 
             return ask_first

@@ -4,7 +4,7 @@ import collections
 import statistics
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -37,27 +37,48 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """Written by the sender's and the reader's threads, read by the view."""
+    """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come."""
 
-    def __init__(self, before: Snapshot) -> None:
+    def __init__(self, before: Snapshot, planted: Set[tuple[str, str]] = frozenset()) -> None:
         self._lock = threading.Lock()
         self._before = before
         self._change: Change | None = None
         self._sent: dict[str, tuple[dict[str, Any], float]] = {}
         self._answers: dict[str, list[Answer]] = {}
         self._order: list[Answer] = []
+        self._planted, self._alerts = planted, dict[str, dict[str, Any]]()
 
     def send(self, request: dict[str, Any]) -> None:
         """Book a request just before it is produced."""
         with self._lock:
             self._sent[request["id"]] = (request, time.monotonic())
 
-    def read(self, record: dict[str, Any]) -> None:
-        """Book a decision just after it was read."""
+    def read(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        """Book a decision just after it was read; returns its request."""
         answer = Answer(record["request_id"], record, time.monotonic())
         with self._lock:
             self._answers.setdefault(answer.request_id, []).append(answer)
             self._order.append(answer)
+            sent = self._sent.get(answer.request_id)
+        return sent[0] if sent else None
+
+    def alert(self, record: dict[str, Any]) -> None:
+        """Book an alert just after it was read; several with one id tell of one."""
+        with self._lock:
+            self._alerts[record["id"]] = record
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """The alerts, each as it was told last."""
+        with self._lock:
+            return list(self._alerts.values())
+
+    @property
+    def alarmed(self) -> bool:
+        """Whether every planted incident has its alert."""
+        return self._planted <= self._raised()
+
+    def _raised(self) -> set[tuple[str, str]]:
+        return {(alert["kind"], alert["subject"]) for alert in self.alerts()}
 
     def change(self, change: Change) -> None:
         """Book the policy change, once it is acknowledged."""
@@ -100,12 +121,15 @@ class Ledger:
             "unasked": len(self._answers.keys() - self._sent.keys()),
             "unlike_reference": sum(not self._is_right(answer) for answer in answers),
             "judged_by_older_policy": sum(self._is_stale(answer) for answer in answers),
+            "incidents_missed": len(self._planted - self._raised()),
+            "alerts_invented": len(self._raised() - self._planted),
         }
         in_force = self.change_in_force_ms()
         return {
             "ok": bool(answers) and not any(checks.values()) and (self._change is None or in_force is not None),
             "sent": len(self._sent),
             "decided": len(answers),
+            "alerts": len(self.alerts()),
             **checks,
             "outcomes": {outcome: counts[outcome] for outcome in ("allow", "deny", "error")},
             "latency_ms": percentiles(self.latencies_ms(answers)),

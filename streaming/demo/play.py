@@ -19,7 +19,7 @@ from policy import Snapshot, compile_documents
 from policy.files import read_documents
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
-from streaming.demo.traffic import Reader, Sender, Worker
+from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.demo.view import View, show_summary
 from streaming.enforcer.kafka import admin_client
 from streaming.publish import publish
@@ -44,11 +44,12 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     """
     console = Console(stderr=machine)
     before = _snapshot(scenario.POLICIES)
-    ledger = Ledger(before)
+    ledger = Ledger(before, scenario.planted())
     with View(ledger, console, quiet=machine) as view, _folder() as folder:
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
-            _Play(Settings(bootstrap_servers=broker.bootstrap_servers), folder, ledger, view).run(seconds, rate)
+            settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=scenario.monitor(rate))
+            _Play(settings, folder, ledger, view).run(seconds, rate)
     summary = ledger.summary()
     if machine:
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
@@ -84,42 +85,56 @@ class _Play:
         self._view = view
 
     def run(self, seconds: float, rate: float) -> None:
-        """Prepare, start the job, send, change the policies half-way, settle, stop."""
+        """Prepare, start the job, send, change the policies half-way, plant incidents, settle, stop."""
         self._prepare()
+        self._rate = rate
         topics, requests = self._settings.topics, scenario.requests()
         sender = Sender(self._kafka, topics.requests[0], requests, rate, self._ledger)
-        reader = Reader(self._kafka, topics.decisions, self._ledger)
-        with contextlib.closing(reader), self._job() as job:
-            with Worker(reader.step):
+        performer = Performer(self._kafka, topics.audit[0], self._ledger)
+        reader = Reader(self._kafka, topics.decisions, performer.answered)
+        alarms = Reader(self._kafka, topics.alerts, self._ledger.alert)
+        with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
+            with Worker(reader.step), Worker(alarms.step):
                 self._view.say("starting the job: Spark Structured Streaming …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._ledger.complete, START_SECONDS, "no first decision")
-                self._send(job, sender, seconds)
+                self._send(job, sender, performer, seconds)
                 sender.flush()
                 self._until(job, lambda: self._ledger.complete, SETTLE_SECONDS, "decisions are missing")
+                performer.flush()
+                self._until(job, lambda: self._ledger.alarmed, SETTLE_SECONDS, "alerts are missing")
             self._stop(job)
             reader.read_to_end()
+            alarms.read_to_end()
 
     def _prepare(self) -> None:
         self._view.say("creating topics and publishing policies …")
         create_topics(admin_client(self._settings), self._settings.topics, partitions=PARTITIONS, replication=1)
         publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
-        told = {"bootstrap_servers": self._settings.bootstrap_servers, "checkpoint": self._settings.checkpoint}
-        self._config.write_text(yaml.safe_dump(told), encoding="utf-8")
+        told = {name: getattr(self._settings, name) for name in ("bootstrap_servers", "checkpoint", "monitor")}
+        self._config.write_text(yaml.safe_dump(msgspec.to_builtins(told)), encoding="utf-8")
 
-    def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, seconds: float) -> None:
+    def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, performer: Performer, seconds: float) -> None:
         with Worker(sender.step):
             self._view.say("requests in, decisions out")
-            self._watch(job, seconds / 2)
+            self._watch(job, seconds / 4)
+            performer.report(scenario.intrusion())
+            self._view.say("an access that nobody requested")
+            self._watch(job, seconds / 4)
             self._change()
-            self._watch(job, seconds / 2)
+            self._watch(job, seconds / 4)
+            self._view.say("a burst of denials")
+        for request in scenario.burst(scenario.burst_size(self._rate)):
+            sender.send(request)
+        with Worker(sender.step):
+            self._watch(job, seconds / 4)
 
     def _change(self) -> None:
         topic = self._settings.topics.policy_topics()["lenses6"]
         offsets = publish(self._settings, [document for _, document in read_documents(scenario.CHANGE)])
         after = _snapshot(scenario.POLICIES, scenario.CHANGE)
         self._ledger.change(Change(topic, offsets[topic]["0"], time.monotonic(), after))
-        self._view.say("policies changed: nobody but the platform team reads production now")
+        self._view.say("policies changed: nobody but the platform team reads production; a role with `*` slipped in")
 
     def _watch(self, job: "subprocess.Popen[bytes]", seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -1,9 +1,11 @@
 """What the demo plays: who asks for what. Deterministic for a seed."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from streaming.monitor.rules import KindRule, MonitorSettings, Rules
 
 FOLDER = Path(__file__).parent
 POLICIES = FOLDER / "policies"
@@ -33,6 +35,42 @@ def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
     while True:
         number += 1
         yield probe(number) if number % 10 == 0 else _random(rng, number)
+
+
+def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The audit event of a service that did what was allowed, at once."""
+    told = {"outcome": "success", "time": decision["time"], "decision_id": decision["id"]}
+    return {**request, "id": f"done-{request['id']}", **told}
+
+
+def intrusion() -> dict[str, Any]:
+    """The audit event of an access that nobody requested, and the policies deny."""
+    told = _request("intrusion", "user:eve", "kafka:ReadTopicData", "kafka:topic:prod/main/payments")
+    return {**told, "outcome": "success"}
+
+
+def burst(count: int) -> Iterator[dict[str, Any]]:
+    """Requests of somebody who tries one topic after the other, and is denied."""
+    for number in range(count):
+        topic = f"kafka:topic:prod/main/audit-{number}"
+        yield _request(f"burst-{number}", "user:mallory", "kafka:ReadTopicData", topic)
+
+
+def planted() -> set[tuple[str, str]]:
+    """The alerts that must come, each by kind and subject; those of the change come with it."""
+    eve = {(kind, "user:eve") for kind in ("unrequested-access", "unauthorized-access")}
+    return eve | {("denial-burst", "user:mallory"), ("privilege-escalation", "lenses6/Group/contractors")}
+
+
+def monitor(rate: float) -> MonitorSettings:
+    """A monitor that does not wait long, and takes for a burst what is far beyond the ordinary denials at `rate`."""
+    dense = KindRule("medium", more_than=burst_size(rate) // 2, within_seconds=2.0)
+    return MonitorSettings(trigger_seconds=0.5, rules=Rules(grace_seconds=2.0, kinds={"denial-burst": dense}))
+
+
+def burst_size(rate: float) -> int:
+    """How many requests the burst has."""
+    return 20 + int(rate)
 
 
 def _random(rng: random.Random, number: int) -> dict[str, Any]:

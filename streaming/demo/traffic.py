@@ -9,7 +9,10 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from streaming.demo import scenario
 from streaming.demo.ledger import Ledger
+
+REPORTED = 5  # of so many accesses one is reported
 
 Endless = Iterator[dict[str, Any]]
 
@@ -79,29 +82,55 @@ class Sender:
             raise TimeoutError("the broker did not acknowledge the demo's requests within 30 seconds")
 
 
-class Reader:
-    """Reads decisions as their consumers do: committed transactions alone."""
+class Performer:
+    """The services: they do what they were allowed, and report some of it as audit events."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, ledger: Ledger) -> None:
+        self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
+        self._topic, self._ledger, self._allowed = topic, ledger, 0
+
+    def answered(self, decision: Mapping[str, Any]) -> None:
+        """Book a decision, and do what it allows."""
+        request = self._ledger.read(dict(decision))
+        if decision["decision"] and request is not None:
+            self._allowed += 1
+            if self._allowed % REPORTED == 0:
+                self.report(scenario.done(request, decision))
+
+    def flush(self) -> None:
+        """Wait until all that was reported is acknowledged."""
+        if self._producer.flush(30):
+            raise TimeoutError("the broker did not acknowledge the demo's audit events within 30 seconds")
+
+    def report(self, event: Mapping[str, Any]) -> None:
+        """Send one audit event."""
+        self._producer.produce(self._topic, msgspec.json.encode(event), key=event["subject"]["id"].encode())
+        self._producer.poll(0)
+
+
+class Reader:
+    """Reads a topic as its consumers do, committed transactions alone; `book` is told each record."""
+
+    def __init__(self, kafka: Mapping[str, Any], topic: str, book: Callable[[dict[str, Any]], None]) -> None:
         self._consumer = Consumer({**kafka, "group.id": "demo-reader", "isolation.level": "read_committed"})
         self._topic = topic
-        self._ledger = ledger
+        self._book = book
         partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
 
     def step(self) -> None:
-        """Book the decisions that have come."""
+        """Book the records that have come."""
         for message in self._consumer.consume(1000, timeout=0.05):
             value = message.value()
             if message.error() is None and value is not None:
-                self._ledger.read(msgspec.json.decode(value))
+                self._book(msgspec.json.decode(value))
 
     def read_to_end(self) -> None:
         """Book everything up to the present end of the topic, the last stable offset of each partition."""
         deadline = time.monotonic() + 30
         while not self._at_end():
             if time.monotonic() > deadline:
-                raise TimeoutError("the end of the decisions was not reached within 30 seconds")
+                raise TimeoutError(f"the end of {self._topic} was not reached within 30 seconds")
             self.step()
 
     def _at_end(self) -> bool:

@@ -15,6 +15,11 @@ from streaming.demo.ledger import NEWEST, Answer, Ledger, percentiles
 
 WINDOW_SECONDS = 2.0
 COLOURS = {"allow": "green", "deny": "red", "error": "yellow"}
+ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
+CHECKS = (
+    *("lost", "doubled", "unasked", "unlike_reference", "judged_by_older_policy"),
+    *("incidents_missed", "alerts_invented"),
+)
 
 
 class View:
@@ -26,6 +31,7 @@ class View:
         self._quiet = quiet
         self._doing = ""
         self._last_line = 0.0
+        self._alarmed: set[str] = set()
         self._live = Live(console=console, refresh_per_second=4) if console.is_terminal and not quiet else None
 
     def __enter__(self) -> "View":
@@ -48,17 +54,28 @@ class View:
         """Show the ledger as it is now; cheap to call often."""
         if self._live:
             self._live.update(self._screen())
-        elif not self._quiet and time.monotonic() - self._last_line >= 1:
-            self._last_line = time.monotonic()
-            if answers := self._ledger.answers():
-                self._console.print(_line(self._ledger, answers))
+        elif not self._quiet:
+            self._tell_alerts()
+            if time.monotonic() - self._last_line >= 1:
+                self._last_line = time.monotonic()
+                if answers := self._ledger.answers():
+                    self._console.print(_line(self._ledger, answers))
+
+    def _tell_alerts(self) -> None:
+        """A line for each alert that is new."""
+        for alert in self._ledger.alerts():
+            if alert["id"] not in self._alarmed:
+                self._alarmed.add(alert["id"])
+                self._console.print(
+                    f"ALERT  {alert['severity']}  {alert['kind']}: {alert['message']}", markup=False, soft_wrap=True
+                )
 
     def _screen(self) -> Panel:
         answers = self._ledger.answers()
         parts = [Text(self._doing, style="bold")]
         if answers:
             parts += [Text(_line(self._ledger, answers)), Text(f"policies {_version(answers[-1])}"), Text("")]
-        return Panel(Group(*parts, _denials(answers)), title="lockkeeper")
+        return Panel(Group(*parts, _denials(answers), Text(""), _alerts(self._ledger)), title="lockkeeper")
 
 
 def _line(ledger: Ledger, answers: Sequence[Answer]) -> str:
@@ -87,10 +104,18 @@ def _denials(answers: Sequence[Answer]) -> Table:
     return table
 
 
+def _alerts(ledger: Ledger) -> Table:
+    """The newest alerts."""
+    table = Table("alert", "severity", "because", expand=True, box=None)
+    for alert in reversed(ledger.alerts()[-NEWEST:]):
+        table.add_row(Text(alert["kind"]), Text(alert["severity"], ALARM[alert["severity"]]), Text(alert["message"]))
+    return table
+
+
 def show_summary(console: Console, summary: dict[str, Any]) -> None:
     """The end of the demo, for people."""
     table = Table("check", "found", "", title="Summary")
-    for name in ("lost", "doubled", "unasked", "unlike_reference", "judged_by_older_policy"):
+    for name in CHECKS:
         table.add_row(name.replace("_", " "), str(summary[name]), _mark(summary[name] == 0))
     console.print(table)
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary["outcomes"].items())

@@ -1,15 +1,22 @@
-"""Answers as JSON. Those to plain questions are rendered once and filled in: most differ in their object alone."""
+"""Answers as JSON. Those to plain questions are rendered once and filled in: most differ in a few texts alone."""
 
+import contextlib
+import operator
+import re
 import secrets
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
 from policy.decide import answer, conclude_atom
 from policy.decisions import Decision, Missing, Outcome
+from policy.explain import route
 from policy.model import Grant, Holds, Reason
+from policy.patterns import Name
 from policy.requests import Batch, Request
-from policy.snapshot import Snapshot, Standing
+from policy.snapshot import Snapshot, Standing, decisive
 from policy.systems import all_systems
+from streaming.observability.tally import Label
 
 TEMPLATES_HELD = 50_000
 
@@ -18,7 +25,8 @@ _encode = msgspec.json.encode
 Answer = tuple[bytes, bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, `,"request":{…}`, and `,"evaluations":[…]` of a batch."""
 
-TemplateKey = tuple[Standing, str, str, str, tuple[str, ...], tuple[int, ...]]
+Labelled = tuple[bytes, bytes, bytes, Label]
+"""An answer, and as what it is counted."""
 
 
 class Context(msgspec.Struct, gc=False):
@@ -53,55 +61,116 @@ def _evaluations(batch: Batch, decision: Decision) -> bytes:
     return b',"evaluations":[%b]' % b",".join(parts)
 
 
+class Template:
+    """The answer to every question that a grant decides (or the lack of one), whoever asks, about whatever object.
+
+    `pieces` are what stands around the texts to fill in, which are marked in `decision` with `marks`. `order` picks
+    pieces and texts in the order in which they make the answer, from the pieces with the texts after them.
+    """
+
+    __slots__ = ("order", "outcome", "pieces")
+
+    def __init__(self, decision: Decision, marks: Sequence[bytes]) -> None:
+        either, answer = b"|".join(marks), to_json(decision)
+        self.outcome = decision.outcome
+        self.pieces = tuple(re.split(either, answer))
+        texts = [len(self.pieces) + marks.index(mark) for mark in re.findall(either, answer)]
+        picked = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
+        self.order = operator.itemgetter(*picked, len(texts))
+
+    def fill(self, texts: tuple[bytes, bytes, bytes]) -> bytes:
+        """The answer with these permission, object and route, as JSON has them between quotes."""
+        return b"".join(self.order(self.pieces + texts))
+
+
 class Answers:
     """What `policy.answer` says to requests, under one snapshot.
 
-    Most questions are one atom: does the subject hold a permission on an object? The answers to two that find the same
-    grants differ in the object's text alone. So the first is rendered by the engine with a mark for that text, and the
-    others are the same with theirs in its place. Everything else goes the engine's whole way.
+    Most questions are one atom: does the subject hold a permission on an object? One grant decides it, or the lack of
+    one, and all answers by the same grant are alike but for three texts: the permission's, the object's, and the route
+    by which the subject came to hold the grant. So the first is rendered by the engine with marks for these texts,
+    and the others are the same with theirs in place. Everything else goes the engine's whole way.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._templates: dict[TemplateKey, list[bytes]] = {}
-        self._mark = f"object-{secrets.token_hex(16)}"  # no document can hold it
+        self._templates: dict[Hashable, Template] = {}
+        self._marks = [f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")]
 
     def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
         """The answer to a request, whose `time` is the moment to judge by."""
         if isinstance(asked, Batch):
             decision = answer(self._snapshot, asked, trust)
             return to_json(decision), b"", _evaluations(asked, decision)
-        plain = self._plain(asked, trust)
-        return plain or to_json(answer(self._snapshot, asked, trust)), echo(asked), b""
+        return self._single(asked, trust), echo(asked), b""
 
-    def _plain(self, request: Request, trust: frozenset[str]) -> bytes | None:
-        """The answer to a question of one atom; None: it is not one, or needs more care than is taken here."""
+    def _single(self, asked: Request, trust: frozenset[str]) -> bytes:
+        outline = self.outline(asked, trust)
+        if outline is not None:
+            with contextlib.suppress(Exception):  # whatever it is: the engine's whole way answers `error`, and says why
+                return outline.answer(outline.atom.object, inner(outline.atom.object_text))[0]
+        return to_json(answer(self._snapshot, asked, trust))
+
+    def outline(self, request: Request, trust: frozenset[str]) -> "Outline | None":
+        """What the answer to a question of one atom rests on; None: it is not one, or needs the engine's care."""
         realm = self._snapshot.realms.get(request.system)
-        if realm is None or realm.broken:
+        if realm is None or realm.broken or request.time is None:
             return None
         try:
             question = all_systems()[request.system].ask(request, realm.facts, trust)
             atom = question.requirement
             if type(atom) is not Holds or atom.holders or question.notes or question.contested:
                 return None
-            standing = realm.standing(question.holders, request.time)
-            grants = standing.grants_on(atom.permission, atom.object, request.time)
-        except Exception:  # whatever it is: the engine's whole way answers `error`, and says why
+            return Outline(self, request.system, realm.standing(question.holders, request.time), atom, question.claims)
+        except Exception:  # the engine's whole way answers `error`, and says why
             return None
-        template = self._template(request.system, standing, atom, grants, question.claims)
-        return _encode(atom.object_text)[1:-1].join(template)
 
-    def _template(
-        self, system: str, standing: Standing, atom: Holds, grants: list[Grant], claims: tuple[str, ...]
-    ) -> list[bytes]:
-        """What stands around the object's text. Grants live as long as the snapshot: their ids name them."""
-        key = (standing, atom.permission_text, atom.rule, atom.because, claims, tuple(map(id, grants)))
+    def template(self, outline: "Outline", grant: Grant | None) -> Template:
+        """The template of the answers that `grant` decides; it lives as long as the snapshot, so its id names it."""
+        atom, claims = outline.atom, outline.claims
+        key = (outline.system, atom.rule, atom.because, claims, grant and id(grant))
         template = self._templates.get(key)
         if template is None:
-            marked = msgspec.structs.replace(atom, object_text=self._mark)
-            decision = conclude_atom(all_systems()[system], standing, marked, grants, claims)
-            template = to_json(decision).split(self._mark.encode())
+            permission, object_, route = self._marks
+            marked = msgspec.structs.replace(atom, permission_text=permission, object_text=object_)
+            grants = [] if grant is None else [msgspec.structs.replace(grant, holder=route)]
+            system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, ())
+            decision = conclude_atom(system, nobody, marked, grants, claims)
+            template = Template(decision, [mark.encode() for mark in self._marks])
             if len(self._templates) >= TEMPLATES_HELD:
                 self._templates.clear()
             self._templates[key] = template
         return template
+
+
+class Outline:
+    """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
+
+    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "_ways", "atom", "claims", "system")
+
+    def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
+        self.system, self.atom, self.claims = system, atom, claims
+        self._answers, self._standing = answers, standing
+        self._indexes = standing.indexes(atom.permission)
+        self._permission = inner(atom.permission_text)
+        self._ways: dict[int, tuple[Template, bytes]] = {}
+
+    def answer(self, object_: Name, text: bytes) -> tuple[bytes, Outcome]:
+        """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
+        decides: Grant | None = None
+        for index in self._indexes:
+            grant = index.place(object_).digest
+            if grant is not None:
+                decides = grant if decides is None else decisive((decides, grant))
+        template, held = self._ways.get(id(decides)) or self._way(decides)
+        return template.fill((self._permission, text, held)), template.outcome
+
+    def _way(self, grant: Grant | None) -> tuple[Template, bytes]:
+        held = b"" if grant is None else inner(route(self._standing.via, grant.holder))
+        way = self._ways[id(grant)] = self._answers.template(self, grant), held
+        return way
+
+
+def inner(text: str) -> bytes:
+    """A text as JSON has it between quotes."""
+    return _encode(text)[1:-1]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import structlog
 
-from streaming.contracts.avro import Writer, check_written
+from streaming.contracts.avro import Unencodable, Writer, check_written
 from streaming.contracts.files import Kind, read
 from streaming.contracts.foreign import Unreadable
 from streaming.contracts.formats import CONTENT_TYPES, Formats
@@ -111,7 +111,11 @@ class Encodings:
         topic, key, value, headers = result
         if self._alert is None or topic != self._alerts_topic or value is None:
             return result
-        return topic, key, self._alert.encode(value), with_content_type(headers, self.headers[0])
+        try:
+            return topic, key, self._alert.encode(value), with_content_type(headers, self.headers[0])
+        except Unencodable as error:  # a bug, which must neither stop the job nor keep the alert back
+            log.error("an alert does not fit its Avro schema and is written as JSON", error=str(error))
+            return result
 
     def close(self) -> None:
         """Let go of the registry."""

@@ -181,6 +181,7 @@ class Enforcer:
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
             formats=self._encodings.formats(),
+            enforced=self._settings.mode == "enforce",
         )
 
     def _outputs_of(self, topic: str) -> Outputs:

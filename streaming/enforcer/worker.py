@@ -19,7 +19,8 @@ from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.wire import Outgoing, pack
+from streaming.enforcer.records import Records
+from streaming.enforcer.wire import Outgoing, Packed, pack
 from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
@@ -28,16 +29,6 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json
 SCHEMA = "packed binary, tally binary, needed array<bigint>"
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
-
-
-class _Header(msgspec.Struct):
-    """A header of a record as Spark writes it; it leaves out a value that is null."""
-
-    key: str
-    value: bytes | None = None
-
-
-_headers = msgspec.json.Decoder(list[_Header]).decode
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -53,7 +44,7 @@ class Task(msgspec.Struct, frozen=True):
     `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
     `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
     since when (ms) each was in force, oldest first. `facts`: what is known beside the policies. `now`: the driver's
-    clock, ms.
+    clock, ms. `enforced`: whether anybody is to act by the decisions.
     """
 
     committed: Mapping[Partition, int]
@@ -68,6 +59,7 @@ class Task(msgspec.Struct, frozen=True):
     now: int
     limits: Limits
     formats: Formats
+    enforced: bool
 
 
 class Worker:
@@ -104,34 +96,39 @@ class Worker:
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
     def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int]]:
+        """The packed results, their tally, and the ids of Avro schemas that are not known."""
         topic, partition = _place(batch)
         outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
+        records = Records(batch, self._task.limits)
         if outputs.verdicts is None:
-            decide, counts = self._decider(topic, partition, outputs.dead_letters, reader)
+            packed, counts = self._decide(topic, partition, outputs.dead_letters, reader, records)
         else:
-            decide, counts = self._auditor(topic, partition, outputs.verdicts, outputs.dead_letters, reader)
-        columns = _columns(batch)
-        packed = pack(map(decide, *columns))
-        _, _, headers, _, times = columns
-        return packed, tally(topic, self._task.now, counts, times, headers), sorted(reader.needed)
+            packed, counts = self._audit(topic, partition, outputs.verdicts, outputs.dead_letters, reader, records)
+        counted = tally(topic, self._task.now, counts, records.times, records.some_headers())
+        return pack(packed), counted, sorted(reader.needed)
 
-    def _decider(self, topic: str, partition: int, dead_letters: int, reader: Reader) -> tuple[Decide, Counts]:
+    def _decide(
+        self, topic: str, partition: int, dead_letters: int, reader: Reader, records: Records
+    ) -> tuple[Packed, Counts]:
         task = self._task
         source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
         judge = self._newest_judge()
-        basis = Basis(judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now)
+        basis = Basis(
+            judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced
+        )
         sitting = judge.sit(source, basis, reader)
         if task.formats.output == "json":
-            return sitting.decide, sitting.counts
-        return EncodedSitting(sitting, source, task.limits, task.formats).decide, sitting.counts
+            return sitting.decide_all(records), sitting.counts
+        encoded = EncodedSitting(sitting, source, task.limits, task.formats)
+        return _one_by_one(encoded.decide, records), sitting.counts
 
-    def _auditor(
-        self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader
-    ) -> tuple[Decide, Counts]:
+    def _audit(
+        self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader, records: Records
+    ) -> tuple[Packed, Counts]:
         task = self._task
         source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
         sitting = AuditSitting(source, self._era_at, task.limits, reader)
-        return sitting.judge, sitting.counts
+        return _one_by_one(sitting.judge, records), sitting.counts
 
     def _newest_judge(self) -> Judge:
         (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
@@ -148,23 +145,19 @@ class Worker:
         return Era(self._snapshots[max(place, 0)].value.with_facts(layer), place < 0)
 
 
+def _one_by_one(decide: Decide, records: Records) -> Packed:
+    packed = Packed([], [], [])
+    for number, (_, key, _, offset, at) in enumerate(records.columns()):
+        packed.add(*decide(key, records.value(number), records.headers(number), offset, at))
+    return packed
+
+
 def _place(batch: pa.RecordBatch) -> Partition:
     """The topic and partition that all records of a batch share: a Kafka task reads exactly one."""
     topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
     if len(topics) != 1 or len(partitions) != 1:
         raise RuntimeError(f"one Spark task holds records of {topics} {partitions}; unset `minPartitions`")
     return topics[0].as_py(), partitions[0].as_py()
-
-
-def _columns(batch: pa.RecordBatch) -> tuple[list[Any], ...]:
-    """Key, value, headers, offset and timestamp (ms), each as a list."""
-    milliseconds = batch.column("timestamp").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    keys, values, headers, offsets = (batch.column(name).to_pylist() for name in ("key", "value", "headers", "offset"))
-    return keys, values, [text and _decode_headers(text) for text in headers], offsets, milliseconds.to_pylist()
-
-
-def _decode_headers(text: str) -> list[dict[str, Any]]:
-    return [{"key": header.key, "value": header.value} for header in _headers(text)]
 
 
 class HeldFacts:

@@ -17,12 +17,12 @@ from streaming.monitor.rules import (
 from streaming.monitor.state import Raised
 
 MESSAGES = {
-    UNAUTHORIZED: "{name} did what the policy in force denied, {count} times",
-    UNREQUESTED: "{name} did what no request was allowed for, {count} times",
-    DENIED: "{name} did what had been denied, {count} times",
+    UNAUTHORIZED: "{name} did what the policy in force denied, {times}",
+    UNREQUESTED: "{name} did what no request was allowed for, {times}",
+    DENIED: "{name} did what had been denied, {times}",
     DENIAL_BURST: "{count} requests of {name} were denied in a short time",
     MALFORMED_BURST: "{count} records came to {name} in a short time",
-    CONTRADICTION: "requests about {name} contradict the documents, {count} times",
+    CONTRADICTION: "requests about {name} contradict the documents, {times}",
 }
 
 
@@ -35,9 +35,13 @@ def alert_of(raised: Raised) -> dict[str, Any]:
         "severity": episode.severity,
         "time": to_text(episode.first),
         "subject": key.name,
-        "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count),
+        "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
         "evidence": evidence_of(episode, key.system),
     }
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def encode_alert(raised: Raised) -> bytes:

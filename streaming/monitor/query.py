@@ -137,9 +137,7 @@ class MonitorQuery:
         if self._is_committed(ends, batch):
             log.info("a batch ran again for its state alone; its output is committed", batch=batch)
         elif found or self._ledger.lacks(ends):
-            self._publish(
-                list(self._encodings.encoded(map(self._result, found))), ends, self._checkpoint.query_id(), batch
-            )
+            self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch)
         self._on_step("monitor-committed", batch)
 
     def _is_committed(self, ends: Mapping[Partition, int], batch: int) -> bool:
@@ -156,7 +154,8 @@ class MonitorQuery:
         self, results: list[Result], ends: Mapping[Partition, int], checkpoint: str | None, batch: int
     ) -> None:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
-        self._output.publish(results, offsets, lambda: self._on_step("monitor-written", batch))
+        written = self._encodings.encoded(results)
+        self._output.publish(written, offsets, lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
         self._watch.alerted(results)
 

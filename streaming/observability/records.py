@@ -1,7 +1,8 @@
-"""What the job's own records say, as far as metrics and log need it. Other encodings than JSON are not read."""
+"""What the job's own records say, as far as metrics and log need it."""
 
 import msgspec
 
+from streaming.contracts.avro import Undecodable, own_json
 from streaming.observability.tally import OTHER
 
 
@@ -35,6 +36,6 @@ def kind_of(alert: bytes) -> str:
 def read_decision(record: bytes) -> Decision | None:
     """A decision's id and outcome; None when they cannot be told."""
     try:
-        return _decision(record)
-    except msgspec.DecodeError:
+        return _decision(own_json("decision", record))
+    except (msgspec.DecodeError, Undecodable):
         return None

@@ -68,8 +68,8 @@ def no_counts() -> Counts:
     return defaultdict(int)
 
 
-def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Sequence[Any]) -> bytes:
-    """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of each record, as lists or None."""
+def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Iterable[Any]) -> bytes:
+    """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
     ages, aged = np.unique(now - np.array(times, dtype=np.int64), return_counts=True)
     told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
     outcomes = [(system, outcome, count) for (system, outcome), count in told]

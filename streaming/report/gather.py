@@ -10,6 +10,9 @@ from confluent_kafka.admin import AdminClient
 from policy.model import Grant, Origin
 from policy.snapshot import Snapshot
 from policy.usage import statements
+from streaming.contracts.avro import Undecodable, is_avro
+from streaming.contracts.files import Kind
+from streaming.contracts.reading import Readings
 from streaming.enforcer.history import KEPT_BY_TOPIC_MS
 from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies
@@ -87,14 +90,16 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
     letters = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
     dead_letters = sum_up_dead_letters(letters, span)
-    alerts = sum_up_alerts(topics.in_span([names.alerts], span), span)
+    readings = Readings(settings.schema_registry)
+    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
 
     answered = Answered(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
-    decided = tally(written, span, now_in_force.shelved, answered)
+    decided = tally(_in_json("decision", written, readings), span, now_in_force.shelved, answered)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
-    asked = study(_watched(topics.at(answered.ranges()), "requests", progress), answered, trust, replay)
+    requests = _watched(topics.at(answered.ranges()), "requests", progress)
+    asked = study(_in_json("request", requests, readings), answered, trust, replay)
     unused = judge_statements(now_in_force.written, now_in_force.shelved, decided.named, replay, span)
     return Report(
         settings.job_name,
@@ -107,6 +112,17 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
         changes,
         dead_letters,
     )
+
+
+def _in_json(kind: Kind, records: Iterable[Record], readings: Readings) -> Iterator[Record]:
+    """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
+    for record in records:
+        if not is_avro(record.value):
+            yield record
+            continue
+        with contextlib.suppress(Undecodable):
+            record = msgspec.structs.replace(record, value=readings.json(kind, record.value))
+        yield record
 
 
 def _in_force(settings: Settings) -> InForce:

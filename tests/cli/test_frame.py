@@ -87,7 +87,6 @@ def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Comman
     [
         ["run"],
         ["topics", "check"],
-        ["topics", "manifest"],
         ["policy", "get"],
         ["policy", "delete", "lenses6/Role/r"],
         ["request", "--system", "lenses6", "--subject", "user:a", "--action", "a:b", "--resource", "c:d"],

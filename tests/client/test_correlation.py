@@ -41,7 +41,7 @@ class Log:
         self.got[ticket] = answer
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_every_question_gets_its_own_answer_as_soon_as_report_and_answer_are_there(data: st.DataObject) -> None:
     """Ours and strangers' mixed, some given up at any moment, dead letters without an id among the answers."""

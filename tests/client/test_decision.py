@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import compile_documents, decide
@@ -84,6 +84,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_whatever_the_bytes_only_a_plain_allow_is_one(value: bytes) -> None:
     try:
@@ -122,3 +123,13 @@ def test_every_item_of_a_batch_has_an_answer_and_what_was_not_answered_is_no_all
     assert [item.allowed for item in whole.evaluations] == [True] * answered + [False] * (3 - answered)
     late = complete(undecided("r", "timeout", "late"), 3)
     assert [item.code for item in late.evaluations] == ["timeout"] * 3
+
+
+def test_what_is_not_enforced_is_no_allow_whatever_its_outcome() -> None:
+    """In shadow mode; the outcome stays, so that it can be compared. Items of a batch are as enforced as the record."""
+    record = {**ALLOW, "context": {**ALLOW["context"], "enforced": False}}
+    decision = read_decision(json.dumps({**record, "evaluations": [ALLOW]}).encode())
+    assert (decision.outcome, decision.enforced, decision.allowed, bool(decision)) == ("allow", False, False, False)
+    assert not any(item.allowed for item in decision.evaluations)
+    with pytest.raises(AccessDenied):
+        decision.or_raise()

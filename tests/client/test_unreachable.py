@@ -316,3 +316,19 @@ def test_policies_that_break_the_rules_are_not_published_and_each_error_is_told(
         publisher.publish([role])
     with pytest.raises(PublishFailed, match="write SYSTEM/KIND/NAME"):
         publisher.publish([], ["Role/r"])
+
+
+def test_a_service_that_only_compares_is_kept_out_by_no_missing_answer() -> None:
+    """Its guards pass without a decision that is enforced; what it is answered is an error all the same."""
+    ran: list[str] = []
+    with Client(NOBODY, timeout=0.05, shadow="pass") as client, acting_as("user:dana"):
+
+        @client.requires(**SHORT)
+        def plain() -> None:
+            ran.append("plain")
+
+        plain()
+        with client.allowed(**SHORT) as decision:
+            ran.append("block")
+    assert ran == ["plain", "block"]
+    assert not decision.allowed

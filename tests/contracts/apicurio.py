@@ -45,8 +45,8 @@ class Apicurio:
     """A registry in memory that lives as long as this object is open, and no longer than this process."""
 
     def __init__(self, port: int | None = None) -> None:
-        self._port = port or free_port()
-        self.url = f"http://{HOST}:{self._port}/apis/ccompat/v7"
+        self.port = port or free_port()
+        self.url = f"http://{HOST}:{self.port}/apis/ccompat/v7"
 
     def __enter__(self) -> Self:
         packed = archive()
@@ -54,7 +54,7 @@ class Apicurio:
         with tarfile.open(packed) as files:
             files.extractall(self._folder, filter="data")
         [program] = self._folder.glob("*-runner.jar")
-        options = [f"-Dquarkus.http.port={self._port}", f"-Dquarkus.http.host={HOST}", "-Dquarkus.log.level=WARN"]
+        options = [f"-Dquarkus.http.port={self.port}", f"-Dquarkus.http.host={HOST}", "-Dquarkus.log.level=WARN"]
         command = [str(find_java()), *JVM_OPTIONS, *options, "-jar", str(program)]
         self._log = self._folder / "registry.log"
         self._process = Supervised(

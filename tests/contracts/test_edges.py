@@ -7,13 +7,14 @@ import pytest
 
 from policy import compile_documents
 from streaming import workload
-from streaming.contracts.avro import Reader, Unencodable, Writer
+from streaming.contracts.avro import Reader, Unencodable, Writer, own_json
 from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.wire import pack, unpack
-from streaming.settings import DEFAULT_TRUST, Limits
+from streaming.enforcer.wire import Packed, pack, unpack
+from streaming.observability.records import read_decision
+from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 from tests.contracts.schemas import documents
 
 DOCUMENTS = workload.documents(100)
@@ -53,8 +54,22 @@ def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
         assert told == [("content-type", CONTENT_TYPES["avro-single-object"]), ("traceparent", b"00-1")]
 
 
+@pytest.mark.parametrize("encoding", CONTENT_TYPES)
+def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encoding: Encoding) -> None:
+    record = _sit().decide(b"k", REQUESTS[0], None, 17, AT)[2] or b""
+    written = record if encoding == "json" else Writer("decision", encoding, 7).encode(record)
+    assert json.loads(own_json("decision", written)) == json.loads(record)
+    read = read_decision(written)
+    assert read is not None
+    assert read.id == "topic-id-3-17"
+    assert read_decision(b"\xc3\x01x") is None
+
+
 def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
-    packed = unpack(pack(_encoded(_sit()).decide(b"k", value, None, 17, AT) for value in REQUESTS))
+    made = Packed([], [], [])
+    for value in REQUESTS:
+        made.add(*_encoded(_sit()).decide(b"k", value, None, 17, AT))
+    packed = unpack(pack(made))
     assert len(packed.values) == len(REQUESTS)
     assert packed.others == []
 

@@ -115,8 +115,9 @@ def test_decisions_and_alerts_are_read_by_confluents_deserializer(
 
 
 def test_what_is_no_alert_is_written_as_it_is(settings: Settings) -> None:
-    """History beside the alerts, and deletions."""
-    results = [("history", b"k", b"v", [("at", b"1")]), (settings.topics.alerts, b"k", None, [])]
+    """History beside the alerts, deletions, and what a bug of ours makes."""
+    alerts = settings.topics.alerts
+    results = [("history", b"k", b"v", [("at", b"1")]), (alerts, b"k", None, []), (alerts, b"k", b"{}", [])]
     assert list(Encodings(settings).encoded(results)) == results
 
 

@@ -35,6 +35,8 @@ def test_json_without_a_registry_is_what_there_is_without_settings() -> None:
         ({"schema_registry": {"url": "registry:8081"}}, "not an address such as http://localhost:8081"),
         ({"schema_registry": {"url": "http://"}}, "not an address"),
         ({"schema_registry": {"url": "http://dana:s3cret@registry"}}, "leave user and password out of it"),
+        ({"schema_registry": {"url": f"{URL},http://dana:s3cret@other"}}, "leave user and password out of it"),
+        ({"schema_registry": {"url": f"{URL},other"}}, "not an address"),
         ({"schema_registry": {"url": URL, "password": "s3cret"}}, "needs schema_registry.user"),
         ({"schema_registry": {"url": URL, "user": "dana", "password": ["s3cret"]}}, "schema_registry.password"),
         ({"schema_registry": {"url": URL, "passwort": "s3cret"}}, "passwort"),

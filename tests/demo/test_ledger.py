@@ -104,3 +104,17 @@ def test_the_time_until_the_change_is_in_force_is_told(ledger: Ledger) -> None:
 def test_percentiles_of_a_hundred_latencies() -> None:
     assert percentiles([float(n) for n in range(101)]) == {"p50": 50.0, "p99": 99.0}
     assert percentiles([1.0]) == {"p50": None, "p99": None}
+
+
+def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_told() -> None:
+    """Two alerts with one id are one: the newest counts."""
+    found = Ledger(BEFORE, {("denial-burst", "user:mallory")})
+    found.send(scenario.probe(1))
+    found.read(_decision(scenario.probe(1)))
+    assert (found.alarmed, found.summary()["incidents_missed"], found.summary()["ok"]) == (False, 1, False)
+    for count in (1, 2):
+        found.alert({"id": "a", "kind": "denial-burst", "subject": "user:mallory", "count": count})
+    assert (found.alarmed, found.summary()["incidents_missed"], found.summary()["ok"]) == (True, 0, True)
+    assert [alert["count"] for alert in found.alerts()] == [2]
+    found.alert({"id": "b", "kind": "denial-burst", "subject": "user:dana"})
+    assert (found.summary()["alerts_invented"], found.summary()["ok"]) == (1, False)

@@ -1,25 +1,15 @@
 """The algebra of patterns, each law held to what brute force over small names finds."""
 
 import itertools
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import policy.index
 from policy import reference
-from policy.patterns import (
-    Exact,
-    Glob,
-    Name,
-    Part,
-    Pattern,
-    PatternIndex,
-    Prefix,
-    covers,
-    matches,
-    meet,
-    overlaps,
-    wildcard,
-)
+from policy.index import PatternIndex
+from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
@@ -128,6 +118,21 @@ def test_what_two_patterns_have_in_common_is_never_too_little(left: Pattern, rig
     if common is not None:
         assert matched(left) & matched(right) <= matched(common)
         assert covers(left, common) or covers(right, common) or len(common.parts) == 2
+
+
+LONG_NAMES = st.lists(st.sampled_from(TEXTS), max_size=6).map(tuple)
+
+
+@given(st.lists(patterns(parts), max_size=12), st.lists(LONG_NAMES, max_size=12), st.sampled_from([0, 5, 50_000]))
+def test_what_an_index_remembers_of_names_changes_nothing(filed: list[Pattern], names: list[Name], held: int) -> None:
+    """One name after another, also when what is remembered is forgotten all the time, and after an addition."""
+    with mock.patch.object(policy.index, "HELD", held):
+        index: PatternIndex[int] = PatternIndex()
+        for number, pattern in enumerate(filed):
+            index.add(pattern, number)
+            for name in names:
+                found = [other for other, pattern in enumerate(filed[: number + 1]) if matches(pattern, name)]
+                assert sorted(index.find(name)) == found
 
 
 @given(st.text(alphabet="ab*?", max_size=4), st.booleans(), st.sampled_from(TEXTS))

@@ -18,7 +18,7 @@ READ = {"policies": {"0": 41}}
 DOCUMENTS = workload.documents(100)
 SNAPSHOT = compile_documents(DOCUMENTS)
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
-RECORD_FIELDS = (*BATCH_FIELDS, "request")
+RECORD_FIELDS = (*BATCH_FIELDS, "request", "enforced")
 
 
 def _sit(snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int) -> Sitting:
@@ -91,6 +91,17 @@ def test_a_record_says_who_asked_for_what_without_secrets_and_unknown_fields() -
         "evaluations"
     ]
     assert [item["context"].get("request") for item in items] == [told, {**told, "action": {"name": "other"}}, None]
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+def test_in_shadow_mode_every_decision_says_that_it_is_not_enforced(enforced: bool) -> None:
+    """Batches and errors too; the answer itself is the same."""
+    judge, source = Judge(SNAPSHOT, Limits()), Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
+    sitting = judge.sit(source, Basis(SNAPSHOT.version, READ, 7, {}, AT, enforced))
+    for request in (_some_request(), _some_request(evaluations=[{}]), _some_request(deadline=AT - 1)):
+        record = _decide(sitting, request)
+        assert record["context"].get("enforced", True) is enforced
+        assert _said(record) == _said(_decide(_sit(), request))
 
 
 @pytest.mark.parametrize("field", ["subject", "action", "resource"])

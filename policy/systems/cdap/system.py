@@ -30,6 +30,7 @@ class Cdap:
     default_rule = None
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """What an Entity, Grant or Backend says."""

@@ -27,6 +27,7 @@ class Lenses5:
     default_rule = None
     subjects = ("user:",)
     claims = ("claim:",)
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""

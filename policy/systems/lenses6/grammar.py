@@ -8,6 +8,8 @@ from policy.model import Unanswerable
 from policy.patterns import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
 from policy.systems.lenses6.catalogue import segment_counts, service_of_resource
 
+SHORTEST_NAME = 3  # service, type, one segment
+NO_SERVICE = ("",)
 SEPARATOR = re.compile("[:/]")  # between resource type and path: both spellings are one (L6-Q1)
 
 
@@ -21,19 +23,24 @@ def action_name(action: str) -> Name:
     return (service, operation)
 
 
-@functools.lru_cache(maxsize=65536)
 def resource_name(lrn: str) -> Name:
     """(service, type, segment, …) of a requested resource; raises Unanswerable (L6-LRN-FORMAT).
 
     A ``*`` in it is an ordinary character (L6-Q11); its number of segments is not checked (L6-Q5).
     """
-    service, _, rest = lrn.partition(":")
-    type_, path = _split_type(rest)
-    segments = path.split("/") if path is not None else [""]
-    if not (service and type_ and all(segments)) or "/" in service:
+    head, *segments = lrn.split("/")
+    name = (*_beginning(head), *segments)
+    if len(name) < SHORTEST_NAME or not all(name):
         message = f"resource {lrn!r} is not service:type:segment/segment/…, with no part empty"
         raise Unanswerable("malformed-resource", message, "L6-LRN-FORMAT")
-    return (service_of_resource(service), type_, *segments)
+    return name
+
+
+@functools.lru_cache(maxsize=65536)
+def _beginning(head: str) -> Name:
+    """What of a name stands before its first slash: most begin like many others. Without a colon it has no service."""
+    service, colon, rest = head.partition(":")
+    return (service_of_resource(service), *rest.split(":", 1)) if colon else NO_SERVICE
 
 
 def _split_type(rest: str) -> tuple[str, str | None]:

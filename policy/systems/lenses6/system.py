@@ -33,6 +33,7 @@ class Lenses6:
     default_rule = "L6-DECIDE-DEFAULT-DENY"
     subjects = PRINCIPALS
     claims = (CLAIM,)
+    name_of_resource = staticmethod(resource_name)
 
     def read(self, document: Document) -> Reading:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""

@@ -53,6 +53,7 @@ class StreamSets:
     default_rule: str | None = None
     subjects = ("user:",)
     claims = ("group:", "role:")
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """What a document says, by its kind."""

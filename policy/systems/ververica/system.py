@@ -35,6 +35,7 @@ class Ververica:
     default_rule = "VV-NO-DENY"
     subjects = (USER,)
     claims = (GROUP,)
+    name_of_resource = None
 
     def read(self, document: Document) -> Reading:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""

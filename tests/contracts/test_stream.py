@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from streaming.client import AlertConsumer, Client, Connection, DecisionConsumer
 from streaming.contracts.avro import Reader, Writer
 from streaming.contracts.files import Kind, read
 from streaming.contracts.formats import JSON_ALONE
 from streaming.settings import SchemaRegistry
 from tests.brokers import TestBroker
-from tests.contracts.apicurio import Apicurio, archive, free_port
+from tests.contracts.apicurio import HOST, Apicurio, free_port
+from tests.contracts.door import Door
 from tests.stream.running import Job, running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
@@ -20,21 +22,20 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 CONTENT_TYPE = b"application/vnd.apache.avro; encoding=single-object"
-FIRST_ID = 1  # of a registry that was just started
-REGISTRY_PORT = free_port()
+DOOR = free_port()
+NOBODYS_ID = 999_999
 
 
 @pytest.fixture(scope="module")
 def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A world whose job writes Avro, and knows a registry that does not run yet."""
-    archive()
+    """A world whose job writes Avro, and knows a registry behind a door that is shut."""
     name = f"avro-{time.time_ns()}"
     made = World(
         broker,
         name,
         str(tmp_path_factory.mktemp(name) / "checkpoint"),
         encoding="avro-single-object",
-        schema_registry=SchemaRegistry(url=Apicurio(REGISTRY_PORT).url),
+        schema_registry=SchemaRegistry(url=Apicurio(DOOR).url),
     )
     made.publish(role("dana", "kafka:topic:prod/main/orders"))
     made.publish(group("dana", "user:dana"))
@@ -99,23 +100,39 @@ def test_json_beside_it_and_a_broken_document_are_answered_in_avro(world: World)
     assert _json("alert", message.value())["subject"] == "lenses6/Role/broken"
 
 
-def test_while_the_registry_is_away_requests_wait_and_then_are_decided(world: World, job: Job) -> None:
-    """First it does not run yet; later it has gone again, and what was read of it still holds."""
-    batches = len([step for step in job.told if step["step"] == "policies-read"])
-    world.send([_avro("waits", FIRST_ID), _avro("nobody's", 99)], key="waits")
-    wait_until(
-        lambda: len([step for step in job.told if step["step"] == "policies-read"]) > batches, "the batch began", 60.0
-    )
+def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
+    world: World, job: Job, registry: Apicurio
+) -> None:
+    """First it is out of reach; later it is so again, and what was read of it still holds."""
+    id_ = registry.register("requests-value", read("avro/request.avsc"))
+    begun = _batches_begun(job)
+    world.send([_avro("waits", id_), _avro("nobody's", NOBODYS_ID)], key="waits")
+    wait_until(lambda: _batches_begun(job) > begun, "a batch began", 60.0)
     assert _dead_letters(world) == {}
-    with Apicurio(REGISTRY_PORT) as registry:
-        assert registry.register("requests-value", read("avro/request.avsc")) == FIRST_ID
+    with Door(HOST, DOOR, registry.port):
         decision, _ = _decision(world, "waits")
         assert (decision["request_id"], decision["decision"]) == ("waits", True)
-    world.send([_avro("cached", FIRST_ID)], key="cached")
+    world.send([_avro("cached", id_)], key="cached")
     decision, _ = _decision(world, "cached")
     assert decision["decision"] is True
     [why] = _dead_letters(world).values()
-    assert "the Avro schema with id 99 cannot be read by: the schema registry says" in why
+    assert f"the Avro schema with id {NOBODYS_ID} cannot be read by: the schema registry says" in why
+
+
+def _batches_begun(job: Job) -> int:
+    return sum(step["step"] == "policies-read" for step in job.told)
+
+
+@pytest.mark.usefixtures("job")
+def test_the_python_client_reads_it_all_as_ever(world: World) -> None:
+    connection = Connection.of(world.settings)
+    with Client(connection) as client:
+        decision = client.authorize(request("client", "dana", "orders"), 60.0)
+        assert (decision.outcome, decision.request_id) == ("allow", "client")
+    with DecisionConsumer(connection, world.settings.job_name + "-tests") as decisions:
+        assert next(decisions).outcome == "allow"
+    with AlertConsumer(connection, world.settings.job_name + "-tests") as alerts:
+        assert next(alerts).subject == "lenses6/Role/broken"
 
 
 @pytest.mark.usefixtures("job")

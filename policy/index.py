@@ -1,0 +1,216 @@
+"""The index that finds everything filed under patterns which match a name, whatever their number.
+
+Patterns are filed in a tree, part by part; a name is looked up by walking all branches that match it at once. Where
+that leads is noted as a `Place`, so that names that are matched alike are walked with one look-up for each part.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
+
+BEGINNING = 3  # parts of a name that are looked up together
+BEGINNINGS_KNOWN = 64
+TEXTS_KNOWN = 16  # that no pattern of a place names; those that one names are always known
+HELD = 50_000  # places, and values in tuples of their own, of which an index forgets all when there are more
+
+Value = TypeVar("Value")
+
+
+class _Node(Generic[Value]):
+    """One level of the index: children by exact text and by wildcard, values of patterns that end here."""
+
+    __slots__ = ("closed", "exact", "open", "wild")
+
+    def __init__(self) -> None:
+        self.exact: dict[str, _Node[Value]] = {}
+        self.wild: _Wild[Value] | None = None
+        self.open: list[Value] | None = None
+        self.closed: list[Value] | None = None
+
+    def file(self, value: Value, is_open: bool) -> None:
+        values = self.open if is_open else self.closed
+        if values is not None:
+            values.append(value)
+        elif is_open:
+            self.open = [value]
+        else:
+            self.closed = [value]
+
+    def children(self) -> Iterator["_Node[Value]"]:
+        yield from self.exact.values()
+        if self.wild is not None:
+            yield from (node for _, node in self.wild.children())
+
+    def meeting(self, part: Part) -> Iterator["_Node[Value]"]:
+        """Every child whose part pattern has a text in common with ``part``."""
+        if isinstance(part, Exact):
+            yield from filter(None, [self.exact.get(part.text)])
+        else:
+            yield from (node for text, node in self.exact.items() if match_part(part, text))
+        if self.wild is not None:
+            yield from (node for other, node in self.wild.children() if part_overlaps(other, part))
+
+    def child(self, part: Part) -> "_Node[Value]":
+        if isinstance(part, Exact):
+            if (node := self.exact.get(part.text)) is None:
+                node = self.exact[part.text] = _Node()
+            return node
+        if self.wild is None:
+            self.wild = _Wild()
+        return self.wild.child(part)
+
+
+class _Wild(Generic[Value]):
+    """The children of a node by prefix and by glob, both filed under their literal head."""
+
+    __slots__ = ("globs", "lengths", "prefixes")
+
+    def __init__(self) -> None:
+        self.prefixes: dict[str, _Node[Value]] = {}
+        self.globs: dict[str, dict[Glob, _Node[Value]]] = {}
+        self.lengths: list[int] = []
+
+    def children(self) -> Iterator[tuple[Part, _Node[Value]]]:
+        yield from ((Prefix(head), node) for head, node in self.prefixes.items())
+        yield from (pair for globs in self.globs.values() for pair in globs.items())
+
+    def child(self, part: Prefix | Glob) -> _Node[Value]:
+        head = part.text if isinstance(part, Prefix) else _literal_head(part)
+        if len(head) not in self.lengths:
+            self.lengths.append(len(head))
+        if isinstance(part, Prefix):
+            return self.prefixes.setdefault(head, _Node())
+        return self.globs.setdefault(head, {}).setdefault(part, _Node())
+
+    def descend(self, text: str, found: list[_Node[Value]]) -> None:
+        """Add every child whose part pattern matches ``text`` to ``found``."""
+        for length in self.lengths:
+            if length > len(text):
+                continue
+            head = text[:length]
+            if (node := self.prefixes.get(head)) is not None:
+                found.append(node)
+            if self.globs:
+                found += (node for glob, node in self.globs.get(head, {}).items() if match_part(glob, text))
+
+
+def _literal_head(glob: Glob) -> str:
+    return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
+
+
+class Place(Generic[Value]):
+    """Where a name leads to in an index: names that the same patterns match lead to the very same place.
+
+    ``values``: what is filed under the patterns that match a name ending here; ``digest``: what the index makes of
+    these; ``final``: longer names lead to it too. Places are made as names come by, and never more than the patterns
+    tell apart.
+    """
+
+    __slots__ = ("_index", "_nodes", "_past", "digest", "final", "known", "values")
+
+    def __init__(
+        self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
+    ) -> None:
+        opened = tuple(value for node in nodes for value in node.open or ())
+        closed = tuple(value for node in nodes for value in node.closed or ())
+        self._index, self._nodes = index, nodes
+        self._past = past + opened if opened else past
+        self.values = self._past + closed if closed else self._past
+        index.held += 1 + len(opened and self._past) + len(closed and self.values)
+        self.digest = index.digest(self.values)
+        self.final = not any(node.exact or node.wild for node in nodes) and not closed
+        self.known: dict[str | tuple[int, ...], Place[Value]] = {}
+
+    def after(self, text: str) -> "Place[Value]":
+        """The place of the names that go on with ``text``; `known` has those of some texts."""
+        if self.final:
+            return self
+        named = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
+        below = [*named]
+        for node in self._nodes:
+            if node.wild is not None:
+                node.wild.descend(text, below)
+        place = self._of(below)
+        if named or len(self.known) < TEXTS_KNOWN:
+            self.known[text] = place
+        return place
+
+    def _of(self, nodes: list[_Node[Value]]) -> "Place[Value]":
+        """Nodes live as long as the index: their ids name them."""
+        key = tuple(map(id, nodes))
+        place = self.known.get(key)
+        if place is None:
+            if self._index.held > HELD:
+                self._index.forget()
+            place = self.known[key] = Place(self._index, tuple(nodes), self._past)
+        return place
+
+
+class PatternIndex(Generic[Value]):
+    """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
+
+    def __init__(self) -> None:
+        self._root: _Node[Value] = _Node()
+        self._start: Place[Value] | None = None
+        self._begun: dict[Name, Place[Value]] = {}
+        self.held = 0  # places, and values in tuples of their own
+
+    def add(self, pattern: Pattern, value: Value) -> None:
+        """File ``value`` under ``pattern``."""
+        node = self._root
+        for part in pattern.parts:
+            node = node.child(part)
+        node.file(value, pattern.open)
+        self.forget()
+
+    def find(self, name: Name) -> tuple[Value, ...]:
+        """All values filed under patterns that match ``name``, in no particular order."""
+        return self.place(name).values
+
+    def place(self, name: Name) -> Place[Value]:
+        """Where ``name`` leads to."""
+        beginning = name[:BEGINNING]
+        place = self._begun.get(beginning) or self._begin(beginning)
+        for text in name[BEGINNING:]:
+            if place.final:
+                return place
+            place = place.known.get(text) or place.after(text)
+        return place
+
+    def _begin(self, beginning: Name) -> Place[Value]:
+        """Names begin alike: their first parts are gone through once."""
+        place = self._start
+        if place is None:
+            place = self._start = Place(self, (self._root,))
+        for text in beginning:
+            place = place.known.get(text) or place.after(text)
+        if len(self._begun) < BEGINNINGS_KNOWN:
+            self._begun[beginning] = place
+        return place
+
+    def forget(self) -> None:
+        """Let go of all places; look-ups make new ones."""
+        self._start = None
+        self._begun.clear()
+        self.held = 0
+
+    def digest(self, values: tuple[Value, ...]) -> Any:
+        """What is noted of values that are found together: for an index to say."""
+        return None
+
+    def meeting(self, pattern: Pattern) -> list[Value]:
+        """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""
+        found: list[Value] = []
+        level = [self._root]
+        for part in pattern.parts:
+            for node in level:
+                found += node.open or ()
+            level = [child for node in level for child in node.meeting(part)]
+        while level:
+            for node in level:
+                found += node.open or ()
+                found += node.closed or ()
+            level = [child for node in level for child in node.children()] if pattern.open else []
+        return found

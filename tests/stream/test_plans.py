@@ -1,0 +1,193 @@
+"""The short way says what the careful way says, byte for byte, whatever is sent; and it is taken."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policy import compile_documents
+from streaming import workload
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.records import Records
+from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
+from streaming.settings import DEFAULT_TRUST, Limits
+from tests.stream.world import group, role
+
+AT = 1_795_000_000_123
+DOCUMENTS = [
+    role("open", "kafka:topic:prod/main/*"),
+    role("narrow", "kafka:topic:prod/*/orders-*", "kafka:topic:*"),
+    role("closed", "kafka:topic:prod/main/secret*", effect="deny"),
+    group("open", "user:dana"),
+    group("narrow", "user:dana", "user:eve"),
+    group("closed", "user:eve"),
+]
+SNAPSHOT = compile_documents(DOCUMENTS)
+LIMITS = Limits()
+Sent = tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]
+
+
+def _batch(sent: Iterable[Sent], at: int = AT) -> pa.RecordBatch:
+    """Records as Spark hands them over."""
+    keys, values, headers = zip(*sent, strict=True)
+    told = [msgspec.json.encode([{"key": k, "value": v} for k, v in h]).decode() if h else None for h in headers]
+    return pa.RecordBatch.from_pydict(
+        {
+            "offset": pa.array(range(len(keys)), pa.int64()),
+            "timestamp": pa.array([at * 1000] * len(keys), pa.timestamp("us", "UTC")),
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "headers": pa.array(told, pa.string()),
+        }
+    )
+
+
+def _sit(judge: Judge) -> Sitting:
+    source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
+    return judge.sit(source, Basis(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
+
+
+def _all_ways(packed: Packed) -> list[Outgoing]:
+    plain = zip(packed.keys, packed.values, strict=True)
+    return sorted([*((DECISIONS, key, value, None) for key, value in plain), *packed.others], key=repr)
+
+
+def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS) -> None:
+    """What a judge with plans answers, and what one decides who has never seen anything."""
+    records = Records(_batch(sent), limits)
+    careful = []
+    for number, (key, value, _) in enumerate(sent):
+        careful.append(_sit(Judge(SNAPSHOT, limits)).decide(key, value, records.headers(number), number, AT))
+    assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
+
+
+def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "system": "lenses6",
+        "subject": {"type": "user", "id": f"user:{user}"},
+        "action": {"name": "kafka:GetTopicDetails"},
+        "resource": {"type": "lrn", "id": f"kafka:topic:{topic}"},
+        **more,
+    }
+
+
+def _taught() -> Judge:
+    """A judge with plans for what dana and eve ask."""
+    judge = Judge(SNAPSHOT, LIMITS)
+    for user in ("dana", "eve"):
+        for number in range(2):
+            value = json.dumps(_request("t", user, f"prod/main/taught-{number}")).encode()
+            _sit(judge).decide_all(Records(_batch([(None, value, None)]), LIMITS))
+    return judge
+
+
+def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = _taught()
+    monkeypatch.setattr(Sitting, "decide", None)  # whoever took the careful way now would fail
+    sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
+    assert len(_sit(judge).decide_all(Records(_batch(sent), LIMITS)).values) == 100
+
+
+def test_a_workload_gets_the_same_answers() -> None:
+    documents = workload.documents(100)
+    snapshot = compile_documents(documents)
+    judge, lone = Judge(snapshot, LIMITS), Judge(snapshot, LIMITS)
+    values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
+    made = _sit(judge).decide_all(Records(_batch((value[:16], value, None) for value in values), LIMITS))
+    careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
+    assert _all_ways(made) == sorted(careful, key=repr)
+
+
+TEXTS = st.one_of(
+    st.sampled_from(
+        [
+            "r-1",
+            "",
+            "prod/main/orders-1",
+            "prod//orders",
+            "prod/main/secret-1",
+            "a%sb%%",
+            "→ü",
+            "\x7f",
+            'x","subject":{"type":"user","id":"user:eve"},"x":"',
+            '","resource":{"type":"lrn","id":"kafka:topic:prod/main/orders-1',
+            'x\\","id":"y',
+            "\\",
+            "\\u0041",
+            '"},"deadline":1,"x":{"y":"',
+            '"},"evaluations":[{}],"x":{"y":"',
+            "line\nbreak",
+        ]
+    ),
+    st.text(alphabet='ab/:*"\\{}[],→\x00\n', max_size=12),
+)
+WRITTEN = st.sampled_from(
+    [
+        lambda request: json.dumps(request),
+        lambda request: json.dumps(request, separators=(",", ":")),
+        lambda request: json.dumps(request, sort_keys=True),
+        lambda request: json.dumps(request, indent=1),
+        lambda request: json.dumps(request, ensure_ascii=False, separators=(",", ":")),
+    ]
+)
+MORE = st.sampled_from(
+    [{}, {}, {}, {"context": {}}, {"context": {"min_policy_offsets": {"x": {"0": 1}}}}, {"time": AT}, {"deadline": 1}]
+)
+
+
+@st.composite
+def _sent(draw: st.DrawFn) -> Sent:
+    """A record: its ids written properly, or put into the text as they are, whatever JSON that makes."""
+    request = _request("@id@", draw(st.sampled_from(["dana", "eve", "zoe"])), "@resource@", **draw(MORE))
+    text = draw(WRITTEN)(request)
+    id_, resource = draw(TEXTS), draw(TEXTS)
+    if draw(st.booleans()):
+        id_, resource = json.dumps(id_)[1:-1], json.dumps(resource)[1:-1]
+    value = text.replace("@id@", id_).replace("@resource@", resource).encode()
+    broken = draw(st.sampled_from([b"", b"", b"", b"\xff", b" "]))
+    headers = draw(st.sampled_from([None, None, [("traceparent", b"00-1")], [("other", b"x")]]))
+    return draw(st.sampled_from([None, b"key", b"\xff"])), draw(st.sampled_from([value + broken, value, None])), headers
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_sent(), min_size=1, max_size=12))
+def test_the_short_way_says_what_the_careful_way_says(sent: list[Sent]) -> None:
+    """Also of records that were made to look like one of a plan, and in a batch with any others."""
+    judge = _taught()
+    _compare(sent, judge)
+    _compare(sent, judge)
+
+
+def test_records_beyond_the_limits_are_refused_as_ever() -> None:
+    sent: list[Sent] = [(b"k" * 90, json.dumps(_request(f"r-{n}" + "x" * n)).encode(), None) for n in range(0, 400, 20)]
+    limits = Limits(record_in=400, record_out=1000)
+    judge = Judge(SNAPSHOT, limits)
+    for _ in range(3):
+        _compare(sent, judge, limits)
+
+
+def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -> None:
+    ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
+    judge = Judge(compile_documents([ending, group("open", "user:dana")]), LIMITS)
+    values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
+    batch = _batch(values)
+    times = pa.array([(AT + n) * 1000 for n in range(10)], pa.timestamp("us", "UTC"))
+    crossing = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
+    for _ in range(3):
+        made = _sit(judge).decide_all(Records(crossing, LIMITS))
+        assert [json.loads(value)["decision"] for value in made.values] == [True] * 5 + [False] * 5
+        for at, allowed in ((AT, True), (AT + 5, False)):
+            made = _sit(judge).decide_all(Records(_batch(values, at), LIMITS))
+            assert [json.loads(value)["decision"] for value in made.values] == [allowed] * 10
+
+
+def test_what_is_packed_comes_back() -> None:
+    packed = Packed([b"k", None], [b"a" * 1000, b""], [(1, None, None, [("h", b"x")])])
+    assert unpack(pack(packed)) == packed
+    assert len(pack(packed)) < 500
