@@ -3,7 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,10 +20,12 @@ from tests.docs.pages import PAGES, Block, blocks, pages
 from tests.docs.shell import JOB, elsewhere, environment_of, folder_for, leaves_nothing, needs_broker, run, save
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
 
 TUTORIAL = PAGES / "tutorial.md"
+READY_SECONDS = 240.0
 END_SECONDS = 60.0
+PORT = variable(("metrics", "port"))
 
 
 @pytest.fixture
@@ -31,7 +36,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("bootstrap_servers",): broker.bootstrap_servers,
         ("job_name",): prefix,
         ("checkpoint",): (tmp_path / "checkpoint").as_uri(),
-        ("metrics", "port"): "0",
+        ("metrics", "port"): str(_free_port()),
         ("topics", "requests"): json.dumps([f"{prefix}.requests"]),
         ("topics", "audit"): json.dumps([f"{prefix}.audit"]),
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
@@ -40,12 +45,28 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
     return environment_of(**{variable(path): value for path, value in told.items()})
 
 
+def _free_port() -> int:
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port: int = opened.getsockname()[1]
+        return port
+
+
+def _is_ready(environment: dict[str, str]) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{environment[PORT]}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
 @contextmanager
 def _job(command: str, folder: Path, environment: dict[str, str], log: Path) -> Iterator[None]:
     """The job, as a page starts it, until SIGTERM; it must end well."""
     with log.open("wb") as told:
         job = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=environment, stdout=told, stderr=told)
         try:
+            wait_until(lambda: _is_ready(environment) or job.poll() is not None, "the job is ready", READY_SECONDS)
             yield
             assert job.poll() is None, f"the job ended by itself:\n{log.read_text()[-3000:]}"
             os.kill(job.pid, signal.SIGTERM)
