@@ -56,7 +56,7 @@ soak: $(READY) ## Change policies a thousand times under load: no request is jud
 	LOCKKEEPER_TEST_CHANGES=1000 $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml $(ARGS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
 check: $(READY) ## Check style and types, as CI does
 	$(BIN)/ruff check .

@@ -93,6 +93,17 @@ def test_the_job_is_started_once_and_alone() -> None:
     assert len(starts[0].commands) == 1
 
 
+def test_pages_that_messages_of_the_code_name_are_there() -> None:
+    named = {
+        page
+        for package in ("policy", "streaming")
+        for file in (ROOT / package).rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [page for page in named if not (ROOT / page).exists()] == []
+
+
 def test_an_output_fits_only_what_it_shows() -> None:
     assert fits("2 documents: … errors", "2 documents: 0 errors\n")
     assert fits("…\nend", "one\ntwo\nend")

@@ -111,7 +111,7 @@ def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
     config = ROOT / "docs/mkdocs.yml"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", str(config), "-d", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(tmp_path)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
     home = (tmp_path / "index.html").read_text()

@@ -67,8 +67,8 @@ def _job(command: str, folder: Path, environment: dict[str, str], log: Path) -> 
         job = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=environment, stdout=told, stderr=told)
         try:
             wait_until(lambda: _is_ready(environment) or job.poll() is not None, "the job is ready", READY_SECONDS)
-            yield
             assert job.poll() is None, f"the job ended by itself:\n{log.read_text()[-3000:]}"
+            yield
             os.kill(job.pid, signal.SIGTERM)
             wait_until(lambda: job.poll() is not None, "the job has ended", END_SECONDS)
             assert job.returncode == 0, log.read_text()[-3000:]
