@@ -82,6 +82,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
 
     `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
+    `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
     `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
@@ -93,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     job_name: Text = "lockkeeper"
     mode: Mode = "enforce"
+    candidate: str = ""
     bootstrap_servers: Text = "localhost:9092"
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}

@@ -1,41 +1,23 @@
 """Audit events judged by the snapshot that was in force at their time. Bytes in, verdicts out."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from policy import answer
 from policy.decisions import Decision
-from policy.requests import Action, MalformedRequest, Request, Resource, Subject, check_nesting
+from policy.requests import Request
 from policy.snapshot import Snapshot
 from policy.times import to_ms
-from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.audit_events import AuditEvent, read_event
+from streaming.contracts.avro import Reader
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.settings import Limits
 from streaming.verdicts import Lifecycle, Named, Thing, Verdict, encode_verdict
-
-Event = Literal["login", "logout", "job.started", "job.stopped"]
-OF_SUBJECT = ("login", "logout")
-OF_RESOURCE = ("job.started", "job.stopped")
-
-
-class AuditEvent(msgspec.Struct, kw_only=True):
-    """An audit event as its record has it (contracts, "Audit event"); unknown fields are ignored."""
-
-    id: str
-    system: str
-    subject: Subject | None = None
-    action: Action | None = None
-    resource: Resource | None = None
-    context: dict[str, Any] = {}
-    time: str | int | None = None
-    outcome: Literal["success", "failure"] | None = None
-    decision_id: str | None = None
-    event: Event | None = None
 
 
 class Era(msgspec.Struct, frozen=True):
@@ -54,48 +36,6 @@ class AuditSource(msgspec.Struct, frozen=True):
     trust: frozenset[str]
     verdicts: int
     dead_letters: int
-
-
-_decode = msgspec.json.Decoder(AuditEvent).decode
-
-
-def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: Reader) -> AuditEvent:
-    """The audit event in a record, in JSON or Avro; raises MalformedRequest naming what is wrong."""
-    if value is None:
-        raise MalformedRequest("not an audit event: the record has no value")
-    size = len(value) + len(key or b"")
-    if size > limits.record_in:
-        raise MalformedRequest(f"not an audit event: {size} bytes; at most {limits.record_in}")
-    try:
-        value = reader.transcode("audit-event", value) if is_avro(value) else value
-        check_nesting(msgspec.json.decode(value))
-        event = _decode(value)
-        _check(event)
-    except (ValueError, RecursionError, Undecodable) as error:
-        raise MalformedRequest(f"not an audit event: {error}") from error
-    return event
-
-
-def _check(event: AuditEvent) -> None:
-    """Raise ValueError unless everything is there that an event of its sort must tell."""
-    if not event.id or not event.system:
-        raise ValueError("id and system must not be empty")
-    if event.event is None and event.outcome is None:
-        raise ValueError("either `outcome` (success or failure) of an access or `event` of a life cycle is needed")
-    if event.time is not None:
-        to_ms(event.time)
-    for field in _needed(event):
-        part = getattr(event, field)
-        if part is None:
-            raise ValueError(f"Object missing required field `{field}`")
-        if not all(getattr(part, name) for name in ("type", "id", "name") if hasattr(part, name)):
-            raise ValueError(f"{field}: type, id and name must not be empty")
-
-
-def _needed(event: AuditEvent) -> tuple[str, ...]:
-    if event.event is None:
-        return ("subject", "action", "resource")
-    return ("subject",) if event.event in OF_SUBJECT else ("resource",)
 
 
 class AuditSitting:

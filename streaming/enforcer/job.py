@@ -11,14 +11,18 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
+from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from policy.snapshot import Snapshot
 from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
+from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping
@@ -31,6 +35,7 @@ from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Output, Result
 from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
+from streaming.observability.comparison import read_compared
 from streaming.observability.steps import Step
 from streaming.observability.tally import read_tally
 from streaming.observability.watch import Watch
@@ -78,6 +83,7 @@ class Enforcer:
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
+        self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
@@ -85,6 +91,12 @@ class Enforcer:
         self._last_batch = -1  # the newest that this run has committed
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
+
+    def _open_candidate(self) -> Candidate | None:
+        if not self._settings.candidate:
+            return None
+        send = self._spark.sparkContext.broadcast
+        return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
 
     def _open_ledger(self) -> Ledger:
         topics = (*self._inputs, *_document_topics(self._settings))
@@ -132,6 +144,7 @@ class Enforcer:
         self._ticks.wind()
         tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
         self._watch.decided(tallies, task.now, version)
+        self._watch.compared(read_compared(cell.as_py()) for cell in evaluated.column("compared"))
         self._on_step("committed", batch)
 
     def _evaluate(self, records: DataFrame, batch: int) -> tuple[pa.Table, Task, str]:
@@ -142,9 +155,12 @@ class Enforcer:
         while True:
             self._read_policies()
             snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+            if self._candidate is not None:
+                self._candidate.follow(self._policies.library, self._policies.snapshot)
             self._on_step("policies-read", batch)
             task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
-            worker = Worker(task, [snapshot.broadcast for snapshot in snapshots], self._facts.broadcasts)
+            broadcasts = [snapshot.broadcast for snapshot in snapshots]
+            worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
             evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
             needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
             if not self._encodings.learn(needed, self._stop):
@@ -167,6 +183,9 @@ class Enforcer:
                     raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
+    def _tried(self) -> "Broadcast[Snapshot] | None":
+        return self._candidate.broadcast if self._candidate else None
+
     def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
             committed=self._ledger.committed,
@@ -182,6 +201,7 @@ class Enforcer:
             limits=self._settings.limits,
             formats=self._encodings.formats(),
             enforced=self._settings.mode == "enforce",
+            candidate=self._candidate.number if self._candidate else 0,
         )
 
     def _outputs_of(self, topic: str) -> Outputs:
@@ -207,6 +227,8 @@ class Enforcer:
         self._watch.committed(said)
         self._broadcasts.tidy()
         self._facts.tidy()
+        if self._candidate is not None:
+            self._candidate.tidy()
         self._last_commit = time.monotonic()
 
     def _between_batches(self) -> None:

@@ -67,7 +67,7 @@ class Plans:
     def __init__(self, answers: Answers, trust: frozenset[str], epoch: Hashable) -> None:
         self.epoch = epoch
         self._answers, self._trust = answers, trust
-        self._plans: dict[Key, Plan | None] = {}
+        self._plans: dict[Key, Plan | None] = {}  # None: not to be proved
         self._sighted: set[int] = set()
         self._shapes: list[Shape] = []
         self._marks = f"id-{secrets.token_hex(16)}", f"resource-{secrets.token_hex(16)}"
@@ -89,10 +89,12 @@ class Plans:
         key = (text[:a], text[b:c], text[d:])
         if key in self._plans or not self._sighted_before(key):
             return
-        outline = self._answers.outline(asked, self._trust) if self._proved(key, text) else None
+        outline = self._answers.outline(asked, self._trust)
+        if outline is None:
+            return  # perhaps for its resource alone, and others are simpler
         if len(self._plans) >= PLANS_HELD:
             self._plans.clear()
-        self._plans[key] = None if outline is None else Plan(name_of, outline, self._echo(asked))
+        self._plans[key] = Plan(name_of, outline, self._echo(asked)) if self._proved(key, text) else None
         self._note_shape(shape)
 
     def _echo(self, asked: Request) -> tuple[bytes, bytes]:

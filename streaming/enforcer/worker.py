@@ -16,17 +16,19 @@ from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing, Packed, pack
+from streaming.observability.comparison import NOTHING, Compared, encode_compared
 from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
 # Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary, tally binary, needed array<bigint>"
+SCHEMA = "packed binary, tally binary, needed array<bigint>, compared binary"
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 
@@ -44,7 +46,7 @@ class Task(msgspec.Struct, frozen=True):
     `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
     `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
     since when (ms) each was in force, oldest first. `facts`: what is known beside the policies. `now`: the driver's
-    clock, ms. `enforced`: whether anybody is to act by the decisions.
+    clock, ms. `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none.
     """
 
     committed: Mapping[Partition, int]
@@ -60,15 +62,20 @@ class Task(msgspec.Struct, frozen=True):
     limits: Limits
     formats: Formats
     enforced: bool
+    candidate: int
 
 
 class Worker:
     """Called by Spark with the Arrow batches of one task, which all come from one partition of one topic."""
 
     def __init__(
-        self, task: Task, snapshots: "Sequence[Broadcast[Snapshot]]", facts: "Sequence[Broadcast[Any]]"
+        self,
+        task: Task,
+        snapshots: "Sequence[Broadcast[Snapshot]]",
+        facts: "Sequence[Broadcast[Any]]",
+        candidate: "Broadcast[Snapshot] | None" = None,
     ) -> None:
-        self._task = task
+        self._task, self._candidate = task, candidate
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,11 +86,12 @@ class Worker:
         for batch in batches:
             undecided = self._undecided(batch)
             if undecided.num_rows:
-                packed, counted, needed = self._judge(undecided)
+                packed, counted, needed, compared = self._judge(undecided)
                 cells = {
                     "packed": pa.array([packed], pa.binary()),
                     "tally": pa.array([counted], pa.binary()),
                     "needed": pa.array([needed], pa.list_(pa.int64())),
+                    "compared": pa.array([compared], pa.binary()),
                 }
                 yield pa.RecordBatch.from_pydict(cells)
 
@@ -95,32 +103,49 @@ class Worker:
         offsets = batch.column("offset")
         return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
 
-    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int]]:
-        """The packed results, their tally, and the ids of Avro schemas that are not known."""
+    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int], bytes]:
+        """The packed results, their tally, the ids of Avro schemas that are not known, and what a candidate says."""
         topic, partition = _place(batch)
         outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
-        records = Records(batch, self._task.limits)
+        records, compared = Records(batch, self._task.limits), NOTHING
         if outputs.verdicts is None:
             packed, counts = self._decide(topic, partition, outputs.dead_letters, reader, records)
+            if self._candidate is not None:
+                compared = self._compare(self._source(topic, partition, outputs.dead_letters), reader, records)
         else:
             packed, counts = self._audit(topic, partition, outputs.verdicts, outputs.dead_letters, reader, records)
         counted = tally(topic, self._task.now, counts, records.times, records.some_headers())
-        return pack(packed), counted, sorted(reader.needed)
+        return pack(packed), counted, sorted(reader.needed), encode_compared(compared)
 
     def _decide(
         self, topic: str, partition: int, dead_letters: int, reader: Reader, records: Records
     ) -> tuple[Packed, Counts]:
-        task = self._task
-        source = Source(topic, partition, task.topic_ids[topic], task.trust[topic], dead_letters)
-        judge = self._newest_judge()
-        basis = Basis(
-            judge.snapshot.version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced
-        )
-        sitting = judge.sit(source, basis, reader)
+        task, source = self._task, self._source(topic, partition, dead_letters)
+        sitting = self._sit(self._newest_judge(), source, reader)
         if task.formats.output == "json":
             return sitting.decide_all(records), sitting.counts
         encoded = EncodedSitting(sitting, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records), sitting.counts
+
+    def _source(self, topic: str, partition: int, dead_letters: int) -> Source:
+        return Source(topic, partition, self._task.topic_ids[topic], self._task.trust[topic], dead_letters)
+
+    def _sit(self, judge: Judge, source: Source, reader: Reader) -> Sitting:
+        task, version = self._task, judge.snapshot.version
+        basis = Basis(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
+        return judge.sit(source, basis, reader)
+
+    def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
+        """What the candidate would answer, held against the live answers."""
+        judges = self._newest_judge(), self._candidate_judge()
+        live, candidate = (self._sit(judge, source, reader).decide_all(records) for judge in judges)
+        return compare(live, candidate)
+
+    def _candidate_judge(self) -> Judge:
+        assert self._candidate is not None
+        held, task = _facts_of(self._task.facts, self._facts), self._task
+        key = (task.candidate, held.base, held.applied)
+        return _judge_of(key, self._candidate, held.layer, task.limits, _candidates)
 
     def _audit(
         self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader, records: Records
@@ -133,7 +158,7 @@ class Worker:
     def _newest_judge(self) -> Judge:
         (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
         held = _facts_of(self._task.facts, self._facts)
-        return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits)
+        return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits, _judges)
 
     def _era_at(self, at: int) -> Era:
         """The snapshot in force at a moment (ms): the newest as a rule, and the oldest for what lies before it."""
@@ -184,6 +209,7 @@ JudgeKey = tuple[int, int, int]
 
 _facts: dict[int, HeldFacts] = {}
 _judges: dict[JudgeKey, Judge] = {}
+_candidates: dict[JudgeKey, Judge] = {}
 """The judge of the newest policies and facts that this process has seen, with its caches. At most one of each."""
 
 
@@ -196,11 +222,13 @@ def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts
     return held
 
 
-def _judge_of(key: JudgeKey, snapshot: "Broadcast[Snapshot]", layer: FactLayer, limits: Limits) -> Judge:
-    judge = _judges.get(key)
+def _judge_of(
+    key: JudgeKey, snapshot: "Broadcast[Snapshot]", layer: FactLayer, limits: Limits, held: dict[JudgeKey, Judge]
+) -> Judge:
+    judge = held.get(key)
     if judge is None:
-        _judges.clear()
-        judge = _judges[key] = Judge(snapshot.value.with_facts(layer), limits)
+        held.clear()
+        judge = held[key] = Judge(snapshot.value.with_facts(layer), limits)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)

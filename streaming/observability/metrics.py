@@ -92,6 +92,12 @@ class Metrics:
             LATENCY,
             self.registry,
         )
+        self._candidate = Counter(
+            "lockkeeper_candidate_decisions_total",
+            "Decisions that a candidate was held against. live, candidate: what each answers.",
+            ("system", "live", "candidate"),
+            registry=self.registry,
+        )
         self._alerts = Counter(
             "lockkeeper_alerts_total", "Alerts that were committed.", ("kind",), registry=self.registry
         )
@@ -99,7 +105,14 @@ class Metrics:
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
         _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in (*outcomes, LIFECYCLE)])
         _begin(self._dead_letters, [(topic,) for topic in topics])
+        pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
+        _begin(self._candidate, [(system, *pair) for system in self._systems for pair in pairs])
         _begin(self._alerts, [(kind,) for kind in (*ALERT_KINDS, OTHER)])
+
+    def compared(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
+        """What a candidate would have answered: system, live and candidate outcome, how many."""
+        for system, live, candidate, count in counts:
+            self._candidate.labels(system, live, candidate).inc(count)
 
     def _batches(self) -> None:
         self._step = Histogram(

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
+from streaming.observability.comparison import Compared
 from streaming.observability.health import Health
 from streaming.observability.lag import Lags
 from streaming.observability.metrics import Compiled, Metrics
@@ -21,10 +23,18 @@ from streaming.settings import Settings
 log = structlog.get_logger()
 
 NO_BATCH = -1
+DIFFERENCES_LOGGED = 5  # of a micro-batch
 
 
 Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
+
+
+def _difference(live: bytes, candidate: bytes) -> dict[str, Any]:
+    """Of two decisions on one request: who asked for what, and both answers with their first reasons."""
+    now, then = (msgspec.json.decode(record)["context"] for record in (live, candidate))
+    why = {name: context["reasons"][0]["message"] for name, context in (("because", now), ("candidate_because", then))}
+    return {"request": now.get("request"), "live": now["outcome"], "candidate": then["outcome"], **why}
 
 
 class _Batch:
@@ -98,6 +108,15 @@ class Watch:
                 batch.counts[outcome] += count
             batch.counts["dead_letters"] += tally.dead_letters
             batch.traces += tally.traces[: LINKS - len(batch.traces)]
+
+    def compared(self, found: Iterable[Compared]) -> None:
+        """What a candidate would have answered in the batch that is committed; a few differences are logged."""
+        shown = 0
+        for compared in found:
+            self.metrics.compared(compared.counts)
+            for live, candidate in compared.samples[: DIFFERENCES_LOGGED - shown]:
+                shown += 1
+                log.info("the candidate differs", **_difference(live, candidate))
 
     def _finish(self, batch: _Batch) -> None:
         steps = list(batch.lasted())

@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from policy.requests import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
+from streaming.audit_events import read_event
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import JSON_ALONE
-from streaming.enforcer.auditing import read_event
 from streaming.settings import Limits
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults

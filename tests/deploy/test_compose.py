@@ -52,6 +52,13 @@ def test_the_broker_is_of_the_version_that_the_tests_run(services: dict[str, Any
     assert services["kafka"]["image"] == f"apache/kafka:{version[1]}"
 
 
+def test_the_registry_is_of_the_version_that_the_tests_run(services: dict[str, Any]) -> None:
+    lock = (ROOT / "tests" / "contracts" / "registry.toml").read_text(encoding="utf-8")
+    version = re.search(r"apicurio-registry-app:([0-9.]+):", lock)
+    assert version is not None
+    assert services["schema-registry"]["image"] == f"apicurio/apicurio-registry:{version[1]}"
+
+
 def test_whatever_runs_on_has_a_health_check_and_comes_back(services: dict[str, Any]) -> None:
     for name, service in services.items():
         if name in ONCE:

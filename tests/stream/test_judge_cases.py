@@ -11,11 +11,14 @@ from policy.casefile import load_cases
 from policy.caserun import Scene, scenes
 from policy.times import to_ms
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.records import Records
 from streaming.settings import Limits
+from tests.stream.arrow import records_batch
 
 FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source", "request")
 NOW = 1_795_000_000_000
+BASIS = Basis("", {}, 0, {}, NOW)
 
 
 def _said(sitting: Sitting, request: dict[str, Any], at: int) -> dict[str, Any] | None:
@@ -23,14 +26,27 @@ def _said(sitting: Sitting, request: dict[str, Any], at: int) -> dict[str, Any] 
     number, _, value, _ = sitting.decide(None, json.dumps(request).encode(), None, 0, at)
     if number != 0:
         return None
-    record = json.loads(value or b"")
-    return _without_batch(record)
+    return _told(value or b"")
+
+
+def _told(value: bytes) -> dict[str, Any]:
+    return _without_batch(json.loads(value))
 
 
 def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
     context = {name: told for name, told in record["context"].items() if name not in BATCH_FIELDS}
     items = {"evaluations": [_without_batch(item) for item in record["evaluations"]]} if "evaluations" in record else {}
     return {"decision": record["decision"], "context": context, **items}
+
+
+def _said_shortly(judge: Judge, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+    """The same of a judge who has met its like twice and has no answer left but by a plan, where there is one."""
+    value = json.dumps(request).encode()
+    batch = records_batch([(None, value, None)], at)
+    for _ in range(3):
+        judge._caches.clear()
+        packed = judge.sit(source, BASIS).decide_all(Records(batch, Limits()))
+    return _told(packed.values[0]) if packed.values else None
 
 
 def _expected(scene: Scene, request: dict[str, Any]) -> dict[str, Any] | None:
@@ -50,9 +66,10 @@ def test_the_fast_path_answers_every_case_as_decide_does(path: Path) -> None:
             asked = {"id": "1", **scene.request(expectation)}
             asked.pop("deadline", None)  # held against the clock in the stream, and tested there
             at = to_ms(asked.pop("time", NOW))
-            sitting = judge.sit(source, Basis("", {}, 0, {}, NOW))
+            sitting = judge.sit(source, BASIS)
             expected = _expected(scene, {**asked, "time": at})
             for _ in range(2):
                 assert _said(sitting, asked, at) == expected, (scene.case.case, asked)
+            assert _said_shortly(judge, source, asked, at) == expected, (scene.case.case, asked)
             compared += expected is not None
     assert compared > 0

@@ -1,7 +1,6 @@
 """The short way says what the careful way says, byte for byte, whatever is sent; and it is taken."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -16,9 +15,9 @@ from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.stream.arrow import AT, Sent, records_batch
 from tests.stream.world import group, role
 
-AT = 1_795_000_000_123
 DOCUMENTS = [
     role("open", "kafka:topic:prod/main/*"),
     role("narrow", "kafka:topic:prod/*/orders-*", "kafka:topic:*"),
@@ -29,22 +28,6 @@ DOCUMENTS = [
 ]
 SNAPSHOT = compile_documents(DOCUMENTS)
 LIMITS = Limits()
-Sent = tuple[bytes | None, bytes | None, list[tuple[str, bytes]] | None]
-
-
-def _batch(sent: Iterable[Sent], at: int = AT) -> pa.RecordBatch:
-    """Records as Spark hands them over."""
-    keys, values, headers = zip(*sent, strict=True)
-    told = [msgspec.json.encode([{"key": k, "value": v} for k, v in h]).decode() if h else None for h in headers]
-    return pa.RecordBatch.from_pydict(
-        {
-            "offset": pa.array(range(len(keys)), pa.int64()),
-            "timestamp": pa.array([at * 1000] * len(keys), pa.timestamp("us", "UTC")),
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": pa.array(told, pa.string()),
-        }
-    )
 
 
 def _sit(judge: Judge) -> Sitting:
@@ -59,7 +42,7 @@ def _all_ways(packed: Packed) -> list[Outgoing]:
 
 def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS) -> None:
     """What a judge with plans answers, and what one decides who has never seen anything."""
-    records = Records(_batch(sent), limits)
+    records = Records(records_batch(sent), limits)
     careful = []
     for number, (key, value, _) in enumerate(sent):
         careful.append(_sit(Judge(SNAPSHOT, limits)).decide(key, value, records.headers(number), number, AT))
@@ -83,7 +66,7 @@ def _taught() -> Judge:
     for user in ("dana", "eve"):
         for number in range(2):
             value = json.dumps(_request("t", user, f"prod/main/taught-{number}")).encode()
-            _sit(judge).decide_all(Records(_batch([(None, value, None)]), LIMITS))
+            _sit(judge).decide_all(Records(records_batch([(None, value, None)]), LIMITS))
     return judge
 
 
@@ -91,7 +74,7 @@ def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) 
     judge = _taught()
     monkeypatch.setattr(Sitting, "decide", None)  # whoever took the careful way now would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
-    assert len(_sit(judge).decide_all(Records(_batch(sent), LIMITS)).values) == 100
+    assert len(_sit(judge).decide_all(Records(records_batch(sent), LIMITS)).values) == 100
 
 
 def test_a_workload_gets_the_same_answers() -> None:
@@ -99,7 +82,7 @@ def test_a_workload_gets_the_same_answers() -> None:
     snapshot = compile_documents(documents)
     judge, lone = Judge(snapshot, LIMITS), Judge(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
-    made = _sit(judge).decide_all(Records(_batch((value[:16], value, None) for value in values), LIMITS))
+    made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values), LIMITS))
     careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
     assert _all_ways(made) == sorted(careful, key=repr)
 
@@ -176,14 +159,14 @@ def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
     judge = Judge(compile_documents([ending, group("open", "user:dana")]), LIMITS)
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
-    batch = _batch(values)
+    batch = records_batch(values)
     times = pa.array([(AT + n) * 1000 for n in range(10)], pa.timestamp("us", "UTC"))
     crossing = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
     for _ in range(3):
         made = _sit(judge).decide_all(Records(crossing, LIMITS))
         assert [json.loads(value)["decision"] for value in made.values] == [True] * 5 + [False] * 5
         for at, allowed in ((AT, True), (AT + 5, False)):
-            made = _sit(judge).decide_all(Records(_batch(values, at), LIMITS))
+            made = _sit(judge).decide_all(Records(records_batch(values, at), LIMITS))
             assert [json.loads(value)["decision"] for value in made.values] == [allowed] * 10
 
 

@@ -1,0 +1,91 @@
+"""A candidate: a folder of documents that is tried on live requests beside the policies in force, and decides nothing.
+
+What the folder has stands in the place of the live documents of the same keys; all others are the live ones. Where
+older versions count, those of a document that the folder has do not.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import structlog
+from pyspark.core.broadcast import Broadcast
+
+from policy.documents import identify
+from policy.files import FilesRefused, Located, document_files, read_documents
+from policy.library import Library
+from policy.snapshot import Snapshot
+from streaming.publish import refusals
+
+log = structlog.get_logger()
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""The folder's files with their times of change (ns) and sizes (bytes): while it is the same, so are they."""
+
+
+def with_documents(live: Library, documents: Iterable[Any], at: int) -> Library:
+    """The live documents with others in their places, as if published at `at` (ms). `live` stays as it is."""
+    library, values = Library(), list(documents)
+    library.shelves = dict(live.shelves)
+    for value in values:
+        library.shelves.pop(identify(value), None)
+    for order, value in enumerate(values):
+        library.put(value, at, order)
+    return library
+
+
+class Candidate:
+    """Follows a folder. One that cannot be read is told once, and the last good one stays.
+
+    `broadcast`: Spark's function for that. `limit`: of a document, bytes.
+    """
+
+    def __init__(self, folder: Path, limit: int, broadcast: "Callable[[Any], Broadcast[Snapshot]]") -> None:
+        self._folder, self._limit, self._send = folder, limit, broadcast
+        self._stamp: Stamp | None = None
+        self._documents: list[Located] = []
+        self._live: Snapshot | None = None
+        self._replaced: list[Broadcast[Snapshot]] = []
+        self.number = 0
+        self.broadcast: Broadcast[Snapshot] | None = None
+
+    def follow(self, library: Library, live: Snapshot) -> None:
+        """Broadcast the candidate anew when the folder or the live policies changed; None while there is none."""
+        changed = self._reread()
+        if not self._documents or (live is self._live and not changed):
+            return
+        self._live = live
+        values = (document.value for document in self._documents)
+        snapshot = Snapshot(with_documents(library, values, time.time_ns() // 1_000_000))
+        if self.broadcast is not None:
+            self._replaced.append(self.broadcast)
+        self.number, self.broadcast = self.number + 1, self._send(snapshot)
+        log.info("a candidate is tried", version=snapshot.version, documents=len(self._documents))
+
+    def _reread(self) -> bool:
+        """Read the folder if it changed; whether it was read."""
+        try:
+            stamp = _stamp_of(self._folder)
+            if stamp == self._stamp:
+                return False
+            self._stamp = stamp
+            documents = read_documents(self._folder)
+            errors = refusals(documents, self._limit)
+        except (FilesRefused, OSError) as error:
+            documents, errors = [], [str(error)]
+        if errors:
+            log.error("the candidate is not tried; what was tried before stays", errors=errors[:10])
+            return False
+        self._documents = documents
+        return True
+
+    def tidy(self) -> None:
+        """After a commit: destroy what no batch can need any more."""
+        while self._replaced:
+            self._replaced.pop().destroy()
+
+
+def _stamp_of(folder: Path) -> Stamp:
+    found = ((file, file.stat()) for file in document_files(folder))
+    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in found)

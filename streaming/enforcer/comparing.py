@@ -1,0 +1,44 @@
+"""A candidate's decisions held against the live ones: counted, and a few differences kept. Runs in the workers."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from policy.decisions import Outcome
+from policy.systems import all_systems
+from streaming.enforcer.wire import DECISIONS, Packed
+from streaming.observability.comparison import Compared
+from streaming.observability.tally import OTHER
+
+SAMPLES = 3  # differences of an Arrow batch that are shown
+
+
+class _Context(msgspec.Struct):
+    outcome: Outcome
+
+
+class _Record(msgspec.Struct):
+    system: str
+    context: _Context
+
+
+_read = msgspec.json.Decoder(_Record).decode
+
+
+def compare(live: Packed, candidate: Packed) -> Compared:
+    """The decisions of both on the same records, in JSON."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    samples: list[tuple[bytes, bytes]] = []
+    for one, other in zip(_decisions(live), _decisions(candidate), strict=True):
+        now, then = _read(one), _read(other)
+        system = now.system if now.system in all_systems() else OTHER
+        counts[system, now.context.outcome, then.context.outcome] += 1
+        if now.context.outcome != then.context.outcome and len(samples) < SAMPLES:
+            samples.append((one, other))
+    return Compared([(*labels, count) for labels, count in counts.items()], samples)
+
+
+def _decisions(packed: Packed) -> Iterator[bytes]:
+    yield from packed.values
+    yield from (value for number, _, value, _ in packed.others if number == DECISIONS and value is not None)

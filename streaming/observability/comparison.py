@@ -1,0 +1,29 @@
+"""How a candidate's decisions compare with the live ones: what workers count, and the driver adds up."""
+
+import msgspec
+
+
+class Compared(msgspec.Struct, array_like=True, frozen=True):
+    """How many decisions of an Arrow batch there were by system, live and candidate outcome, and some that differ.
+
+    `samples`: pairs of decision records, the live one first.
+    """
+
+    counts: list[tuple[str, str, str, int]]
+    samples: list[tuple[bytes, bytes]]
+
+
+NOTHING = Compared([], [])
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Compared).decode
+
+
+def encode_compared(compared: Compared) -> bytes:
+    """As one cell."""
+    return _encode(compared)
+
+
+def read_compared(cell: bytes) -> Compared:
+    """The reverse."""
+    return _decode(cell)

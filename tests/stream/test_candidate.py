@@ -1,0 +1,116 @@
+"""A candidate is tried on live requests: its answers are counted beside the live ones, and decide nothing."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policy import compile_documents
+from policy.library import Library
+from policy.snapshot import Snapshot
+from streaming.enforcer.candidate import Candidate, with_documents
+from streaming.enforcer.comparing import compare
+from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.wire import Packed
+from streaming.observability.comparison import encode_compared, read_compared
+from streaming.settings import DEFAULT_TRUST, Limits
+from tests.brokers import TestBroker
+from tests.stream.running import running
+from tests.stream.world import World, group, request, role
+from tests.waiting import wait_until
+
+ORDERS, PAYMENTS = (f"kafka:topic:prod/main/{name}" for name in ("orders", "payments"))
+LIVE = [role("readers", ORDERS), group("readers", "user:dana")]
+
+
+def _library(*documents: dict[str, Any]) -> Library:
+    library = Library()
+    for document in documents:
+        assert library.put(document) is None
+    return library
+
+
+def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
+    judge, packed = Judge(compile_documents(documents), Limits()), Packed([], [], [])
+    sitting = judge.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), Basis("", {}, 0, {}, 1))
+    for offset, told in enumerate(asked):
+        headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
+        packed.add(*sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))
+    return packed
+
+
+def test_decisions_are_counted_by_system_and_both_outcomes_and_some_that_differ_are_kept() -> None:
+    asked = [request(str(n), "dana", name) for n, name in enumerate(("orders", "orders", "payments", "other"))]
+    asked.append({**asked[0], "system": "stranger"})
+    live = _packed(*asked, {"no": "request"}, documents=LIVE)
+    candidate = _packed(*asked, {"no": "request"}, documents=[role("readers", PAYMENTS), LIVE[1]])
+    compared = read_compared(encode_compared(compare(live, candidate)))
+    assert sorted(compared.counts) == [
+        ("lenses6", "allow", "deny", 2),
+        ("lenses6", "deny", "allow", 1),
+        ("lenses6", "deny", "deny", 1),
+        ("other", "error", "error", 1),
+    ]
+    outcomes = [[json.loads(record)["context"]["outcome"] for record in pair] for pair in compared.samples]
+    assert sorted(outcomes) == [["allow", "deny"], ["allow", "deny"], ["deny", "allow"]]
+
+
+def test_a_document_stands_in_the_place_of_the_live_one_and_the_others_stay() -> None:
+    live = _library(*LIVE)
+    before = Snapshot(live).version
+    tried = Snapshot(with_documents(live, [role("readers", PAYMENTS)], 1))
+    assert tried.version == compile_documents([role("readers", PAYMENTS), LIVE[1]]).version
+    assert Snapshot(live).version == before
+
+
+def test_a_folder_is_followed_and_a_broken_one_leaves_the_last_good_candidate(tmp_path: Path) -> None:
+    sent: list[Snapshot] = []
+    candidate = Candidate(tmp_path, 1 << 20, lambda snapshot: sent.append(snapshot) or snapshot)
+    live = _library(*LIVE)
+    snapshot, file = Snapshot(live), tmp_path / "role.json"
+    candidate.follow(live, snapshot)
+    assert (candidate.number, sent) == (0, []), "an empty folder is no candidate"
+    file.write_text(json.dumps(role("readers", PAYMENTS)))
+    for _ in range(2):
+        candidate.follow(live, snapshot)
+    assert (candidate.number, len(sent)) == (1, 1), "what did not change is not sent again"
+    file.write_text("{broken")
+    candidate.follow(live, snapshot)
+    assert (candidate.number, len(sent)) == (1, 1)
+    candidate.follow(live, Snapshot(live))
+    assert len(sent) == 2, "the live policies changed below it"
+    file.write_text(json.dumps(role("readers", ORDERS, PAYMENTS)))
+    candidate.follow(live, candidate._live)  # type: ignore[arg-type]
+    assert len(sent) == 3
+    assert len({one.version for one in sent}) == 2
+
+
+@pytest.mark.stream
+def test_in_the_stream_the_live_policies_decide_and_the_candidate_is_counted(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In shadow mode, as a team would try it; the differences stand in the log."""
+    folder = tmp_path / "candidate"
+    folder.mkdir()
+    (folder / "role.json").write_text(json.dumps(role("readers", PAYMENTS)))
+    more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder)}
+    world = World(broker, fresh_name("tried"), str(tmp_path / "checkpoint"), **more)
+    for document in LIVE:
+        world.publish(document)
+    answers, logged = world.reader(world.names.decisions), ""
+
+    def told() -> bool:
+        nonlocal logged
+        out, err = capfd.readouterr()
+        logged += out + err
+        return logged.count("the candidate differs") == 2
+
+    with running(world.settings):
+        world.send([request("1", "dana", "orders"), request("2", "dana", "payments"), request("3", "dana", "other")])
+        found = answers.until(lambda seen: len(seen) == 3, "all are decided")
+        wait_until(told, "two differences are logged", 30)
+    decisions = {d["request_id"]: d for d in (json.loads(message.value()) for message in found)}
+    assert {id_: d["context"]["outcome"] for id_, d in decisions.items()} == {"1": "allow", "2": "deny", "3": "deny"}
+    assert all(d["context"]["enforced"] is False for d in decisions.values())
