@@ -18,7 +18,7 @@ export UV_PROJECT_ENVIRONMENT := $(CURDIR)/$(VENV)
 unexport VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format bench lock dist clean
+.PHONY: help setup demo test docs soak check format bench lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test: $(READY) ## Run all tests (ARGS="-m 'not stream'" leaves out those with a 
 
 soak: $(READY) ## Change policies a thousand times under load: no request is judged by an older one
 	LOCKKEEPER_TEST_CHANGES=1000 $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
+
+docs: $(READY) ## Build the documentation into build/docs; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
 check: $(READY) ## Check style and types, as CI does
 	$(BIN)/ruff check .

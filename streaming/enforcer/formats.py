@@ -24,7 +24,7 @@ def check_format(found: int, place: str) -> None:
     if found > FORMAT:
         raise CannotStart(
             f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {FORMAT}. "
-            "Start that newer version, or one after it. To go back for good, see docs/upgrading.md"
+            "Start that newer version, or one after it. To go back for good, see docs/pages/upgrading.md"
         )
 
 

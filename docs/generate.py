@@ -1,0 +1,306 @@
+"""The reference pages, made of the code when the site is built: what is not in the code cannot be in them.
+
+A hook of mkdocs (`hooks:` in mkdocs.yml), and importable without mkdocs: `PAGES` maps each page's path to a function
+that returns its Markdown.
+"""
+
+import importlib.resources
+import json
+import re
+import typing
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import typer.main
+import yaml
+
+from streaming.cli import register_commands
+from streaming.cli.app import app
+from streaming.contracts import files as contracts
+from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale
+from streaming.enforcer.documents import Refused
+from streaming.monitor.rules import DEFAULTS, KindRule
+from streaming.observability.metrics import ALERT_KINDS
+from streaming.observability.watch import Watch
+from streaming.settings import Settings, variables
+from streaming.topic_specs import TopicNames, topic_specs
+
+ROOT = Path(__file__).parent.parent
+ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"
+SAMPLE_SETTINGS = ROOT / "deploy/lockkeeper.yaml"
+CASES = ROOT / "tests/cases"
+HELP_WIDTH = 100
+OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
+
+NAMES = {
+    "cdap": "CDAP",
+    "lenses5": "Lenses 5",
+    "lenses6": "Lenses 6",
+    "streamsets": "StreamSets Control Hub",
+    "ververica": "Ververica Platform",
+}
+
+
+def settings() -> str:
+    """Every setting: path, environment variable, default, and what its class says of it."""
+    by_struct: dict[tuple[str, ...], list[Sequence[str]]] = defaultdict(list)
+    for name, (path, kind) in variables().items():
+        default = Settings()
+        for part in path:
+            default = getattr(default, part)
+        by_struct[path[:-1]].append((_code(".".join(path)), _code(name), _code(_value(default)), _type(kind)))
+    lines = _head("Settings", "A YAML file, given with `--config`; environment variables go before it.")
+    for above, rows in by_struct.items():
+        struct = _struct_at(above)
+        lines += [f"## {'.'.join(above) or 'The job'}", "", _prose(struct.__doc__), ""]
+        lines += [*_table(("setting", "environment variable", "default", "type"), rows), ""]
+    kinds = typing.cast(type[msgspec.Struct], KindRule)
+    lines += ["## monitor.rules.kinds", "", _prose(kinds.__doc__), ""]
+    lines += ["## All of them as a file", "", "`deploy/lockkeeper.yaml`:", "", *_fenced("yaml", _read(SAMPLE_SETTINGS))]
+    return "\n".join(lines)
+
+
+def metrics() -> str:
+    """Every metric on the job's registry."""
+    about = "Served at `/metrics` when `metrics.port` is set. A histogram has `_bucket`, `_sum` and `_count` series."
+    families = sorted(Watch(Settings()).metrics.registry.collect(), key=lambda family: family.name)
+    rows = [(_code(_series(family)), family.type, family.documentation) for family in families]
+    return "\n".join([*_head("Metrics", about), *_table(("metric", "type", "what it tells"), rows)])
+
+
+def _series(family: Any) -> str:
+    return f"{family.name}_total" if family.type == "counter" else str(family.name)
+
+
+def commands() -> str:
+    """The help of every command."""
+    lines = _head("Commands", "What `--help` says of each.")
+    for path, command in walk_commands():
+        title = f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}"
+        lines += [title, "", *_fenced("text", command.get_help(_context(path))), ""]
+    return "\n".join(lines)
+
+
+def walk_commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command with its words, `lockkeeper` itself first."""
+    register_commands()
+    yield from _below(("lockkeeper",), typer.main.get_command(app))
+
+
+def _below(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, inner in sorted(getattr(command, "commands", {}).items()):
+        yield from _below((*path, name), inner)
+
+
+def _context(path: Sequence[str]) -> Any:
+    """As the command line makes it: each command below the one before, so that the usage line has all the words."""
+    command, context = typer.main.get_command(app), None
+    for place, name in enumerate(path):
+        command = command if place == 0 else command.commands[name]  # type: ignore[attr-defined]
+        more = {**command.context_settings, "terminal_width": HELP_WIDTH}
+        context = command.context_class(command, parent=context, info_name=name, **more)
+    return context
+
+
+def alerts() -> str:
+    """Every kind of alert with its thresholds, and every alert rule for Prometheus."""
+    lines = _head("Alerts", "On the alerts topic; what each means: [the guide](../guides/alerts.md).")
+    head = ("kind", "raised by", "severity", "escalates", "burst")
+    lines += ["## Kinds", "", *_table(head, map(_kind, ALERT_KINDS)), ""]
+    lines += ["## Rules for Prometheus", "", "In `deploy/prometheus/alerts.yml`.", ""]
+    for group in yaml.safe_load(_read(ALERT_RULES))["groups"]:
+        for rule in group["rules"]:
+            lines += _alert_rule(rule)
+    return "\n".join(lines)
+
+
+def _kind(kind: str) -> Sequence[str]:
+    rule: KindRule | None = DEFAULTS.get(kind)
+    if rule is None:
+        severity = _enforcer_severities().get(kind, "that of the gravest thing that it opens")
+        return _code(kind), "enforcer", severity, "", ""
+    escalates = ", ".join(f"{severity} from {count}" for severity, count in rule.escalate.items())
+    burst = f"more than {rule.more_than} in {rule.within_seconds:g} s" if rule.more_than else ""
+    return _code(kind), "monitor", rule.severity, escalates, burst
+
+
+def _enforcer_severities() -> dict[str, str]:
+    """Of the kinds that always have the same, as the enforcer writes them."""
+    made = (
+        policy_rejected("", Refused("", 0, 0, "", ())),
+        policy_stale("", ("", 0), 0, 0, ""),
+        enforcement_disabled("", Published("", "", 0, 0), ()),
+    )
+    alerts = [json.loads(value or b"{}") for _, _, value, _ in made]
+    return {alert["kind"]: alert["severity"] for alert in alerts}
+
+
+def _alert_rule(rule: dict[str, Any]) -> Iterator[str]:
+    yield from (f"### {rule['alert']}", "", f"{rule['labels']['severity']}; after `{rule.get('for', '0m')}`.", "")
+    yield from (*_fenced("promql", rule["expr"].strip()), "", _plain(rule["annotations"]["description"]), "")
+
+
+def topics() -> str:
+    """Every topic with the settings the job relies on, and what breaks without."""
+    lines = _head("Topics", "`lockkeeper topics create` makes them, `topics check` compares, `run` refuses others.")
+    for spec in topic_specs(TopicNames()):
+        partitions = f"One partition: {spec.single}." if spec.single else f"Partitions: {spec.partitions or 'any'}."
+        rows = [(_code(r.setting), ("at least " if r.at_least else "") + _code(r.value), r.why) for r in spec.rules]
+        rows += [
+            (_code(name), _code(value), "not checked: what a new one gets") for name, value in spec.settings.items()
+        ]
+        lines += [f"## {spec.name}", "", partitions, "", *_table(("setting", "value", "otherwise"), rows), ""]
+    return "\n".join(lines)
+
+
+def schemas() -> str:
+    """The contracts: every schema in force as it is."""
+    lines = _head("Schemas", "Of every record, in JSON Schema and Avro; `lockkeeper contracts` writes them to files.")
+    for kind in contracts.KINDS:
+        schema = json.loads(contracts.read(f"json/{kind}.json"))
+        lines += [f"## {kind}", "", _plain(schema.get("description", "")), ""]
+        lines += [*_details(f"json/{kind}.json", "json"), *_details(f"avro/{kind}.avsc", "json")]
+    lines += ["## Shared and the topics", "", *_details("json/common.json", "json"), *_details("asyncapi.yaml", "yaml")]
+    return "\n".join(lines)
+
+
+def _details(name: str, language: str) -> list[str]:
+    body = (f"    {line}".rstrip() for line in _fenced(language, contracts.read(name).rstrip()))
+    return [f'??? note "{name}"', "", *body, ""]
+
+
+def rules(system: str) -> str:
+    """The rules of a system, and how its open questions are read, each with the cases that show it."""
+    shown = _cases_by_rule(system)
+    lines = _head(
+        f"{NAMES[system]}: rules", f"With the number of cases that show each, in `tests/cases/{system}*.yaml`."
+    )
+    rows = [(_code(rule["id"]), rule["text"], str(len(shown.get(rule["id"], ())))) for rule in _rules_of(system)]
+    lines += [*_table(("rule", "as implemented", "cases"), rows), "", "## Open questions", "", OPEN, ""]
+    for question in sorted((rule for rule in shown if "-Q" in rule), key=_by_number):
+        lines += [f"### {question}", "", *(f"- {_escaped(case)}" for case in shown[question]), ""]
+    return "\n".join(lines)
+
+
+def _rules_of(system: str) -> list[dict[str, str]]:
+    source = importlib.resources.files("policy.systems").joinpath(system, "rules.yaml")
+    loaded: list[dict[str, str]] = yaml.safe_load(source.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _cases_by_rule(system: str) -> dict[str, list[str]]:
+    """What the cases of a system are called, by the rules they name."""
+    shown: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(CASES.glob(f"{system}*.yaml")):
+        for case in yaml.safe_load(_read(file))["cases"]:
+            for rule in dict.fromkeys(_named(case)):
+                shown[rule].append(case["case"])
+    return shown
+
+
+def _named(case: dict[str, Any]) -> Iterator[str]:
+    yield from case.get("rules", ())
+    for stage in case["stages"]:
+        for expectation in stage.get("expect", ()):
+            yield from expectation.get("rules") or ()
+
+
+def _by_number(rule: str) -> tuple[str, int]:
+    name, _, number = rule.rpartition("Q")
+    return name, int(number) if number.isdecimal() else 0
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/settings.md": settings,
+    "reference/metrics.md": metrics,
+    "reference/commands.md": commands,
+    "reference/alerts.md": alerts,
+    "reference/topics.md": topics,
+    "reference/schemas.md": schemas,
+    **{f"explanation/rules/{system}.md": lambda system=system: rules(system) for system in NAMES},  # type: ignore[misc]
+}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Called by mkdocs: adds the pages."""
+    from mkdocs.structure.files import File
+
+    for path, page in PAGES.items():
+        files.append(File.generated(config, path, content=page()))
+    return files
+
+
+def _struct_at(path: Iterable[str]) -> type[msgspec.Struct]:
+    struct: type[Any] = Settings
+    for name in path:
+        struct = next(field.type for field in msgspec.structs.fields(struct) if field.name == name)
+    return struct
+
+
+def _value(default: Any) -> str:
+    return json.dumps(msgspec.to_builtins(default), ensure_ascii=False)
+
+
+TYPES = {int: "number", float: "number", str: "text", bool: "true or false"}
+
+
+def _type(kind: Any) -> str:
+    """A type in plain words: what bounds it, what it holds."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return ", ".join(filter(None, (_type(inner[0]), *map(_bound, inner[1:]))))
+    if origin is typing.Literal:
+        return ", ".join(map(_code, inner))
+    if origin is dict:
+        return "mapping"
+    return TYPES.get(kind, "list")
+
+
+def _bound(meta: msgspec.Meta) -> str:
+    if meta.ge is not None:
+        return f"at least {meta.ge}"
+    return f"over {meta.gt}" if meta.gt is not None else ""
+
+
+def _head(title: str, about: str) -> list[str]:
+    return [f"# {title}", "", about, ""]
+
+
+def _prose(doc: str | None) -> str:
+    """A docstring as a paragraph or several."""
+    return "\n".join(line.strip() for line in (doc or "").strip().splitlines())
+
+
+def _plain(text: str) -> str:
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    """Text in which Markdown has no meaning, but for code between backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([\\*_<>\[\]{}])", r"\\\1", part) for part in parts)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = [head, ["---"] * len(head), *([_cell(cell) for cell in row] for row in rows)]
+    return [f"| {' | '.join(row)} |" for row in cells]
+
+
+def _cell(text: str) -> str:
+    return _escaped(" ".join(text.split())).replace("|", "&#124;")
+
+
+def _fenced(language: str, text: str) -> list[str]:
+    return [f"````{language}", *text.splitlines(), "````"]
+
+
+def _read(file: Path) -> str:
+    return file.read_text(encoding="utf-8")

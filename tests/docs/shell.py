@@ -1,0 +1,93 @@
+"""Runs the commands of a page, as somebody would who follows it from top to bottom."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.docs.pages import ROOT, Block, Command, fits
+
+SECONDS = 120
+LINKED = ("deploy", "docker-compose.yml", "Makefile")
+
+ELSEWHERE = {
+    r"docker ": "needs a Docker engine; tests/deploy looks at what it is given",
+    r"kubectl ": "needs a cluster; tests/deploy builds and checks the resources",
+    r"helm ": "needs a cluster and the platform's release",
+    r"kafka-[a-z-]+\.sh ": "Kafka's own tools, which come with Kafka and not with lockkeeper",
+    r"make ": "run by .ci/run, which runs these tests",
+    r"export PATH=": "the tests have the path",
+    r"lockkeeper demo": "tests/demo runs it",
+    r"python broker\.py": "the tests have a broker that runs already",
+    r"curl .*localhost:9464/": "the port is the machine's; tests/observability asks what is behind it",
+    r"mv checkpoint": "there is none to move",
+}
+"""What is not run here, by how it begins, and why not."""
+
+JOB = "lockkeeper run "
+
+NEEDS_BROKER = re.compile(
+    r"lockkeeper (run|request|tail|report|topics (create|check)|policy (apply|get|delete|diff .*--newest))\b"
+    r"|python (ask|report_access|publish|follow)\.py"
+)
+
+LEAVES_NOTHING = re.compile(r"lockkeeper (decide|explain|who-can|policy (lint|test|diff))\b")
+"""What no later command of a page can rest on."""
+
+
+def elsewhere(command: Command) -> bool:
+    """Whether a command cannot run here."""
+    return any(re.match(pattern, command.text) for pattern in ELSEWHERE)
+
+
+def needs_broker(block: Block) -> bool:
+    """Whether some command of a block asks Kafka."""
+    return any(NEEDS_BROKER.match(command.text) and not elsewhere(command) for command in block.commands)
+
+
+def leaves_nothing(command: Command) -> bool:
+    """Whether a command only looks: once is enough, without a broker."""
+    return LEAVES_NOTHING.match(command.text) is not None
+
+
+def folder_for(path: Path) -> Path:
+    """A folder like the project's, in which a page's files can be made."""
+    path.mkdir()
+    for name in LINKED:
+        (path / name).symlink_to(ROOT / name)
+    return path
+
+
+def save(block: Block, folder: Path) -> None:
+    """Save a block that has a title as the file it names."""
+    if block.title:
+        file = folder / block.title
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.body, encoding="utf-8")
+
+
+def run(block: Block, command: Command, folder: Path, environment: Mapping[str, str]) -> None:
+    """Run a command; it must end and print as its page says."""
+    done = subprocess.run(
+        ["bash", "-c", command.text],
+        cwd=folder,
+        env={**environment, "COLUMNS": "200"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == command.code, f"{block}: {command.text}\nexit code {done.returncode}\n{done.stdout}"
+    if command.output is not None:
+        assert fits(command.output, done.stdout), f"{block}: {command.text}\nprinted\n{done.stdout}"
+
+
+def environment_of(**variables: str) -> dict[str, str]:
+    """This process's environment, with the commands of its virtual environment and nothing set for lockkeeper."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own = {name: value for name, value in os.environ.items() if not name.startswith("LOCKKEEPER_")}
+    return {**own, "PATH": path, **variables}

@@ -1,0 +1,130 @@
+"""What the documentation shows is so: its files load, its commands end and print as shown. No broker is needed here."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policy import compile_documents
+from streaming.settings import Settings, check_settings
+from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, pages
+from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run, save
+
+EVERY = [block for page in pages() for block in blocks(page)]
+KNOWN = SHELL | {"yaml", "json", "python", "csv"}
+COMMANDS = [(block, command) for block in EVERY for command in block.commands]
+SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
+
+
+def _of(language: str) -> list[Any]:
+    return [pytest.param(block, id=str(block)) for block in EVERY if block.language == language]
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(PAGES))
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert {block.language for block in EVERY} <= KNOWN, "add how the language is tested"
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
+    folder, environment = folder_for(tmp_path / "work"), environment_of()
+    for block in blocks(page):
+        save(block, folder)
+        for command in block.commands:
+            if not elsewhere(command) and not needs_broker(block):
+                run(block, command, folder, environment)
+
+
+@pytest.mark.parametrize("block", _of("yaml"))
+def test_yaml_is_documents_that_compile_cases_or_settings(block: Block) -> None:
+    loaded = list(yaml.safe_load_all(block.body))
+    if all("kind" in part for part in loaded):
+        assert [(refused.key, refused.errors) for refused in compile_documents(loaded).rejected] == []
+    elif "cases" in loaded[0]:
+        assert block.title, "cases are run by a command of the page: say what the file is called"
+    else:
+        assert isinstance(check_settings(loaded[0], str(block)), Settings)
+
+
+@pytest.mark.parametrize("block", _of("json"))
+def test_json_is_json(block: Block) -> None:
+    assert [json.loads(line) for line in block.body.splitlines()]
+
+
+@pytest.mark.parametrize("block", _of("python"))
+def test_python_compiles_and_without_a_broker_runs(block: Block) -> None:
+    compile(block.body, str(block), "exec")
+    if not block.title:  # files are run by commands of their page
+        subprocess.run([sys.executable, "-c", block.body], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_each_system_has_a_page_with_documents_and_decisions(system: str) -> None:
+    told = [block for block in blocks(PAGES / f"guides/policies/{system}.md") if block.language == "yaml"]
+    documents = [part for block in told for part in yaml.safe_load_all(block.body) if "kind" in part]
+    assert {document["system"] for document in documents} == {system}
+    cases = [yaml.safe_load(block.body) for block in told if block.title == "cases.yaml"]
+    assert [case["system"] for case in cases] == [system]
+
+
+def test_what_is_not_run_is_there_all_the_same() -> None:
+    for block, command in COMMANDS:
+        if elsewhere(command):
+            assert _missing(command) == [], f"{block}: {command.text}"
+
+
+def test_no_reason_is_left_over() -> None:
+    unused = [pattern for pattern in ELSEWHERE if not any(re.match(pattern, command.text) for _, command in COMMANDS)]
+    assert unused == [], "delete them from ELSEWHERE"
+
+
+def test_the_job_is_started_once_and_alone() -> None:
+    starts = [block for block, command in COMMANDS if command.text.startswith(JOB)]
+    assert [_name(block.page) for block in starts] == ["tutorial.md"]
+    assert len(starts[0].commands) == 1
+
+
+def test_pages_that_messages_of_the_code_name_are_there() -> None:
+    named = {
+        page
+        for package in ("policy", "streaming")
+        for file in (ROOT / package).rglob("*.py")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", file.read_text(encoding="utf-8"))
+    }
+    assert named
+    assert [page for page in named if not (ROOT / page).exists()] == []
+
+
+def test_an_output_fits_only_what_it_shows() -> None:
+    assert fits("2 documents: … errors", "2 documents: 0 errors\n")
+    assert fits("…\nend", "one\ntwo\nend")
+    assert not fits("2 documents", "12 documents")
+    assert not fits("a.c", "abc")
+
+
+def _missing(command: Command) -> list[str]:
+    """What a command names of this project that is not there: files, folders, targets, services."""
+    words = shlex.split(command.text)
+    named = [word for word in words[1:] if word.startswith("deploy/") and not (ROOT / word).exists()]
+    if words[0] == "make":
+        named += [word for word in words[1:] if not re.search(rf"^{word}:", _read("Makefile"), re.MULTILINE)]
+    if words[:3] == ["docker", "compose", "logs"]:
+        services = yaml.safe_load(_read("docker-compose.yml"))["services"]
+        named += [word for word in words[3:] if not word.startswith("-") and word not in services]
+    if words[0] == "kubectl":
+        folder = words[words.index("-k") + 1]
+        named += [] if (ROOT / folder / "kustomization.yaml").exists() else [folder]
+    return named
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
