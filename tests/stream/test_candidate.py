@@ -1,6 +1,7 @@
 """A candidate is tried on live requests: its answers are counted beside the live ones, and decide nothing."""
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from streaming.enforcer.comparing import compare
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.wire import Packed
 from streaming.observability.comparison import encode_compared, read_compared
-from streaming.settings import DEFAULT_TRUST, Limits
+from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from tests.brokers import TestBroker
-from tests.stream.running import running
+from tests.stream.test_observability import Observed
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
@@ -89,28 +90,39 @@ def test_a_folder_is_followed_and_a_broken_one_leaves_the_last_good_candidate(tm
 
 @pytest.mark.stream
 def test_in_the_stream_the_live_policies_decide_and_the_candidate_is_counted(
-    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """In shadow mode, as a team would try it; the differences stand in the log."""
     folder = tmp_path / "candidate"
     folder.mkdir()
     (folder / "role.json").write_text(json.dumps(role("readers", PAYMENTS)))
-    more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder)}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder), "metrics": MetricsSettings(port)}
     world = World(broker, fresh_name("tried"), str(tmp_path / "checkpoint"), **more)
     for document in LIVE:
         world.publish(document)
-    answers, logged = world.reader(world.names.decisions), ""
+    answers = world.reader(world.names.decisions)
+    world.send([request("1", "dana", "orders"), request("2", "dana", "payments"), request("3", "dana", "other")])
+    job = Observed(world, tmp_path / "log")
+    try:
+        found = answers.until(lambda seen: len(seen) == 3, "all are decided", 120)
+        wait_until(lambda: _counted(job) == {"allow deny": 1, "deny allow": 1, "deny deny": 1}, "all are counted")
+        differing = [event for event in job.log() if event["event"] == "the candidate differs"]
+    finally:
+        job.process.kill()
+        job.process.wait()
+    decisions = {d["request_id"]: d["context"] for d in (json.loads(message.value()) for message in found)}
+    assert {id_: context["outcome"] for id_, context in decisions.items()} == {"1": "allow", "2": "deny", "3": "deny"}
+    assert all(context["enforced"] is False for context in decisions.values())
+    assert sorted((event["live"], event["candidate"]) for event in differing) == [("allow", "deny"), ("deny", "allow")]
 
-    def told() -> bool:
-        nonlocal logged
-        out, err = capfd.readouterr()
-        logged += out + err
-        return logged.count("the candidate differs") == 2
 
-    with running(world.settings):
-        world.send([request("1", "dana", "orders"), request("2", "dana", "payments"), request("3", "dana", "other")])
-        found = answers.until(lambda seen: len(seen) == 3, "all are decided")
-        wait_until(told, "two differences are logged", 30)
-    decisions = {d["request_id"]: d for d in (json.loads(message.value()) for message in found)}
-    assert {id_: d["context"]["outcome"] for id_, d in decisions.items()} == {"1": "allow", "2": "deny", "3": "deny"}
-    assert all(d["context"]["enforced"] is False for d in decisions.values())
+def _counted(job: Observed) -> dict[str, float]:
+    """How many requests had which live and candidate outcome, where there were any."""
+    found: dict[str, float] = {}
+    for (name, labels), value in job.samples().items():
+        if name == "lockkeeper_candidate_decisions_total" and value:
+            told = dict(labels)
+            found[f"{told['live']} {told['candidate']}"] = value
+    return found
