@@ -115,7 +115,8 @@ class MonitorQuery:
         topics, window = settings.topics, monitor.narrowest_window_ms
         formats = self._encodings.of_decisions(topics.decisions)
         intake = Intake(topics.decisions, topics.verdicts, window, formats)
-        told = records.selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
+        # No more tasks at once than the state has: the enforcer's must find a place beside them.
+        told = records.coalesce(monitor.partitions).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
         keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
