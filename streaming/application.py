@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.formats import check_committed_formats
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.kafka import admin_client, group_members
+from streaming.enforcer.kafka import admin_client, group_members, partitions_of
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.transaction import Output
-from streaming.monitor.query import MonitorStep, monitor_settings
+from streaming.monitor.query import MonitorStep, monitor_settings, watched_topics
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
@@ -63,8 +63,10 @@ def _check_cluster(settings: Settings) -> None:
     problems = check_topics(admin, settings.topics, Sizes(settings.limits.record_out, settings.limits.document))
     if problems:
         raise CannotStart("\n".join(map(str, problems)))
-    for group in (settings.job_name, monitor_settings(settings).job_name):
-        check_committed_formats(admin, group)
+    read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
+    for job, topics in ((settings, read), (monitor_settings(settings), watched_topics(settings))):
+        group = job.job_name
+        check_committed_formats(job, partitions_of(admin, topics))
         members = group_members(admin, group)
         if members:
             raise CannotStart(

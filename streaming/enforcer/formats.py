@@ -4,12 +4,15 @@ Written since the first change of this file: what has no mark is of form 1. A ch
 misread raises `FORMAT`; one that it would only leave out does not.
 """
 
+import contextlib
+from collections.abc import Iterable
+
 import msgspec
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
 
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.kafka import SECONDS
+from streaming.enforcer.kafka import SECONDS, Partition, group_observer, once_coordinated
+from streaming.settings import Settings
 
 FORMAT = 1
 """Of the marks beside committed offsets, and of the history topic's records."""
@@ -36,8 +39,12 @@ def form_of(metadata: str | None) -> int:
         return 1
 
 
-def check_committed_formats(admin: AdminClient, group: str) -> None:
-    """Before anybody is fenced: raise CannotStart when a newer version has committed offsets of the group."""
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=SECONDS)
-    for tp in asked[group].result(SECONDS).topic_partitions or ():
-        check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")
+def check_committed_formats(settings: Settings, partitions: Iterable[Partition]) -> None:
+    """Before anybody is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
+
+    Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
+    """
+    group, asked = settings.job_name, [TopicPartition(*partition) for partition in partitions]
+    with contextlib.closing(group_observer(settings)) as consumer:
+        for tp in once_coordinated(lambda: consumer.committed(asked, timeout=SECONDS)):
+            check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -18,6 +18,7 @@ COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
+Found = TypeVar("Found")
 
 
 def admin_client(settings: Settings) -> AdminClient:
@@ -28,6 +29,11 @@ def admin_client(settings: Settings) -> AdminClient:
 def group_consumer(settings: Settings) -> Consumer:
     """A consumer that only names the job's group: it never joins. It waits for pending transactions' offsets."""
     return Consumer({**_reading(settings), "group.id": settings.job_name})
+
+
+def group_observer(settings: Settings) -> Consumer:
+    """The same, but it does not wait for transactions that an instance before has left open."""
+    return Consumer({**_reading(settings), "group.id": settings.job_name, "isolation.level": "read_uncommitted"})
 
 
 def log_reader(settings: Settings) -> Consumer:
@@ -123,11 +129,19 @@ def _offsets(
 
 def group_members(admin: AdminClient, group: str) -> list[str]:
     """The client ids of a group's members; a job's own group has none, as nobody joins it."""
+
+    def ask() -> Any:
+        return admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
+
+    return sorted(str(member.client_id) for member in once_coordinated(ask).members)
+
+
+def once_coordinated(ask: Callable[[], Found]) -> Found:
+    """What is answered about a group, asked again while its coordinator only starts. Raises KafkaException."""
     deadline = time.monotonic() + SECONDS
     while True:
         try:
-            described = admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
-            return sorted(str(member.client_id) for member in described.members)
+            return ask()
         except KafkaException as error:
             if error_name(error) not in COORDINATOR_STARTS or time.monotonic() > deadline:
                 raise
