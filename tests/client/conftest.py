@@ -13,7 +13,7 @@ from tests.stream.world import World, group
 PATIENCE = 120.0  # seconds for an answer: the job's first batch is slow on a busy machine
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world with a running job in it."""
     name = f"client-{time.time_ns()}"
@@ -22,13 +22,13 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield made
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def connection(world: World) -> Connection:
     """The connection to that world."""
     return Connection.of(world.settings)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def client(connection: Connection) -> Iterator[Client]:
     """A client of that job."""
     with Client(connection, timeout=PATIENCE) as made:

@@ -7,7 +7,7 @@ import pytest
 from tests.contracts.apicurio import Apicurio
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def registry() -> Iterator[Apicurio]:
     """A schema registry, the same for all tests: they keep apart by their subjects."""
     with Apicurio() as running:
