@@ -137,7 +137,7 @@ def test_a_transaction_left_open_is_told_once_for_each_place_where_it_stands(wor
 def test_topics_that_cannot_be_read_are_told_once_after_the_bound(world: World) -> None:
     """Every documents' topic, with the reason; the cluster's silence is no reason to tell twice."""
     watch = StaleWatch(world.admin, world.settings)
-    positions = {(topic, 0): 0 for topic in (*world.names.policies.values(), world.names.facts)}
+    positions = {(topic, 0): 0 for topic in (*world.names.policy_topics().values(), world.names.facts)}
     assert watch.unread(positions, since=10**12, why="no answer") == []
     told = watch.unread(positions, since=0, why="no answer")
     assert {json.loads(value or b"")["subject"] for _, _, value, _ in told} == {topic for topic, _ in positions}
