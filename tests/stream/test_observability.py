@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from streaming.monitor.rules import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
 from tests.brokers import TestBroker
 from tests.stream.running import ROOT
@@ -99,7 +100,8 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
     metrics = MetricsSettings(port=_free_port())
     pages = {"spark.ui.enabled": "true", "spark.ui.port": str(_free_port())}
     log = LogSettings("debug", decisions=True)
-    settings = {"metrics": metrics, "log": log, "policy_stale_seconds": 1.0, "spark": pages}
+    watched = {"monitor": MonitorSettings()}
+    settings = {"metrics": metrics, "log": log, "policy_stale_seconds": 1.0, "spark": pages, **watched}
     made = World(broker, fresh_name("observed"), str(tmp_path / "checkpoint"), **settings)
     made.publish(role("readers", "kafka:topic:prod/main/orders"))
     made.publish(group("readers", "user:dana"))
