@@ -88,6 +88,7 @@ class Enforcer:
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
+        self._ending = False
         self._last_batch = -1  # the newest that this run has committed
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
@@ -127,8 +128,11 @@ class Enforcer:
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
-        with self._watch.batch(batch), self._busy, self._noting_failure():
-            self._decide_batch(records, batch)
+        with self._watch.batch(batch), self._busy:
+            if self._ending:
+                raise Stopping("asked to stop")
+            with self._noting_failure():
+                self._decide_batch(records, batch)
 
     def _decide_batch(self, records: DataFrame, batch: int) -> None:
         """The path of a micro-batch."""
@@ -263,8 +267,9 @@ class Enforcer:
     def _end(self, query: StreamingQuery) -> None:
         """Let the batch under way commit, then stop; or tell why the query ended by itself."""
         with self._busy:
+            self._ending = True
             self._await_commit_log(query)
-            query.stop()
+        query.stop()  # without the lock, for which a batch that begins just now would wait, and Spark for that batch
         if self._stop.is_set():
             return
         raise self._failure or JobStopped(f"the query ended: {query.exception()}")

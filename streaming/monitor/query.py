@@ -173,12 +173,12 @@ class MonitorQuery:
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
-        ended = self._busy.acquire(timeout=STOP_SECONDS)
         self._stopping = True
+        # Let go of again before Spark is told: it waits for a batch that begins just now, and that for this lock.
+        if self._busy.acquire(timeout=STOP_SECONDS):
+            self._busy.release()
         with contextlib.suppress(Exception):  # one that failed says so once more
             query.stop()
-        if ended:
-            self._busy.release()
 
 
 def _session(spark: SparkSession, settings: Settings) -> SparkSession:
