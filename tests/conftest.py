@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.brokers import TestBroker, any_broker
@@ -18,6 +19,13 @@ def broker() -> Iterator[TestBroker]:
     """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
     with any_broker() as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """Commands that a test calls configure the log, for a stream that ends with the test."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

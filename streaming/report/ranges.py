@@ -16,6 +16,10 @@ from streaming.settings import Settings
 
 Offsets = dict[Partition, int]
 
+# Producers date their records and brokers the ends of transactions, so times run backwards in a topic by as much as a
+# transaction may take: Kafka's `transaction.max.timeout.ms`, if nobody changed it.
+DISORDER_MS = 900_000
+
 
 class Topics:
     """A cluster's topics as one report sees them: nothing that is written after it began is in it."""
@@ -24,22 +28,23 @@ class Topics:
         self._settings, self._admin = settings, admin
 
     def in_span(self, topics: Iterable[str], span: Span) -> Iterator[Record]:
-        """The records from the first with a time in ``span`` to the last before its end, by Kafka's index of times.
+        """The records with a time in ``span``, found by Kafka's index of times.
 
-        Where clocks ran backwards some may lie outside: whoever counts looks at their times again.
+        One that is dated more than `DISORDER_MS` before what was written ahead of it may be missing at the end.
         Raises KafkaException and TimeoutError when the cluster does not answer.
         """
         partitions = partitions_of(self._admin, topics)
         ends = stable_ends(self._admin, partitions)
         starts = self._since(ends, span.start)
-        until = self._since(ends, span.end)
-        yield from self._read(starts, until)
+        until = self._since(ends, span.end + DISORDER_MS)
+        yield from (record for record in self._read(starts, until) if span.start <= record.at < span.end)
 
     def up_to(self, topics: Iterable[str], moment: int) -> Iterator[Record]:
         """The records from the topics' beginning to the last before ``moment`` (ms). Raises as `in_span`."""
         partitions = partitions_of(self._admin, topics)
         ends = stable_ends(self._admin, partitions)
-        yield from self._read(first_offsets(self._admin, partitions), self._since(ends, moment))
+        until = self._since(ends, moment + DISORDER_MS)
+        yield from (r for r in self._read(first_offsets(self._admin, partitions), until) if r.at < moment)
 
     def at(self, ranges: Mapping[Partition, Range]) -> Iterator[Record]:
         """The records at these offsets, as far as they are still there. Raises as `in_span`."""

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from streaming.observability.watch import Watch
 from streaming.settings import LogSettings, Settings
 
 DECISION = b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","context":{"outcome":"deny"}}'
-
-
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def _settings(**log: Any) -> Settings:

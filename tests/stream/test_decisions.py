@@ -86,9 +86,10 @@ def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None
         question = {**question, "id": f"{name}-{user}"}
         expected = json.loads(json.dumps(decide(compile_documents(documents), question).to_record()))
         decision = _ask(world, question)
-        assert decision["decision"] is expected["decision"]
-        assert expected["context"].items() <= decision["context"].items()
-        assert decision.get("evaluations") == expected.get("evaluations")
+        expected_parts, parts = (told.get("evaluations", []) for told in (expected, decision))
+        for wanted, found in zip([expected, *expected_parts], [decision, *parts], strict=True):
+            assert found["decision"] is wanted["decision"]
+            assert wanted["context"].items() <= found["context"].items()
 
 
 def test_what_is_no_request_becomes_a_dead_letter_that_says_why_without_secrets(world: World, user: str) -> None:
