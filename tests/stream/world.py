@@ -18,6 +18,9 @@ from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
 LOOKS_BACK = "streamsets"  # a system in which older versions count
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+}  # compile less, start sooner
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
@@ -66,7 +69,7 @@ class World:
             topics=self.names,
             trust={self.names.requests[1]: frozenset()},
             idle_seconds=0.2,
-            **{"monitor": MonitorSettings(enabled=False), **settings},
+            **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
         )
         self._client = {"bootstrap.servers": broker.bootstrap_servers}
         self.admin = AdminClient(dict(self._client))
