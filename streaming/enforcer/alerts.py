@@ -79,6 +79,20 @@ def privilege_escalation(
     return _record(topic, record.document, alert)
 
 
+def unknown_escalation(topic: str, record: Published, why: str) -> Result:
+    """What a change opens could not be worked out: whoever answers for the policies must look."""
+    alert = {
+        "id": f"privilege-escalation-{record.topic}-{record.offset}",
+        "kind": "privilege-escalation",
+        "severity": "high",
+        "time": to_text(record.at),
+        "subject": record.document,
+        "message": f"what the change of {record.document} opens, and for whom, could not be worked out: {why}",
+        "evidence": [{"document": record.document, "topic": record.topic, "offset": record.offset}],
+    }
+    return _record(topic, record.document, alert)
+
+
 def _opened(one: Escalation) -> str:
     place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
     return f"{', '.join(one.names)} for {_holders(one)} ({place})"

@@ -22,7 +22,7 @@ from policy.model import Reading
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.wording import grant_text
-from streaming.enforcer.alerts import Published, enforcement_disabled, privilege_escalation
+from streaming.enforcer.alerts import Published, enforcement_disabled, privilege_escalation, unknown_escalation
 from streaming.enforcer.documents import Record
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.transaction import Result
@@ -76,12 +76,13 @@ class Changes:
     def _found(
         self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot
     ) -> list[Result]:
-        """The alerts, complete or none: whatever goes wrong here must not stop decisions."""
+        """The alerts. Whatever goes wrong here must not stop decisions, nor pass in silence."""
         try:
             return list(self._alerts(system, changed, library, snapshot))
-        except Exception:
+        except Exception as error:
             log.exception("what a change opens could not be worked out; please report it", documents=list(changed))
-            return []
+            why = type(error).__name__  # its text may hold what documents say
+            return [unknown_escalation(self._alerts_topic, one.newest, why) for one in changed.values()]
 
     def _alerts(
         self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot

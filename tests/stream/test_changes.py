@@ -4,8 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from policy.library import Library
 from policy.snapshot import Snapshot
+from streaming.enforcer import changes
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.kafka import Partition
@@ -131,6 +134,19 @@ def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change
     job.read(SOLO, topic="switches")
     assert job.ids() == ["enforcement-disabled-switches-3"]
     assert Reading({("switches", 0): 1}, SOLO, topic="switches").ids() == []
+
+
+def test_a_change_that_cannot_be_worked_out_is_told_of_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> Any:
+        raise RecursionError("s3cret")
+
+    job = Reading({}, *FIRST)
+    monkeypatch.setattr(changes, "escalations", failing)
+    job.read(group("admin", "user:erik"))
+    [alert] = job.alerts()
+    assert (alert["id"], alert["kind"]) == ("privilege-escalation-policies-2", "privilege-escalation")
+    assert "could not be worked out: RecursionError" in alert["message"]
+    assert "s3cret" not in json.dumps(alert)
 
 
 def test_an_alert_is_small_however_much_it_is_about() -> None:
