@@ -8,6 +8,8 @@ records a second from the topics to the committed transaction, and the size of t
 
 import contextlib
 import itertools
+import logging
+import sys
 import tempfile
 import threading
 import time
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 import typer
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -48,6 +51,8 @@ def main(
     keys: Annotated[int, typer.Option(help="Subjects that the state is to remember.")] = 1_000_000,
 ) -> None:
     """Measure the monitor on a broker of its own."""
+    quiet = structlog.make_filtering_bound_logger(logging.WARNING)
+    structlog.configure(wrapper_class=quiet, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _tell({"machine": machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, checkpoint=f"{folder}/day", master="local[2]")

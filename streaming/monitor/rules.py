@@ -106,7 +106,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     checkpoint: str = ""
-    trigger_seconds: Seconds = 1.0
+    trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
     accesses_per_subject: Positive = 20_000
     rules: Rules = Rules()

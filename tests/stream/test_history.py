@@ -11,7 +11,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.brokers import TestBroker
 from tests.stream.running import running
-from tests.stream.world import LOOKS_BACK, World, group, request, role
+from tests.stream.world import LOOKS_BACK, SYSTEM, Reader, World, group, request, role
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
@@ -42,39 +42,20 @@ def _compact(world: World, topic: str, filler: dict[str, Any], gone: int) -> Non
     _configure(world, topic, PROMISED)
 
 
-def _answer(world: World, id_: str) -> bool:
-    return _answer_to(world, request(id_, "dana", "orders"))
-
-
-def _answer_to(world: World, asked: dict[str, Any]) -> bool:
+def _ask(world: World, asked: dict[str, Any]) -> bool:
     decisions = world.reader(world.names.decisions)
     world.send([asked])
     return bool(decisions.answer(asked["id"], 60)["decision"])
 
 
-def test_the_last_good_version_of_a_refused_document_outlives_compaction_and_a_restart(
-    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    """And it leaves the history once a newer good version makes it useless; alerts are not raised again."""
-    world = World(broker, fresh_name("history"), str(tmp_path / "checkpoint"))
-    history = world.reader(world.names.history)
-    world.publish(group("readers", "user:dana"))
-    good = world.publish(role("readers", ORDERS))
-    with running(world.settings):
-        assert _answer(world, "good") is True
-        world.publish(b"{broken", key="Role/readers")
-        kept = history.until(lambda seen: bool(seen), "the good version on the history topic")
-        assert kept[0].key() == f"lenses6/Role/readers/{good}".encode()
-        assert json.loads(kept[0].value()) == role("readers", ORDERS)
-        assert _answer(world, "broken") is True
-    _compact(world, world.policies, role("filler", ORDERS), gone=good)
-    with running(world.settings):
-        assert _answer(world, "restarted") is True
-        world.publish(role("readers", "kafka:topic:prod/main/other"))
-        assert _answer(world, "replaced") is False
-        removed = history.until(lambda seen: len(seen) >= 2, "the good version is removed from the history")
-        assert (removed[1].key(), removed[1].value()) == (kept[0].key(), None)
-        assert len(world.everything(world.names.alerts)) == 1
+def _may_dana_read(world: World, id_: str) -> bool:
+    return _ask(world, request(f"dana-{id_}", "dana", "orders"))
+
+
+def _may_miguel_view(world: World, id_: str) -> bool:
+    asked = request(f"miguel-{id_}", "miguel", "orders", system=LOOKS_BACK, action={"name": "pipeline.view"})
+    subject = {"type": "user", "id": "miguel", "properties": {"organization": "shop"}}
+    return _ask(world, asked | {"subject": subject, "resource": {"type": "pipeline", "id": "pipeline:orders"}})
 
 
 def _pipeline(*readers: str) -> dict[str, Any]:
@@ -87,37 +68,54 @@ def _organization(name: str = "shop") -> dict[str, Any]:
     return {"system": LOOKS_BACK, "kind": "Organization", "name": name, "spec": {"enforcement": True}}
 
 
-def _may_miguel_view(world: World, id_: str) -> bool:
-    asked = request(id_, "miguel", "orders", system=LOOKS_BACK, action={"name": "pipeline.view"})
-    subject = {"type": "user", "id": "miguel", "properties": {"organization": "shop"}}
-    return _answer_to(world, asked | {"subject": subject, "resource": {"type": "pipeline", "id": "pipeline:orders"}})
-
-
 def _log_in(world: World) -> None:
     session = {"system": LOOKS_BACK, "kind": "Session", "name": "miguel", "spec": {"login_at": time.time_ns() // 10**6}}
     world.publish_to(world.names.facts, f"{LOOKS_BACK}/Session/miguel", session)
 
 
-def test_what_a_user_held_at_his_login_outlives_compaction_and_a_restart(
+def _history_of(history: Reader, document: str, count: int) -> list[tuple[bytes, dict[str, Any] | None]]:
+    """What was written about a document's versions, once there are so many: keys, and documents (None: removed)."""
+    start = f"{document}/".encode()
+
+    def about() -> list[Any]:
+        return [message for message in history.messages if message.key().startswith(start)]
+
+    history.until(lambda _: len(about()) >= count, f"{count} records of {document} on the history topic")
+    return [(message.key(), message.value() and json.loads(message.value())) for message in about()]
+
+
+def test_what_compaction_takes_away_outlives_it_and_a_restart(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """SS-LOGIN in the stream: change, compact, restart, same answers; the next login ends it, and the history."""
-    world = World(broker, fresh_name("login"), str(tmp_path / "checkpoint"))
-    topic = world.names.policies[LOOKS_BACK]
-    history = world.reader(world.names.history)
+    """The last good version of a document that is refused now, and what a user held at his login (SS-LOGIN).
+
+    Each leaves the history once it is of no use: with a newer good version, and with the next login. Alerts are not
+    raised again.
+    """
+    world = World(broker, fresh_name("history"), str(tmp_path / "checkpoint"))
+    history, topic = world.reader(world.names.history), world.names.policies[LOOKS_BACK]
+    world.publish(group("readers", "user:dana"))
+    good = world.publish(role("readers", ORDERS))
     world.publish_to(topic, "Organization/shop", _organization())
     shared = world.publish_to(topic, "Object/pipeline:orders", _pipeline("miguel"))
     with running(world.settings):
         _log_in(world)
-        assert _may_miguel_view(world, "shared") is True
+        assert (_may_dana_read(world, "good"), _may_miguel_view(world, "shared")) == (True, True)
+        world.publish(b"{broken", key="Role/readers")
         world.publish_to(topic, "Object/pipeline:orders", _pipeline())
-        assert _may_miguel_view(world, "withdrawn") is True
-        [kept] = history.until(lambda seen: bool(seen), "the shared version on the history topic")
-        assert kept.key() == f"{LOOKS_BACK}/Object/pipeline:orders/{shared}".encode()
+        assert (_may_dana_read(world, "broken"), _may_miguel_view(world, "withdrawn")) == (True, True)
+        role_key, object_key = f"{SYSTEM}/Role/readers", f"{LOOKS_BACK}/Object/pipeline:orders"
+        kept_role, kept_object = f"{role_key}/{good}".encode(), f"{object_key}/{shared}".encode()
+        assert _history_of(history, role_key, 1) == [(kept_role, role("readers", ORDERS))]
+        assert [key for key, _ in _history_of(history, object_key, 1)] == [kept_object]
+    _compact(world, world.policies, role("filler", ORDERS), gone=good)
     _compact(world, topic, _organization("filler"), gone=shared)
     with running(world.settings):
-        assert _may_miguel_view(world, "restarted") is True
+        assert (_may_dana_read(world, "restarted"), _may_miguel_view(world, "restarted")) == (True, True)
+        world.publish(role("readers", "kafka:topic:prod/main/other"))
         _log_in(world)
-        assert _may_miguel_view(world, "logged-in") is False
-        removed = history.until(lambda seen: len(seen) >= 2, "the shared version is removed from the history")
-        assert (removed[1].key(), removed[1].value()) == (kept.key(), None)
+        assert (_may_dana_read(world, "replaced"), _may_miguel_view(world, "logged-in")) == (False, False)
+        assert _history_of(history, role_key, 2)[1:] == [(kept_role, None)]
+        assert _history_of(history, object_key, 2)[1:] == [(kept_object, None)]
+        kinds = [alert["kind"] for alert in world.everything(world.names.alerts)]
+        assert kinds.count("policy-rejected") == 1
