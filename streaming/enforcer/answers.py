@@ -96,6 +96,7 @@ class Answers:
         self._snapshot = snapshot
         self._templates: dict[Hashable, Template] = {}
         self._marks = [f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")]
+        self.object_mark = self._marks[1].encode()
 
     def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
         """The answer to a request, whose `time` is the moment to judge by."""
@@ -108,7 +109,7 @@ class Answers:
         outline = self.outline(asked, trust)
         if outline is not None:
             with contextlib.suppress(Exception):  # whatever it is: the engine's whole way answers `error`, and says why
-                return outline.answer(outline.atom.object, inner(outline.atom.object_text))[0]
+                return outline.answer(outline.atom.object, inner(outline.atom.object_text))
         return to_json(answer(self._snapshot, asked, trust))
 
     def outline(self, request: Request, trust: frozenset[str]) -> "Outline | None":
@@ -146,29 +147,37 @@ class Answers:
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "_ways", "atom", "claims", "system")
+    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "atom", "claims", "system")
 
     def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
         self._answers, self._standing = answers, standing
         self._indexes = standing.indexes(atom.permission)
         self._permission = inner(atom.permission_text)
-        self._ways: dict[int, tuple[Template, bytes]] = {}
 
-    def answer(self, object_: Name, text: bytes) -> tuple[bytes, Outcome]:
-        """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
+    def grant(self, object_: Name) -> Grant | None:
+        """The grant that decides about an object; None: there is none."""
         decides: Grant | None = None
         for index in self._indexes:
             grant = index.place(object_).digest
             if grant is not None:
                 decides = grant if decides is None else decisive((decides, grant))
-        template, held = self._ways.get(id(decides)) or self._way(decides)
-        return template.fill((self._permission, text, held)), template.outcome
+        return decides
+
+    def answer(self, object_: Name, text: bytes) -> bytes:
+        """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
+        template, held = self._way(self.grant(object_))
+        return template.fill((self._permission, text, held))
+
+    def pieces(self, grant: Grant | None) -> tuple[list[bytes], Outcome]:
+        """The answers that a grant decides, as what stands around the object's text."""
+        template, held = self._way(grant)
+        mark = self._answers.object_mark
+        return template.fill((self._permission, mark, held)).split(mark), template.outcome
 
     def _way(self, grant: Grant | None) -> tuple[Template, bytes]:
         held = b"" if grant is None else inner(route(self._standing.via, grant.holder))
-        way = self._ways[id(grant)] = self._answers.template(self, grant), held
-        return way
+        return self._answers.template(self, grant), held
 
 
 def inner(text: str) -> bytes:

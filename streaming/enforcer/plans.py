@@ -12,16 +12,17 @@ from collections.abc import Callable, Hashable
 
 import msgspec
 
-from policy.decisions import Outcome
+from policy.model import Grant
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
-from streaming.enforcer.answers import Answers, Labelled, Outline, echo
+from streaming.enforcer.answers import Answers, Outline, echo
 from streaming.observability.tally import Label, label
 
 PLANS_HELD = 50_000
 PLAN_CHARACTERS = 4096  # longer texts are not worth their memory
 SHAPES_HELD = 4
+NAMES_HELD = 50_000
 
 Key = tuple[bytes, bytes, bytes]
 """The text before the id, from there to the resource's id, and after that: each from quote to quote."""
@@ -42,23 +43,43 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Plan:
-    """The answers to all requests that differ from each other in their slots alone. `system`: as JSON.
+    """The answers to all requests that differ from each other in their slots alone.
 
-    `echo`: what stands before and after the resource's id where a decision says who asked for what.
+    `begin`: what a decision says between the request's id and its time. `echo`: what stands before and after the
+    resource's id where it says who asked for what. `names`: known names of resources, by their ids.
     """
 
-    __slots__ = ("_echo", "_labels", "_name_of", "_outline", "system")
+    __slots__ = ("_answers", "_echo", "_name_of", "_names", "_outline", "begin")
 
-    def __init__(self, name_of: Callable[[str], Name], outline: Outline, echo: tuple[bytes, bytes]) -> None:
-        self.system = msgspec.json.encode(outline.system)
-        self._name_of, self._outline, self._echo = name_of, outline, echo
-        self._labels: dict[Outcome, Label] = {o: label(outline.system, o) for o in ("allow", "deny", "error")}
+    def __init__(
+        self, name_of: Callable[[str], Name], names: dict[bytes, Name], outline: Outline, echo: tuple[bytes, bytes]
+    ) -> None:
+        self.begin = b',"system":%b,"time":"' % msgspec.json.encode(outline.system)
+        self._name_of, self._names, self._outline, self._echo = name_of, names, outline, echo
+        self._answers: dict[int, tuple[list[bytes], Label]] = {}
 
-    def answer(self, resource: bytes) -> Labelled:
-        """The answer and what it is counted as; raises when the resource needs more care."""
-        given, outcome = self._outline.answer(self._name_of(resource.decode()), resource)
+    def answer(self, resource: bytes) -> tuple[list[bytes], Label]:
+        """The answer as what stands around the resource's id wherever it is said, and what it is counted as.
+
+        Raises when the resource needs more care.
+        """
+        name = self._names.get(resource) or self._named(resource)
+        grant = self._outline.grant(name)  # it lives as long as the snapshot, so its id names it
+        return self._answers.get(id(grant)) or self._decided(grant)
+
+    def _named(self, resource: bytes) -> Name:
+        name = self._name_of(resource.decode())
+        if len(self._names) >= NAMES_HELD:
+            self._names.clear()
+        self._names[resource] = name
+        return name
+
+    def _decided(self, grant: Grant | None) -> tuple[list[bytes], Label]:
+        told, outcome = self._outline.pieces(grant)
         before, after = self._echo
-        return given, b"%b%b%b" % (before, resource, after), b"", self._labels[outcome]
+        given = [*told[:-1], told[-1] + before, after], label(self._outline.system, outcome)
+        self._answers[id(grant)] = given
+        return given
 
 
 class Plans:
@@ -70,6 +91,7 @@ class Plans:
         self._plans: dict[Key, Plan | None] = {}  # None: not to be proved
         self._sighted: set[int] = set()
         self._shapes: list[Shape] = []
+        self._names: dict[str, dict[bytes, Name]] = {}
         self._marks = f"id-{secrets.token_hex(16)}", f"resource-{secrets.token_hex(16)}"
 
     def find(self, text: bytes) -> tuple[Plan, bytes, bytes] | None:
@@ -94,7 +116,8 @@ class Plans:
             return  # perhaps for its resource alone, and others are simpler
         if len(self._plans) >= PLANS_HELD:
             self._plans.clear()
-        self._plans[key] = Plan(name_of, outline, self._echo(asked)) if self._proved(key, text) else None
+        names = self._names.setdefault(asked.system, {})
+        self._plans[key] = Plan(name_of, names, outline, self._echo(asked)) if self._proved(key, text) else None
         self._note_shape(shape)
 
     def _echo(self, asked: Request) -> tuple[bytes, bytes]:

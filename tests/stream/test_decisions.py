@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "100"))  # `make soak` has a thousand
+CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "50"))  # `make soak` has a thousand
 ORDERS = "kafka:topic:prod/main/orders"
 
 

@@ -37,6 +37,8 @@ def _ask(world: World, prefix: str, count: int = 50) -> list[str]:
 
 def _assert_each_once(world: World, ids: list[str]) -> None:
     """Exactly one decision for each id, the right one, and nothing left to decide."""
+    # Waited for here, as Kafka's tool is slow, and what it takes the job lacks.
+    world.reader(world.names.decisions).until(lambda found: len(found) >= len(ids), "a decision for each", 120)
     world.await_no_lag()
     decisions = world.everything(world.names.decisions)
     assert Counter(decision["request_id"] for decision in decisions) == Counter(ids)
