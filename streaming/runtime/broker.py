@@ -102,11 +102,13 @@ class EmbeddedBroker:
         """Start the broker and return when it answers.
 
         Raises:
-            BrokerError: it ended, or did not answer within `START_SECONDS`. The message
-                carries the end of its log.
+            BrokerError: somebody else listens at its port; or it ended, or did not answer within
+                `START_SECONDS`: then the message carries the end of its log.
         """
         if self._folder is not None:
             raise BrokerError(f"this embedded broker already runs, at {self.bootstrap_servers}")
+        if _listened_at(self._ports[0]):
+            raise BrokerError(f"somebody listens at {self.bootstrap_servers} already; use that, or choose another port")
         self._folder = Path(tempfile.mkdtemp(prefix="lockkeeper-broker-"))
         try:
             self._process = Supervised(self._order(self._folder))
@@ -172,11 +174,17 @@ class EmbeddedBroker:
         client = AdminClient({"bootstrap.servers": self.bootstrap_servers, **_QUIET_AND_EAGER})
         while not _answers(client):
             if process.ended:
-                raise BrokerError(f"the embedded broker ended while starting. {self._end_of_log()}")
+                raise BrokerError(f"the embedded broker ended while starting. {self.end_of_log()}")
             if time.monotonic() > deadline:
-                raise BrokerError(f"no answer in {START_SECONDS} s from the broker. {self._end_of_log()}")
+                raise BrokerError(f"no answer in {START_SECONDS} s from the broker. {self.end_of_log()}")
 
-    def _end_of_log(self) -> str:
+    @property
+    def ended(self) -> bool:
+        """Whether it ran and has ended by itself."""
+        return self._process is not None and self._process.ended
+
+    def end_of_log(self) -> str:
+        """What it said last."""
         log = self.folder / "broker.log"
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
         return "The end of its log:\n" + "\n".join(lines[-_SHOWN_LINES:])
@@ -189,6 +197,11 @@ def _answers(client: AdminClient) -> bool:
     with contextlib.suppress(KafkaException):
         return bool(client.list_topics(timeout=_POLL_SECONDS).brokers)
     return False
+
+
+def _listened_at(port: int) -> bool:
+    with socket.socket() as asker:
+        return asker.connect_ex((HOST, port)) == 0
 
 
 def _free_ports(port: int | None) -> tuple[int, int]:
