@@ -21,7 +21,7 @@ async def visible(client: AsyncClient, topics: list[str]) -> list[str]:
     return [topic for topic, decision in zip(topics, decisions, strict=True) if decision]
 
 
-async def main(user: str, *topics: str) -> None:
+async def main(user: str = "user:dana", *topics: str) -> None:
     """List, then try to delete."""
     async with AsyncClient(Connection.from_environment(), timeout=60) as client:
 

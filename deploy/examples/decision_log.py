@@ -9,7 +9,7 @@ import sys
 from streaming.client import Connection, DeadLetter, DecisionConsumer
 
 
-def main(group: str) -> None:
+def main(group: str = "decision-log") -> None:
     """Two processes with one group share the work."""
     with DecisionConsumer(Connection.from_environment(), group, on_dead_letter=tell) as consumer:
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -18,7 +18,7 @@ def documents(user: str, effect: str) -> list[dict[str, Any]]:
     ]
 
 
-def main(user: str) -> None:
+def main(user: str = "user:dana") -> None:
     """Allow, ask, deny, ask, clean up."""
     connection = Connection.from_environment()
     publisher = PolicyPublisher(connection)

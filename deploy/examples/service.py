@@ -37,7 +37,7 @@ def delete(topic: str) -> None:
         )
 
 
-def main(user: str) -> None:
+def main(user: str = "user:dana") -> None:
     """What a web framework's middleware would do: say for whom the code runs."""
     with client, acting_as(user):
         print(describe("orders"))
