@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 import yaml
+from confluent_kafka import TopicPartition
 from rich.console import Console
 
 from policy import Snapshot, compile_documents
@@ -21,7 +22,8 @@ from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.demo.view import View, show_summary
-from streaming.enforcer.kafka import admin_client
+from streaming.enforcer.kafka import admin_client, group_consumer
+from streaming.monitor.query import monitor_settings
 from streaming.publish import publish
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings
@@ -98,6 +100,7 @@ class _Play:
                 self._view.say("starting the job: Spark Structured Streaming …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._ledger.complete, START_SECONDS, "no first decision")
+                self._until_watched(job)
                 self._send(job, sender, performer, seconds)
                 sender.flush()
                 self._until(job, lambda: self._ledger.complete, SETTLE_SECONDS, "decisions are missing")
@@ -113,6 +116,16 @@ class _Play:
         publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
         told = {name: getattr(self._settings, name) for name in ("bootstrap_servers", "checkpoint", "monitor")}
         self._config.write_text(yaml.safe_dump(msgspec.to_builtins(told)), encoding="utf-8")
+
+    def _until_watched(self, job: "subprocess.Popen[bytes]") -> None:
+        """Until the monitor has seen the first decision: it starts later, and slows what is measured meanwhile."""
+        decisions = [TopicPartition(self._settings.topics.decisions, number) for number in range(PARTITIONS)]
+        with contextlib.closing(group_consumer(monitor_settings(self._settings))) as group:
+
+            def seen() -> bool:
+                return any(place.offset > 0 for place in group.committed(decisions, timeout=START_SECONDS))
+
+            self._until(job, seen, START_SECONDS, "the monitor has not seen the first decision")
 
     def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, performer: Performer, seconds: float) -> None:
         with Worker(sender.step):
