@@ -1,6 +1,7 @@
 """The monitor with the real job: alerts and facts from audit events and decisions, each exactly once."""
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,7 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
     assert letter.value() == b"no event"
 
 
+ACCESS_KINDS = ("unauthorized-access", "unrequested-access")
 STEPS = ("monitor-evaluated", "monitor-written", "monitor-committed")
 
 
@@ -80,8 +82,7 @@ def test_killed_at_every_step_of_the_monitor_each_alert_and_fact_is_written_once
         job = Job(world.settings, kill_at=step)
         assert job.await_end() == -9, job.told
         assert job.told[-1]["step"] == step
-    kinds = ("unauthorized-access", "unrequested-access")
-    expected = Counter({(kind, f"user:{user}"): 1 for kind in kinds for user in users})
+    expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in users})
     with running(world.settings):
         wait_until(lambda: alerts_by_kind(world) == expected, "an alert of each kind for each user", 90)
         # The state outlives the restart: duplicates are known.
@@ -158,3 +159,16 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
         tell(_job_event("second", "job.started"), 5)
         assert outcomes("restart") == {"view": "allow", "monitor": "allow"}
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
+
+
+def test_without_its_checkpoint_the_monitor_goes_on_from_the_committed_offsets(world: World) -> None:
+    """What it remembered is lost; what comes after is watched, and nothing is told under another id."""
+    [audit] = world.names.audit
+    with running(world.settings):
+        world.send([happened("a", "eve", "orders")], audit)
+        wait_until(lambda: alerts_by_kind(world).total() == len(ACCESS_KINDS), "the alerts of the first", 90)
+    shutil.rmtree(f"{world.settings.checkpoint}-monitor")
+    world.send([happened("b", "mallory", "orders")], audit)
+    expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in ("eve", "mallory")})
+    with running(world.settings):
+        wait_until(lambda: alerts_by_kind(world) == expected, "the alerts of what came after", 90)
