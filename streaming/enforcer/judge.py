@@ -152,9 +152,7 @@ class Sitting:
                 return None
             plan, asker, resource = found
             told, counted = plan.answer(resource)
-            number, time = b"%d" % offset, self._clock.text(at)
-            begin = (self._head, number, b'","request_id":', asker, plan.begin, time, b'",')
-            made = b"".join((*begin, resource.join(told), self._tail, number, b"}}}"))
+            made = self._assemble(asker, plan.system, offset, at, resource.join(told))
         except Exception:  # whatever it is, the careful way will tell
             return None
         if len(made) > room:
@@ -180,11 +178,11 @@ class Sitting:
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
         given = self._answer(envelope, system, value, at)
-        made = self._assemble(asker, system, offset, at, given)
+        made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
         if len(made) + len(key or b"") > self._limits.record_out:
             why = f"the answer has more than {self._limits.record_out} bytes"
             given = _error(envelope.system, "answer-too-large", why)
-            made = self._assemble(asker, system, offset, at, given)
+            made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
         self.counts[given[3]] += 1
         return made
 
@@ -208,7 +206,10 @@ class Sitting:
             raise MalformedRequest(f"not a request: {error}") from error
         return open_envelope(value), value
 
-    def _assemble(self, asker: bytes, system: bytes, offset: int, at: int, given: Labelled) -> bytes:
+    def _assemble(
+        self, asker: bytes, system: bytes, offset: int, at: int, told: bytes, evaluations: bytes = b""
+    ) -> bytes:
+        """A decision record; `told`: the answer and its request, as `Answer` has them."""
         number = b"%d" % offset
         parts = (
             self._head,
@@ -220,9 +221,14 @@ class Sitting:
             b',"time":"',
             self._clock.text(at),
             b'",',
+            told,
+            self._tail,
+            number,
+            b"}}",
+            evaluations,
+            b"}",
         )
-        told, request, evaluations, _ = given
-        return b"".join((*parts, told, request, self._tail, number, b"}}", evaluations, b"}"))
+        return b"".join(parts)
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
         if envelope.evaluations or _may_name_offsets(envelope.context):

@@ -23,6 +23,7 @@ PLANS_HELD = 50_000
 PLAN_CHARACTERS = 4096  # longer texts are not worth their memory
 SHAPES_HELD = 4
 NAMES_HELD = 50_000
+NAME_BYTES = 512  # longer ones are not worth their memory
 
 Key = tuple[bytes, bytes, bytes]
 """The text before the id, from there to the resource's id, and after that: each from quote to quote."""
@@ -43,18 +44,18 @@ class Shape(msgspec.Struct, frozen=True):
 
 
 class Plan:
-    """The answers to all requests that differ from each other in their slots alone.
+    """The answers to all requests that differ from each other in their slots alone. `system`: as JSON.
 
-    `begin`: what a decision says between the request's id and its time. `echo`: what stands before and after the
-    resource's id where it says who asked for what. `names`: known names of resources, by their ids.
+    `echo`: what stands before and after the resource's id where a decision says who asked for what. `names`: known
+    names of resources, by their ids.
     """
 
-    __slots__ = ("_answers", "_echo", "_name_of", "_names", "_outline", "begin")
+    __slots__ = ("_answers", "_echo", "_name_of", "_names", "_outline", "system")
 
     def __init__(
         self, name_of: Callable[[str], Name], names: dict[bytes, Name], outline: Outline, echo: tuple[bytes, bytes]
     ) -> None:
-        self.begin = b',"system":%b,"time":"' % msgspec.json.encode(outline.system)
+        self.system = msgspec.json.encode(outline.system)
         self._name_of, self._names, self._outline, self._echo = name_of, names, outline, echo
         self._answers: dict[int, tuple[list[bytes], Label]] = {}
 
@@ -69,9 +70,10 @@ class Plan:
 
     def _named(self, resource: bytes) -> Name:
         name = self._name_of(resource.decode())
-        if len(self._names) >= NAMES_HELD:
-            self._names.clear()
-        self._names[resource] = name
+        if len(resource) <= NAME_BYTES:
+            if len(self._names) >= NAMES_HELD:
+                self._names.clear()
+            self._names[resource] = name
         return name
 
     def _decided(self, grant: Grant | None) -> tuple[list[bytes], Label]:

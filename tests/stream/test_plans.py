@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policy import compile_documents
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.plans import NAME_BYTES
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -68,6 +69,16 @@ def _taught() -> Judge:
             value = json.dumps(_request("t", user, f"prod/main/taught-{number}")).encode()
             _sit(judge).decide_all(Records(records_batch([(None, value, None)]), LIMITS))
     return judge
+
+
+def test_long_names_of_resources_are_answered_and_not_kept() -> None:
+    """Their producers choose how long they are, and what is kept lasts as long as the policies."""
+    judge = _taught()
+    for length in (NAME_BYTES // 2, NAME_BYTES + 1):
+        value = json.dumps(_request(topic=f"prod/main/{'x' * length}")).encode()
+        _compare([(None, value, None)], judge)
+    kept = {len(name) for name in judge._plans[DEFAULT_TRUST]._names["lenses6"]}
+    assert NAME_BYTES // 2 < max(kept) <= NAME_BYTES
 
 
 def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
