@@ -12,13 +12,13 @@ from streaming.enforcer.job import Enforcer
 from streaming.enforcer.kafka import admin_client, group_members, partitions_of
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.transaction import Output
-from streaming.monitor.query import MonitorStep, monitor_settings, watched_topics
+from streaming.monitor.query import MonitorStep, watched_topics
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.runtime.spark import start_session
-from streaming.settings import Settings
+from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import Sizes
 from streaming.topics import check_topics
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from streaming.publish import transactional_id
-from streaming.settings import Settings
+from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import Sizes, TopicSpec, dead_letters_of, topic_specs
 
 API = "kafka.strimzi.io/v1"
@@ -86,7 +86,7 @@ def _of_the_job(settings: Settings) -> Iterator[Right]:
     inputs = (*topics.requests, *topics.audit)
     outputs = (topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     # The monitor, the job's second query, has a name of its own and reads what the first one writes.
-    for name in (settings.job_name, f"{settings.job_name}-monitor"):
+    for name in (settings.job_name, monitor_settings(settings).job_name):
         yield _transactions(name), WRITE
         yield Thing("group", name), READ
     yield _groups(SPARK_GROUPS), READ

@@ -232,3 +232,9 @@ def _check_registry(settings: Settings, where: str) -> None:
 def _is_address(url: str) -> bool:
     parts = urlsplit(url.strip())
     return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def monitor_settings(settings: Settings) -> Settings:
+    """The job's settings under the monitor's own name and checkpoint."""
+    place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
+    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place)

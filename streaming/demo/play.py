@@ -23,10 +23,9 @@ from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.demo.view import View, show_summary
 from streaming.enforcer.kafka import admin_client, group_consumer
-from streaming.monitor.query import monitor_settings
 from streaming.publish import publish
 from streaming.runtime.broker import EmbeddedBroker
-from streaming.settings import Settings
+from streaming.settings import Settings, monitor_settings
 from streaming.topics import create_topics
 
 START_SECONDS = 120.0

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import msgspec
 import structlog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -29,7 +28,7 @@ from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.watch import Watch
-from streaming.settings import Settings
+from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import dead_letters_of
 
 log = structlog.get_logger()
@@ -41,12 +40,6 @@ STOP_SECONDS = 20.0
 
 MonitorStep = Literal["monitor-evaluated", "monitor-written", "monitor-committed"]
 MonitorObserver = Callable[[MonitorStep, int], None]
-
-
-def monitor_settings(settings: Settings) -> Settings:
-    """The job's settings under the monitor's own name and checkpoint."""
-    place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
-    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place)
 
 
 def watched_topics(settings: Settings) -> tuple[str, ...]:
