@@ -8,7 +8,6 @@ records a second from the topics to the committed transaction, and the size of t
 
 import contextlib
 import itertools
-import logging
 import sys
 import tempfile
 import threading
@@ -17,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 import msgspec
-import structlog
 import typer
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -31,6 +29,7 @@ from streaming.enforcer.kafka import admin_client
 from streaming.enforcer.source import session_settings
 from streaming.monitor.query import MonitorQuery
 from streaming.monitor.rules import MonitorSettings
+from streaming.observability.logs import log_warnings_alone
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
@@ -51,8 +50,7 @@ def main(
     keys: Annotated[int, typer.Option(help="Subjects that the state is to remember.")] = 1_000_000,
 ) -> None:
     """Measure the monitor on a broker of its own."""
-    quiet = structlog.make_filtering_bound_logger(logging.WARNING)
-    structlog.configure(wrapper_class=quiet, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    log_warnings_alone(sys.stderr)
     _tell({"machine": machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, checkpoint=f"{folder}/day", master="local[2]")

@@ -1,6 +1,7 @@
 """`lockkeeper report`: what was decided in a time range, as one page."""
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -80,28 +81,16 @@ def _check_folder(out: Path) -> None:
 
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
+    from streaming.observability.logs import log_warnings_alone
     from streaming.report.gather import Wish, gather
     from streaming.topics import dead_letters_of
 
-    _log_warnings_to_stderr()
+    log_warnings_alone(sys.stderr)
     names = settings.topics
     inputs = (*names.requests, *names.audit)
     documents = (*names.policy_topics().values(), names.facts, names.history)
     admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
     return gather(settings, admin, Wish(span, top, replay), now, remark)
-
-
-def _log_warnings_to_stderr() -> None:
-    """What reads the policies logs as the job does; standard output is for the numbers alone."""
-    import logging
-    import sys
-
-    import structlog
-
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def _tell_numbers(made: "Report") -> None:

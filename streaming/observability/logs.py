@@ -28,6 +28,14 @@ def configure_logs(settings: Settings, stream: TextIO) -> None:
     )
 
 
+def log_warnings_alone(stream: TextIO) -> None:
+    """For commands that are not the job but run parts of it: their results are not mixed with its events."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+
+
 def _naming(job: str) -> Callable[[Any, str, Event], Event]:
     """Adds the job's name: the events come from several threads, which share no context."""
 

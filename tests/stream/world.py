@@ -18,9 +18,8 @@ from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
 LOOKS_BACK = "streamsets"  # a system in which older versions count
-SHORT_LIVED = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-}  # compile less, start sooner
+# A Java that compiles less starts sooner.
+SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
