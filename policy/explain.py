@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
 from policy.model import AnyOf, Given, Grant, Holds, Reason
-from policy.snapshot import Via, decisive
+from policy.objects import decisive
+from policy.snapshot import Via
 
 
 def reasons_of(trial: Trial) -> tuple[Reason, ...]:

@@ -3,7 +3,7 @@
 import bisect
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policy.documents import Key
@@ -11,7 +11,8 @@ from policy.facts import Facts, FactTable
 from policy.index import PatternIndex
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
-from policy.model import DENY, Grant, Membership, Reading, Unanswerable
+from policy.model import Grant, Membership, Reading, Unanswerable
+from policy.objects import GrantIndex, Objects, index_of
 from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
@@ -42,7 +43,7 @@ class Bundle:
         """Whether anything is held."""
         return bool(self._holders)
 
-    def indexes(self, permission: Name) -> tuple["GrantIndex", ...]:
+    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
         """One index of the holders with few grants, and for each with many the one that all bundles share."""
         found = self._indexes.get(permission)
         if found is None:
@@ -50,7 +51,7 @@ class Bundle:
             found = self._indexes[permission] = tuple(self._index(permission))
         return found
 
-    def _index(self, permission: Name) -> Iterator["GrantIndex"]:
+    def _index(self, permission: Name) -> Iterator[GrantIndex]:
         realm, at = self._realm, self._at
         many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
         few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
@@ -70,39 +71,21 @@ class Standing:
         """Every grant held, in force or not."""
         return itertools.chain.from_iterable(self._realm.grants.get(holder, ()) for holder in self.via)
 
-    def indexes(self, permission: Name) -> tuple["GrantIndex", ...]:
+    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
         """The indexes in which the grants of a permission are found, by object; a grant may be in several."""
         bundles = self._bundles
         if len(bundles) == 1:
             return bundles[0].indexes(permission)
         return tuple({id(index): index for bundle in bundles for index in bundle.indexes(permission)}.values())
 
+    def deciding(self, permission: Name) -> tuple[Mapping[int, Grant], ...]:
+        """Of each of these indexes, the grant that decides about an object by the object's number in the realm."""
+        return tuple(index.deciding(self._realm.objects) for index in self.indexes(permission))
+
     def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
         """The grants in force at ``at`` that match permission and object."""
         found = {id(grant): grant for index in self.indexes(permission) for grant in index.find(object_)}
         return [grant for grant in found.values() if grant.window is ALWAYS or in_force(grant.window, at)]
-
-
-class GrantIndex(PatternIndex[Grant]):
-    """Grants by their objects. The digest of a place: the grant that decides there, if any."""
-
-    def digest(self, values: tuple[Grant, ...]) -> Grant | None:
-        """See `decisive`."""
-        return decisive(values) if values else None
-
-
-def index_of(grants: Iterable[Grant]) -> GrantIndex:
-    """An index of these grants."""
-    index = GrantIndex()
-    for grant in grants:
-        index.add(grant.object, grant)
-    return index
-
-
-def decisive(grants: Sequence[Grant]) -> Grant:
-    """The grant that decides an atom which all of these match, at least one: a deny if any, the first by its place."""
-    denies = [grant for grant in grants if grant.effect == DENY]
-    return min(denies or grants, key=lambda grant: (grant.origin.place, grant.holder))
 
 
 class Realm:
@@ -130,6 +113,7 @@ class Realm:
         for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
             self._permissions.add(permission, permission)
         self._grouped: dict[str, dict[Pattern, list[Grant]]] = {}
+        self.objects = Objects(self.grants)
 
     def _edges(self) -> Iterable[int]:
         windows = {grant.window for grants in self.grants.values() for grant in grants}

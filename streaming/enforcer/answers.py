@@ -4,7 +4,7 @@ import contextlib
 import operator
 import re
 import secrets
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import msgspec
 
@@ -12,9 +12,10 @@ from policy.decide import answer, conclude_atom
 from policy.decisions import Decision, Missing, Outcome
 from policy.explain import route
 from policy.model import Grant, Holds, Reason
+from policy.objects import Objects, decisive
 from policy.patterns import Name
 from policy.requests import Batch, Request
-from policy.snapshot import Snapshot, Standing, decisive
+from policy.snapshot import Snapshot, Standing
 from policy.systems import all_systems
 from streaming.observability.tally import Label
 
@@ -126,6 +127,10 @@ class Answers:
         except Exception:  # the engine's whole way answers `error`, and says why
             return None
 
+    def objects(self, system: str) -> Objects:
+        """The objects of a system's grants."""
+        return self._snapshot.realms[system].objects
+
     def template(self, outline: "Outline", grant: Grant | None) -> Template:
         """The template of the answers that `grant` decides; it lives as long as the snapshot, so its id names it."""
         atom, claims = outline.atom, outline.claims
@@ -147,12 +152,13 @@ class Answers:
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "atom", "claims", "system")
+    __slots__ = ("_answers", "_deciding", "_indexes", "_permission", "_standing", "atom", "claims", "system")
 
     def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
         self._answers, self._standing = answers, standing
         self._indexes = standing.indexes(atom.permission)
+        self._deciding: tuple[Mapping[int, Grant], ...] | None = None
         self._permission = inner(atom.permission_text)
 
     def grant(self, object_: Name) -> Grant | None:
@@ -163,6 +169,13 @@ class Outline:
             if grant is not None:
                 decides = grant if decides is None else decisive((decides, grant))
         return decides
+
+    def grant_among(self, objects: Sequence[int]) -> Grant | None:
+        """The grant that decides about a name which these objects of grants match, by their numbers."""
+        if self._deciding is None:
+            self._deciding = self._standing.deciding(self.atom.permission)
+        found = [grant for held in self._deciding for number in objects if (grant := held.get(number)) is not None]
+        return decisive(found) if found else None
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""

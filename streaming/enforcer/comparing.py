@@ -1,5 +1,6 @@
 """A candidate's decisions held against the live ones: counted, and a few differences kept. Runs in the workers."""
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,6 +20,7 @@ class _Context(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
+    id: str
     system: str
     context: _Context
 
@@ -30,8 +32,9 @@ def compare(live: Packed, candidate: Packed) -> Compared:
     """The decisions of both on the same records, in JSON."""
     counts: Counter[tuple[str, str, str]] = Counter()
     samples: list[tuple[bytes, bytes]] = []
-    for one, other in zip(_decisions(live), _decisions(candidate), strict=True):
-        now, then = _read(one), _read(other)
+    others = {then.id: (then, other) for then, other in _decisions(candidate)}
+    for now, one in _decisions(live):
+        then, other = others[now.id]
         system = now.system if now.system in all_systems() else OTHER
         counts[system, now.context.outcome, then.context.outcome] += 1
         if now.context.outcome != then.context.outcome and len(samples) < SAMPLES:
@@ -39,6 +42,7 @@ def compare(live: Packed, candidate: Packed) -> Compared:
     return Compared([(*labels, count) for labels, count in counts.items()], samples)
 
 
-def _decisions(packed: Packed) -> Iterator[bytes]:
-    yield from packed.values
-    yield from (value for number, _, value, _ in packed.others if number == DECISIONS and value is not None)
+def _decisions(packed: Packed) -> Iterator[tuple[_Record, bytes]]:
+    plain = itertools.chain.from_iterable(values for _, values, _ in packed.decisions())
+    others = (value for number, _, value, _ in packed.others if number == DECISIONS and value is not None)
+    return ((_read(value), value) for value in itertools.chain(plain, others))

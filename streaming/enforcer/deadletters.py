@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.enforcer.wire import Header
+from streaming.enforcer.headers import Header
 from streaming.settings import Limits
 
 MASK = b"***"

@@ -5,8 +5,9 @@ from typing import Any
 from streaming.contracts.avro import Unencodable, Writer
 from streaming.contracts.formats import CONTENT_TYPES, Formats
 from streaming.enforcer.deadletters import Rejection, dead_letter
+from streaming.enforcer.headers import CONTENT_TYPE, Header, with_content_type
 from streaming.enforcer.judge import Sitting, Source
-from streaming.enforcer.wire import CONTENT_TYPE, DECISIONS, Header, Outgoing, with_content_type
+from streaming.enforcer.wire import DECISIONS, Outgoing
 from streaming.settings import Limits
 
 

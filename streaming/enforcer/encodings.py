@@ -18,8 +18,8 @@ from streaming.contracts.foreign import Unreadable
 from streaming.contracts.formats import CONTENT_TYPES, Formats
 from streaming.contracts.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.enforcer.errors import CannotStart, Stopping
+from streaming.enforcer.headers import CONTENT_TYPE, Headers, with_content_type
 from streaming.enforcer.transaction import Result
-from streaming.enforcer.wire import CONTENT_TYPE, Headers, with_content_type
 from streaming.settings import Settings
 
 log = structlog.get_logger()

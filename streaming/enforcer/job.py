@@ -26,14 +26,15 @@ from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping
+from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
-from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import DECISIONS, JSON_ALONE, VERDICTS, unpack
+from streaming.enforcer.transaction import Lot, Output, Result, lots_of
+from streaming.enforcer.wire import DECISIONS, VERDICTS, unpack
 from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
 from streaming.observability.comparison import read_compared
 from streaming.observability.steps import Step
@@ -142,8 +143,8 @@ class Enforcer:
         self._on_step("range-fixed", batch)
         evaluated, task, version = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
-        results = (result for cell in evaluated.column("packed") for result in self._results(cell.as_py()))
-        self._commit(self._watch.passing(results), ends, batch)
+        lots = (lot for cell in evaluated.column("packed") for lot in self._lots(cell.as_py()))
+        self._commit(self._watch.passing(lots), ends, batch)
         self._last_batch = batch
         self._ticks.wind()
         tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
@@ -212,19 +213,20 @@ class Enforcer:
         dead_letters = self._output_topics.index(dead_letters_of(topic))
         return Outputs(dead_letters, VERDICTS if topic in self._settings.topics.audit else None)
 
-    def _results(self, packed: bytes) -> Iterator[Result]:
-        told, decisions = unpack(packed), self._output_topics[DECISIONS]
-        for key, value in zip(told.keys, told.values, strict=True):
-            yield decisions, key, value, self._encodings.headers
-        for number, key, other, headers in told.others:
-            yield self._output_topics[number], key, other, headers or JSON_ALONE
+    def _lots(self, packed: bytes) -> Iterator[Lot]:
+        told, usual = unpack(packed), self._encodings.headers
+        for keys, values, headers in told.decisions():
+            each = itertools.repeat(usual) if headers is None else [carried or usual for carried in headers]
+            yield Lot(self._output_topics[DECISIONS], keys, values, each)
+        for number, key, value, own in told.others:
+            yield Lot(self._output_topics[number], [key], [value], [own or JSON_ALONE])
 
-    def _commit(self, results: Iterable[Result], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
-        """One transaction: the results, what there is to tell of the policies, and all offsets."""
+    def _commit(self, lots: Iterable[Lot], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
+        """One transaction: the records, what there is to tell of the policies, and all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
         said = self._policies.untold()
-        everything = itertools.chain(self._encodings.encoded(said), results)
+        everything = itertools.chain(lots_of(self._encodings.encoded(said)), lots)
         self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
@@ -253,7 +255,7 @@ class Enforcer:
 
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(self._encodings.encoded(alerts), {})
+            self._commit(lots_of(self._encodings.encoded(alerts)), {})
             self._watch.committed(alerts)
 
     @contextlib.contextmanager

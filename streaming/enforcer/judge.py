@@ -5,10 +5,12 @@ of a bounded cache; the cached answer is JSON already, and a decision record is 
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from policy.decisions import Decision
 from policy.model import Reason
@@ -18,12 +20,15 @@ from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
+from streaming.enforcer.columns import Beside, Columns, Frame, columns_of, encode_headers, layout, sizes
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
-from streaming.enforcer.plans import Plans
+from streaming.enforcer.headers import JSON, Header
+from streaming.enforcer.plans import TEXT_BYTES, Answered, Plans
 from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, JSON, Header, Outgoing, Packed
+from streaming.enforcer.texts import Numbers, Texts
+from streaming.enforcer.wire import DECISIONS, Outgoing, Packed
 from streaming.observability.tally import DEAD, label, no_counts, outcome_of
 from streaming.settings import Limits
 
@@ -125,40 +130,52 @@ class Sitting:
             **({} if basis.enforced else {"enforced": False}),
             "source": place,
         }
-        self._head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
-        self._tail = b"," + _encode(told)[1:].removesuffix(b"0}}")
+        head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
+        self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
 
     def decide_all(self, records: Records) -> Packed:
         """The records to write for all these, by the short way where a plan fits. Never raises."""
-        plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
-        room = self._limits.record_out - records.longest_key
-        packed = Packed([], [], [])
-        for number, (value, key, has_headers, offset, at) in enumerate(records.columns()):
-            made = self._shortly(plans, value, offset, at, room) if plans is not None and value is not None else None
-            if made is None:
-                packed.add(*self.decide(key, records.value(number), records.headers(number), offset, at))
-            elif has_headers:
-                packed.add(DECISIONS, key, made, _carried(records.headers(number) or []))
-            else:
-                packed.keys.append(key)
-                packed.values.append(made)
+        packed, left = Packed(), np.ones(len(records), np.bool_)
+        with contextlib.suppress(Exception):  # whatever it is, the careful way will tell
+            for answered in self._shortly(records):
+                packed.columns.append(self._columns(answered, records))
+                left[answered.rows] = False
+                self._count(answered)
+        for number in np.flatnonzero(left).tolist():
+            packed.add(*self.decide(*records.row(number)))
         return packed
 
-    def _shortly(self, plans: Plans, value: bytes, offset: int, at: int, room: int) -> bytes | None:
-        """The decision of a plain text by its plan; None: there is none, or it needs more care, or more than `room`."""
-        try:
-            found = plans.find(value)
-            if found is None:
-                return None
-            plan, asker, resource = found
-            told, counted = plan.answer(resource)
-            made = self._assemble(asker, plan.system, offset, at, resource.join(told))
-        except Exception:  # whatever it is, the careful way will tell
-            return None
-        if len(made) > room:
-            return None
-        self.counts[counted] += 1
-        return made
+    def _shortly(self, records: Records) -> Iterator[Answered]:
+        """What is decided by plans: answers that are known and not too large, to plain texts."""
+        plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
+        if plans is not None:
+            limits, key = self._limits, records.longest_key
+            for answered in plans.answer(Texts(records.values, min(TEXT_BYTES, limits.record_in - key))):
+                fitting = answered.among(sizes(self._frame, answered) <= limits.record_out - key)
+                if len(fitting.rows):
+                    yield fitting
+
+    def _columns(self, answered: Answered, records: Records) -> Columns:
+        rows = pa.array(answered.rows)
+        times = pa.array(records.times[answered.rows]).dictionary_encode()
+        told = pa.array(map(self._clock.text, times.dictionary.to_pylist()), pa.binary())
+        headers = self._headers(records, answered.rows)
+        beside = Beside(records.keys.take(rows), records.offsets.take(rows), told.take(times.indices), headers)
+        return columns_of(self._frame, answered, beside)
+
+    def _headers(self, records: Records, rows: Numbers) -> pa.BinaryArray:
+        """The headers to carry over, of those of the records that have any."""
+        some = set(records.with_headers().tolist())
+        if not some:
+            return pa.nulls(len(rows), pa.binary())
+        carried = (
+            encode_headers(_carried(records.headers(row) or [])) if row in some else None for row in rows.tolist()
+        )
+        return pa.array(carried, pa.binary())
+
+    def _count(self, answered: Answered) -> None:
+        for way, count in zip(answered.told, np.bincount(answered.ways).tolist(), strict=False):
+            self.counts[way.label] += count
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -210,24 +227,7 @@ class Sitting:
         self, asker: bytes, system: bytes, offset: int, at: int, told: bytes, evaluations: bytes = b""
     ) -> bytes:
         """A decision record; `told`: the answer and its request, as `Answer` has them."""
-        number = b"%d" % offset
-        parts = (
-            self._head,
-            number,
-            b'","request_id":',
-            asker,
-            b',"system":',
-            system,
-            b',"time":"',
-            self._clock.text(at),
-            b'",',
-            told,
-            self._tail,
-            number,
-            b"}}",
-            evaluations,
-            b"}",
-        )
+        parts = layout(self._frame, b"%d" % offset, asker, system, self._clock.text(at), told, evaluations)
         return b"".join(parts)
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:

@@ -2,8 +2,8 @@
 
 import time
 
+from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.transaction import Result
-from streaming.enforcer.wire import JSON_ALONE
 from streaming.settings import Settings
 from streaming.verdicts import Tick, encode_verdict
 

@@ -1,14 +1,14 @@
 """Writes everything of a batch in one Kafka transaction: it becomes visible together, or not at all."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from streaming.enforcer.errors import Fenced, JobStopped
+from streaming.enforcer.headers import Headers
 from streaming.enforcer.kafka import SECONDS, error_name, group_consumer, result_producer
-from streaming.enforcer.wire import Headers
 from streaming.settings import Settings
 
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
@@ -16,6 +16,20 @@ POLL_SECONDS = 0.05
 
 Result = tuple[str, bytes | None, bytes | None, Headers]
 """Topic, key, value (None: a deletion) and headers of a record to write."""
+
+
+class Lot(NamedTuple):
+    """Records to write to one topic. `headers` may go on for longer than these."""
+
+    topic: str
+    keys: Iterable[bytes | None]
+    values: Iterable[bytes | None]
+    headers: Iterable[Headers]
+
+
+def lots_of(results: Iterable[Result]) -> Iterator[Lot]:
+    """Single records as lots."""
+    return (Lot(topic, [key], [value], [headers]) for topic, key, value, headers in results)
 
 
 class Output:
@@ -34,17 +48,17 @@ class Output:
 
     def publish(
         self,
-        results: Iterable[Result],
+        lots: Iterable[Lot],
         offsets: Sequence[TopicPartition],
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write the results and commit the offsets, all or nothing. `before_commit` runs inside the transaction.
+        """Write the records and commit the offsets, all or nothing. `before_commit` runs inside the transaction.
 
         Raises Fenced when another instance took over; JobStopped when Kafka refused (nothing is visible then).
         """
         try:
             self._producer.begin_transaction()
-            self._write(results)
+            self._write(lots)
             self._producer.send_offsets_to_transaction(list(offsets), self.group.consumer_group_metadata(), SECONDS)
             before_commit()
             self._commit()
@@ -64,15 +78,16 @@ class Output:
         with contextlib.suppress(KafkaException):
             self._producer.close()
 
-    def _write(self, results: Iterable[Result]) -> None:
+    def _write(self, lots: Iterable[Lot]) -> None:
         # Any: the library wants lists of headers whose values might also be text or none.
         produce: Any = self._producer.produce
-        for topic, key, value, headers in results:
-            try:
-                produce(topic, value, key, headers=headers)
-            except BufferError:
-                self._producer.flush(SECONDS)
-                produce(topic, value, key, headers=headers)
+        for topic, *columns in lots:
+            for key, value, headers in zip(*columns, strict=False):
+                try:
+                    produce(topic, value, key, headers=headers)
+                except BufferError:
+                    self._producer.flush(SECONDS)
+                    produce(topic, value, key, headers=headers)
 
     def _commit(self) -> None:
         """Commit; Kafka answers some requests with "try again", and a second call goes on where the first ended."""

@@ -107,7 +107,7 @@ class Worker:
         """The packed results, their tally, the ids of Avro schemas that are not known, and what a candidate says."""
         topic, partition = _place(batch)
         outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
-        records, compared = Records(batch, self._task.limits), NOTHING
+        records, compared = Records(batch), NOTHING
         if outputs.verdicts is None:
             packed, counts = self._decide(topic, partition, outputs.dead_letters, reader, records)
             if self._candidate is not None:
@@ -171,9 +171,9 @@ class Worker:
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:
-    packed = Packed([], [], [])
-    for number, (_, key, _, offset, at) in enumerate(records.columns()):
-        packed.add(*decide(key, records.value(number), records.headers(number), offset, at))
+    packed = Packed()
+    for row in records.rows():
+        packed.add(*decide(*row))
     return packed
 
 

@@ -19,11 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.encodings import Encodings
 from streaming.enforcer.errors import Stopping
+from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
-from streaming.enforcer.transaction import Output, Result
-from streaming.enforcer.wire import JSON_ALONE
+from streaming.enforcer.transaction import Output, Result, lots_of
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.observability.progress import ProgressListener
@@ -148,7 +148,7 @@ class MonitorQuery:
         self, results: list[Result], ends: Mapping[Partition, int], checkpoint: str | None, batch: int
     ) -> None:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
-        written = self._encodings.encoded(results)
+        written = lots_of(self._encodings.encoded(results))
         self._output.publish(written, offsets, lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
         self._watch.alerted(results)

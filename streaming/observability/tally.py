@@ -6,11 +6,12 @@ Per record it costs one addition to a dictionary; all else is per Arrow batch.
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from policy.systems import all_systems
 
@@ -68,9 +69,9 @@ def no_counts() -> Counts:
     return defaultdict(int)
 
 
-def tally(topic: str, now: int, counts: Counts, times: Sequence[int], headers: Iterable[Any]) -> bytes:
+def tally(topic: str, now: int, counts: Counts, times: npt.NDArray[np.int64], headers: Iterable[Any]) -> bytes:
     """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
-    ages, aged = np.unique(now - np.array(times, dtype=np.int64), return_counts=True)
+    ages, aged = np.unique(now - times, return_counts=True)
     told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
     outcomes = [(system, outcome, count) for (system, outcome), count in told]
     return _encode(Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers)))

@@ -29,6 +29,9 @@ DIFFERENCES_LOGGED = 5  # of a micro-batch
 Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
 
+Lots = TypeVar("Lots", bound=tuple[str, Iterable[bytes | None], Iterable[bytes | None], Any])
+"""The same of several, for one topic."""
+
 
 def _difference(live: bytes, candidate: bytes) -> dict[str, Any]:
     """Of two decisions on one request: who asked for what, and both answers with their first reasons."""
@@ -87,16 +90,16 @@ class Watch:
             if self._batch.decided:
                 self._finish(self._batch)
 
-    def passing(self, results: Iterable[Record]) -> Iterable[Record]:
-        """The batch's results on their way to Kafka: held until they are committed where each is to be logged."""
-        return self._held(results) if self._log_decisions else results
+    def passing(self, lots: Iterable[Lots]) -> Iterable[Lots]:
+        """The batch's records on their way to Kafka: held until they are committed where each is to be logged."""
+        return self._held(lots) if self._log_decisions else lots
 
-    def _held(self, results: Iterable[Record]) -> Iterator[Record]:
-        for result in results:
-            topic, _, value, _ = result
-            if topic == self._topics.decisions and value is not None:
-                self._batch.decisions.append(value)
-            yield result
+    def _held(self, lots: Iterable[Lots]) -> Iterator[Lots]:
+        for lot in lots:
+            topic, _, values, _ = lot
+            if topic == self._topics.decisions:
+                self._batch.decisions += filter(None, values)
+            yield lot
 
     def decided(self, tallies: Iterable[Tally], now: int, version: str) -> None:
         """The batch's decisions are committed; its last step follows. `now`: the clock of its tallies, ms."""

@@ -66,7 +66,7 @@ def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encodi
 
 
 def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
-    made = Packed([], [], [])
+    made = Packed()
     for value in REQUESTS:
         made.add(*_encoded(_sit()).decide(b"k", value, None, 17, AT))
     packed = unpack(pack(made))

@@ -34,7 +34,7 @@ def _library(*documents: dict[str, Any]) -> Library:
 
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
-    judge, packed = Judge(compile_documents(documents), Limits()), Packed([], [], [])
+    judge, packed = Judge(compile_documents(documents), Limits()), Packed()
     sitting = judge.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), Basis("", {}, 0, {}, 1))
     for offset, told in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None

@@ -45,8 +45,9 @@ def _said_shortly(judge: Judge, source: Source, request: dict[str, Any], at: int
     batch = records_batch([(None, value, None)], at)
     for _ in range(3):
         judge._caches.clear()
-        packed = judge.sit(source, BASIS).decide_all(Records(batch, Limits()))
-    return _told(packed.values[0]) if packed.values else None
+        packed = judge.sit(source, BASIS).decide_all(Records(batch))
+    decisions = [value for _, values, _ in packed.decisions() for value in values]
+    return _told(decisions[0]) if decisions else None
 
 
 def _expected(scene: Scene, request: dict[str, Any]) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy import compile_documents
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.plans import NAME_BYTES
+from streaming.enforcer.plans import RESOURCE_BYTES
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -37,13 +37,20 @@ def _sit(judge: Judge) -> Sitting:
 
 
 def _all_ways(packed: Packed) -> list[Outgoing]:
-    plain = zip(packed.keys, packed.values, strict=True)
-    return sorted([*((DECISIONS, key, value, None) for key, value in plain), *packed.others], key=repr)
+    found = list(packed.others)
+    for keys, values, headers in packed.decisions():
+        rows = zip(keys, values, headers or [None] * len(keys), strict=True)
+        found += [(DECISIONS, key, value, told) for key, value, told in rows]
+    return sorted(found, key=repr)
+
+
+def _values(packed: Packed) -> list[bytes]:
+    return [value for _, _, value, _ in _all_ways(unpack(pack(packed)))]
 
 
 def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS) -> None:
     """What a judge with plans answers, and what one decides who has never seen anything."""
-    records = Records(records_batch(sent), limits)
+    records = Records(records_batch(sent))
     careful = []
     for number, (key, value, _) in enumerate(sent):
         careful.append(_sit(Judge(SNAPSHOT, limits)).decide(key, value, records.headers(number), number, AT))
@@ -67,25 +74,25 @@ def _taught() -> Judge:
     for user in ("dana", "eve"):
         for number in range(2):
             value = json.dumps(_request("t", user, f"prod/main/taught-{number}")).encode()
-            _sit(judge).decide_all(Records(records_batch([(None, value, None)]), LIMITS))
+            _sit(judge).decide_all(Records(records_batch([(None, value, None)])))
     return judge
 
 
 def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     """Their producers choose how long they are, and what is kept lasts as long as the policies."""
     judge = _taught()
-    for length in (NAME_BYTES // 2, NAME_BYTES + 1):
+    for length in (RESOURCE_BYTES // 2, RESOURCE_BYTES + 1):
         value = json.dumps(_request(topic=f"prod/main/{'x' * length}")).encode()
         _compare([(None, value, None)], judge)
-    kept = {len(name) for name in judge._plans[DEFAULT_TRUST]._names["lenses6"]}
-    assert NAME_BYTES // 2 < max(kept) <= NAME_BYTES
+    kept = {len(name) for name in judge._plans[DEFAULT_TRUST]._families["lenses6"]._resources._known}
+    assert RESOURCE_BYTES // 2 < max(kept) <= RESOURCE_BYTES
 
 
 def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = _taught()
     monkeypatch.setattr(Sitting, "decide", None)  # whoever took the careful way now would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
-    assert len(_sit(judge).decide_all(Records(records_batch(sent), LIMITS)).values) == 100
+    assert len(_values(_sit(judge).decide_all(Records(records_batch(sent))))) == 100
 
 
 def test_a_workload_gets_the_same_answers() -> None:
@@ -93,7 +100,7 @@ def test_a_workload_gets_the_same_answers() -> None:
     snapshot = compile_documents(documents)
     judge, lone = Judge(snapshot, LIMITS), Judge(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
-    made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values), LIMITS))
+    made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
     assert _all_ways(made) == sorted(careful, key=repr)
 
@@ -174,14 +181,14 @@ def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -
     times = pa.array([(AT + n) * 1000 for n in range(10)], pa.timestamp("us", "UTC"))
     crossing = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
     for _ in range(3):
-        made = _sit(judge).decide_all(Records(crossing, LIMITS))
-        assert [json.loads(value)["decision"] for value in made.values] == [True] * 5 + [False] * 5
+        made = _sit(judge).decide_all(Records(crossing))
+        assert [json.loads(value)["decision"] for value in _values(made)] == [True] * 5 + [False] * 5
         for at, allowed in ((AT, True), (AT + 5, False)):
-            made = _sit(judge).decide_all(Records(records_batch(values, at), LIMITS))
-            assert [json.loads(value)["decision"] for value in made.values] == [allowed] * 10
+            made = _sit(judge).decide_all(Records(records_batch(values, at)))
+            assert [json.loads(value)["decision"] for value in _values(made)] == [allowed] * 10
 
 
 def test_what_is_packed_comes_back() -> None:
-    packed = Packed([b"k", None], [b"a" * 1000, b""], [(1, None, None, [("h", b"x")])])
+    packed = Packed([], [b"k", None], [b"a" * 1000, b""], [(1, None, None, [("h", b"x")])])
     assert unpack(pack(packed)) == packed
     assert len(pack(packed)) < 500

@@ -1,0 +1,69 @@
+"""Grants by their objects: which of them match a name, and which one of these decides."""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+from policy.index import PatternIndex
+from policy.model import DENY, Grant
+from policy.patterns import EVERYTHING, Name, Pattern
+
+
+def decisive(grants: Sequence[Grant]) -> Grant:
+    """The grant that decides an atom which all of these match, at least one: a deny if any, the first by its place."""
+    denies = [grant for grant in grants if grant.effect == DENY]
+    return min(denies or grants, key=lambda grant: (grant.origin.place, grant.holder))
+
+
+class GrantIndex(PatternIndex[Grant]):
+    """Grants by their objects. The digest of a place: the grant that decides there, if any."""
+
+    _deciding: Mapping[int, Grant] | None = None
+
+    def digest(self, values: tuple[Grant, ...]) -> Grant | None:
+        """See `decisive`."""
+        return decisive(values) if values else None
+
+    def deciding(self, objects: "Objects") -> Mapping[int, Grant]:
+        """The grant that decides among those with the same object, by the object's number."""
+        if self._deciding is None:
+            grouped: dict[int, list[Grant]] = {}
+            for grant in self.meeting(EVERYTHING):
+                grouped.setdefault(objects.numbers[grant.object], []).append(grant)
+            self._deciding = {number: decisive(grants) for number, grants in grouped.items()}
+        return self._deciding
+
+
+def index_of(grants: Iterable[Grant]) -> GrantIndex:
+    """An index of these grants."""
+    index = GrantIndex()
+    for grant in grants:
+        index.add(grant.object, grant)
+    return index
+
+
+class Objects:
+    """The objects of all grants of a realm, each once and numbered; made when they are first asked for.
+
+    Many subjects ask about the same object. Which of the numbers match its name is the same for all of them, and
+    the grant that decides for one of them is among those that it holds on the matching numbers.
+    """
+
+    def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+        self._grants = grants
+
+    @functools.cached_property
+    def numbers(self) -> Mapping[Pattern, int]:
+        """The number of every object."""
+        patterns = dict.fromkeys(grant.object for grants in self._grants.values() for grant in grants)
+        return {pattern: number for number, pattern in enumerate(patterns)}
+
+    @functools.cached_property
+    def _index(self) -> PatternIndex[int]:
+        index: PatternIndex[int] = PatternIndex()
+        for pattern, number in self.numbers.items():
+            index.add(pattern, number)
+        return index
+
+    def matching(self, name: Name) -> tuple[int, ...]:
+        """The numbers of the objects that match ``name``, sorted."""
+        return tuple(sorted(self._index.find(name)))
