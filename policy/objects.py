@@ -2,16 +2,21 @@
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from policy.index import PatternIndex
 from policy.model import DENY, Grant
 from policy.patterns import EVERYTHING, Name, Pattern
 
 
+def precedence(grant: Grant) -> tuple[bool, Any, str]:
+    """By what grants go before others that match the same: denies first, then by place."""
+    return grant.effect != DENY, grant.origin.place, grant.holder
+
+
 def decisive(grants: Sequence[Grant]) -> Grant:
     """The grant that decides an atom which all of these match, at least one: a deny if any, the first by its place."""
-    denies = [grant for grant in grants if grant.effect == DENY]
-    return min(denies or grants, key=lambda grant: (grant.origin.place, grant.holder))
+    return grants[0] if len(grants) == 1 else min(grants, key=precedence)
 
 
 class GrantIndex(PatternIndex[Grant]):

@@ -152,13 +152,12 @@ class Answers:
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_deciding", "_indexes", "_permission", "_standing", "atom", "claims", "system")
+    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "atom", "claims", "system")
 
     def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
         self._answers, self._standing = answers, standing
         self._indexes = standing.indexes(atom.permission)
-        self._deciding: tuple[Mapping[int, Grant], ...] | None = None
         self._permission = inner(atom.permission_text)
 
     def grant(self, object_: Name) -> Grant | None:
@@ -170,12 +169,9 @@ class Outline:
                 decides = grant if decides is None else decisive((decides, grant))
         return decides
 
-    def grant_among(self, objects: Sequence[int]) -> Grant | None:
-        """The grant that decides about a name which these objects of grants match, by their numbers."""
-        if self._deciding is None:
-            self._deciding = self._standing.deciding(self.atom.permission)
-        found = [grant for held in self._deciding for number in objects if (grant := held.get(number)) is not None]
-        return decisive(found) if found else None
+    def deciding(self) -> tuple[Mapping[int, Grant], ...]:
+        """The grants that are held, as `Standing.deciding` has them."""
+        return self._standing.deciding(self.atom.permission)
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""

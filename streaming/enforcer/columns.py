@@ -65,7 +65,7 @@ class Beside(msgspec.Struct, frozen=True):
 def sizes(frame: Frame, answered: Answered) -> Numbers:
     """How many bytes each decision record has at most."""
     around = b"".join(layout(frame, b"", b"", msgspec.json.encode(answered.system), b"", b""))
-    fixed = np.array([sum(map(len, way.told)) for way in answered.told], np.int64)
+    fixed = np.array([way.size for way in answered.told], np.int64)
     times = np.array([len(way.told) - 1 for way in answered.told], np.int64)
     own = _lengths(answered.ids) + times[answered.ways] * _lengths(answered.resources)
     return own + fixed[answered.ways] + (len(around) + MOMENT_AND_OFFSETS_BYTES)

@@ -12,7 +12,6 @@ for each key, the objects that match for each resource's id, the answer for each
 
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,11 +19,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from policy.model import Grant
-from policy.objects import Objects
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
 from streaming.enforcer.answers import Answers, Outline, echo
+from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Column, Holdings, Resources, each
 from streaming.enforcer.texts import ID, RESOURCE, Numbers, Shape, Texts, filled, shape_of
 from streaming.observability.tally import Label, label
 
@@ -32,20 +31,19 @@ PLANS_HELD = 50_000
 TEXT_BYTES = 4096  # longer ones go the careful way; so a batch of decisions is no larger than Arrow can have it
 TOLD_BYTES = 16_384  # the same of answers
 SHAPES_HELD = 8
-RESOURCES_HELD = 200_000
-RESOURCE_BYTES = 256  # longer ids are not worth their memory
-PAIRS_HELD = 300_000  # of plans and sets of objects, with the number of the answer
-ANSWERS_HELD = 100_000
+WAYS_HELD = 100_000
 
-UNKNOWN = -1
-HALF = 32  # bits
 Codes = npt.NDArray[np.int32]
 
 
 class Way(msgspec.Struct, frozen=True, gc=False):
-    """An answer to requests of a plan: what stands around their resource's id. `label`: what it is counted as."""
+    """An answer to requests of a plan: what stands around their resource's id, and how many bytes that is.
+
+    `label`: what it is counted as.
+    """
 
     told: tuple[bytes, ...]
+    size: int
     label: Label
 
 
@@ -74,65 +72,22 @@ class Answered(msgspec.Struct, frozen=True):
 class Plan:
     """The answers to all requests that differ from each other in their slots alone.
 
-    `echo`: what stands before and after the resource's id where a decision says who asked for what.
+    `holding`: the number of what is held; `echo`: what stands before and after the resource's id where a decision says
+    who asked for what.
     """
 
-    __slots__ = ("_echo", "_outline", "_ways")
+    __slots__ = ("_echo", "_outline", "holding")
 
-    def __init__(self, outline: Outline, echo: tuple[bytes, bytes]) -> None:
+    def __init__(self, outline: Outline, holding: int, echo: tuple[bytes, bytes]) -> None:
+        self.holding = holding
         self._outline, self._echo = outline, echo
-        self._ways: dict[int, int] = {}
 
-    def way(self, objects: Sequence[int], told: list[Way]) -> int:
-        """The number of the answer about a resource that matches these objects; a new one is appended to `told`."""
-        grant = self._outline.grant_among(objects)  # it lives as long as the snapshot, so its id names it
-        number = self._ways.get(id(grant))
-        if number is None:
-            number = self._ways[id(grant)] = self._tell(grant, told)
-        return number
-
-    def _tell(self, grant: Grant | None, told: list[Way]) -> int:
+    def way(self, grant: Grant | None) -> Way:
+        """The answer about a resource when this grant decides."""
         pieces, outcome = self._outline.pieces(grant)
         before, after = self._echo
-        way = Way((*pieces[:-1], pieces[-1] + before, after), label(self._outline.system, outcome))
-        if sum(map(len, way.told)) > TOLD_BYTES:
-            return UNKNOWN
-        told.append(way)
-        return len(told) - 1
-
-
-class Resources:
-    """The ids of one system's resources, each as the number of the set of objects that match it."""
-
-    def __init__(self, name_of: Callable[[str], Name], objects: Objects) -> None:
-        self.sets: list[tuple[int, ...]] = []
-        self._name_of, self._objects = name_of, objects
-        self._known: dict[bytes, int] = {}
-        self._numbers: dict[tuple[int, ...], int] = {}
-
-    def number(self, resource: bytes) -> int:
-        """The number of its set; UNKNOWN: it needs more care."""
-        number = self._known.get(resource)
-        if number is None:
-            number = self._find(resource)
-            if len(resource) <= RESOURCE_BYTES:
-                self._known[resource] = number
-        return number
-
-    def _find(self, resource: bytes) -> int:
-        try:
-            objects = self._objects.matching(self._name_of(resource.decode()))
-        except Exception:  # whatever it is, the careful way will tell
-            return UNKNOWN
-        number = self._numbers.setdefault(objects, len(self.sets))
-        if number == len(self.sets):
-            self.sets.append(objects)
-        return number
-
-    def make_room(self) -> None:
-        """Forget resources when there are too many. Their sets stay: there are fewer, and answers are known by them."""
-        if len(self._known) >= RESOURCES_HELD:
-            self._known.clear()
+        told = (*pieces[:-1], pieces[-1] + before, after)
+        return Way(told, sum(map(len, told)), label(self._outline.system, outcome))
 
 
 class Family:
@@ -149,47 +104,45 @@ class Family:
         self._plans: list[Plan] = []
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
         self._resources = Resources(self._name_of, self._answers.objects(self._system))
+        self._holdings, self._holding_of = Holdings(), Column()
         self._told: list[Way] = []
-        self._pairs: dict[int, int] = {}  # by the number of the plan, and in the lower half of that of the set
+        self._ways: dict[int, int] = {}  # by the number of the plan, and in the lower half that of the grant, from 1
 
     def make_room(self) -> None:
         """Forget what there is too much of; between batches, within which numbers must hold."""
-        self._resources.make_room()
-        if len(self._pairs) >= PAIRS_HELD:
-            self._pairs.clear()
-        if len(self._keys) >= PLANS_HELD or len(self._told) >= ANSWERS_HELD:
+        room = self._resources.make_room() and self._holdings.has_room()
+        if not room or len(self._keys) >= PLANS_HELD or len(self._ways) >= WAYS_HELD:
             self._forget()
 
     def answer(self, texts: Texts, rows: Numbers) -> Iterator[Answered]:
         """The answers to those of these records that have a plan, by shapes."""
         for shape in tuple(self._shapes):
             cut = texts.cut(shape, rows)
-            plans = _each(cut.keys(), self._plan)
+            plans = each(cut.keys(), self._keys, lambda _: UNKNOWN)
             known = np.flatnonzero(plans != UNKNOWN)
-            numbers = self._ways_of(plans[known], cut.piece(RESOURCE, known))
+            sets = self._resources.numbers(cut.piece(RESOURCE, known))
+            known, sets = known[sets != UNKNOWN], sets[sets != UNKNOWN]
+            numbers = self._numbers(plans[known], sets)
             known, numbers = known[numbers != UNKNOWN], numbers[numbers != UNKNOWN]
             if known.size:
-                rows = np.setdiff1d(rows, cut.rows[known], assume_unique=True)
+                rows = _without(rows, cut.rows[known])
                 ways = pa.array(numbers).dictionary_encode()
                 told = [self._told[number] for number in ways.dictionary.to_pylist()]
                 slots = cut.piece(ID, known), cut.piece(RESOURCE, known)
                 yield Answered(self._system, cut.rows[known], *slots, ways.indices.to_numpy(), told)
 
-    def _plan(self, key: bytes) -> int:
-        return self._keys.get(key, UNKNOWN)
-
-    def _ways_of(self, plans: Codes, resources: pa.BinaryArray) -> Codes:
-        sets = _each(resources, self._resources.number)
-        return _each(pa.array(plans.astype(np.int64) << HALF | sets), self._way)
+    def _numbers(self, plans: Numbers, sets: Numbers) -> Numbers:
+        """The number of the answer for each plan and set of objects; UNKNOWN: it needs more care."""
+        holdings = self._holding_of.array()[plans]
+        grants = self._holdings.deciding(holdings, *self._resources.members(sets))
+        return each(pa.array(plans << HALF | grants - NOTHING), self._ways, self._way)
 
     def _way(self, pair: int) -> int:
-        if pair < 0:
-            return UNKNOWN  # as the set is
-        number = self._pairs.get(pair)
-        if number is None:
-            objects = self._resources.sets[pair & (1 << HALF) - 1]
-            number = self._pairs[pair] = self._plans[pair >> HALF].way(objects, self._told)
-        return number
+        plan, grant = pair >> HALF, (pair & (1 << HALF) - 1) + NOTHING
+        way = self._plans[plan].way(None if grant == NOTHING else self._holdings.grants[grant])
+        self._ways[pair] = UNKNOWN if way.size > TOLD_BYTES else len(self._told)
+        self._told.append(way)
+        return self._ways[pair]
 
     def learn(self, text: bytes, asked: Request, trust: frozenset[str]) -> None:
         """Make a plan from a text and the request that it is, the second time that its like comes by."""
@@ -204,7 +157,9 @@ class Family:
         self._keys[key] = UNKNOWN
         if self._proved(key, text):
             self._keys[key] = len(self._plans)
-            self._plans.append(Plan(outline, self._echo(asked)))
+            holding = self._holdings.number(outline.deciding())
+            self._plans.append(Plan(outline, holding, self._echo(asked)))
+            self._holding_of.extend([holding])
             self._note_shape(shape)
 
     def _sighted_before(self, key: bytes) -> bool:
@@ -253,7 +208,7 @@ class Plans:
         for family in tuple(self._families.values()):
             family.make_room()
             for answered in family.answer(texts, rows):
-                rows = np.setdiff1d(rows, answered.rows, assume_unique=True)
+                rows = _without(rows, answered.rows)
                 yield answered
 
     def learn(self, text: bytes, asked: Request) -> None:
@@ -267,9 +222,8 @@ class Plans:
         family.learn(text, asked, self._trust)
 
 
-def _each(values: pa.Array, told: Callable[[Any], int]) -> Codes:
-    """What is told of each of the values, asked once for those that are equal."""
-    coded = values.dictionary_encode()
-    answers = np.fromiter(map(told, coded.dictionary.to_pylist()), np.int32, len(coded.dictionary))
-    found: Codes = answers[coded.indices.to_numpy()]
-    return found
+def _without(rows: Numbers, others: Numbers) -> Numbers:
+    """Those of the rows that are not among the others. Both rise."""
+    if len(rows) == len(others):
+        return rows[:0]
+    return np.setdiff1d(rows, others, assume_unique=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policy import compile_documents
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.plans import RESOURCE_BYTES
+from streaming.enforcer.matching import RESOURCE_BYTES
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
