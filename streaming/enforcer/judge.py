@@ -141,8 +141,8 @@ class Sitting:
                 packed.columns.append(self._columns(answered, records))
                 left[answered.rows] = False
                 self._count(answered)
-        for number in np.flatnonzero(left).tolist():
-            packed.add(*self.decide(*records.row(number)))
+        for row in records.rows(np.flatnonzero(left)):
+            packed.add(*self.decide(*row))
         return packed
 
     def _shortly(self, records: Records) -> Iterator[Answered]:

@@ -41,15 +41,14 @@ class Records:
     def __len__(self) -> int:
         return len(self.values)
 
-    def row(self, number: int) -> Row:
-        """One record, by its number within these."""
-        key, value, offset = (column[number].as_py() for column in (self.keys, self.values, self.offsets))
-        return key, value, self.headers(number), offset, int(self.times[number])
-
-    def rows(self) -> Iterator[Row]:
-        """All of them, one by one."""
-        keys, values, offsets = (column.to_pylist() for column in (self.keys, self.values, self.offsets))
-        return zip(keys, values, self.some_headers(), offsets, self.times.tolist(), strict=True)
+    def rows(self, which: Numbers | None = None) -> Iterator[Row]:
+        """The records one by one: all of them, or those with these numbers."""
+        numbers = np.arange(len(self)) if which is None else which
+        columns = (column.take(pa.array(numbers)).to_pylist() for column in (self.keys, self.values, self.offsets))
+        keys, values, offsets = columns
+        return zip(
+            keys, values, map(self.headers, numbers.tolist()), offsets, self.times[numbers].tolist(), strict=True
+        )
 
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""

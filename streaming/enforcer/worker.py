@@ -2,6 +2,7 @@
 
 import bisect
 import gc
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json
 SCHEMA = "packed binary, tally binary, needed array<bigint>, compared binary"
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
+TASKS_BETWEEN_COLLECTIONS = 100
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ class Worker:
                     "compared": pa.array([compared], pa.binary()),
                 }
                 yield pa.RecordBatch.from_pydict(cells)
+        _set_caches_aside()
 
     def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -175,6 +178,20 @@ def _one_by_one(decide: Decide, records: Records) -> Packed:
     for row in records.rows():
         packed.add(*decide(*row))
     return packed
+
+
+_tasks = itertools.count(1)
+
+
+def _set_caches_aside() -> None:
+    """Spark searches everything for cycles after each task: a quarter of the time, and our caches hold none.
+
+    What is there by then is left out of the search, but for one task of many: others may have left cycles.
+    """
+    if next(_tasks) % TASKS_BETWEEN_COLLECTIONS:
+        gc.freeze()
+    else:
+        gc.unfreeze()
 
 
 def _place(batch: pa.RecordBatch) -> Partition:
