@@ -21,7 +21,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Headers).decode
 
 MOMENT_AND_OFFSETS_BYTES = len("2026-11-21T00:00:00.000Z") + 2 * len(str(2**63))
-TOGETHER = 20_000  # records put together at a time: a column of Arrow's holds up to 2 GiB
+TOGETHER = 20_000  # records put together at a time
+LARGEST = (1 << 30) // TOGETHER  # bytes of a record that is sent so: a column of Arrow's holds up to 2 GiB
 
 Decisions = tuple[list[bytes | None], list[bytes], list[Headers | None] | None]
 """Keys, values and headers of records; headers None: the content type alone, for one of them or for all."""

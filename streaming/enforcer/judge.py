@@ -20,7 +20,7 @@ from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
-from streaming.enforcer.columns import Beside, Columns, Frame, columns_of, encode_headers, layout, sizes
+from streaming.enforcer.columns import LARGEST, Beside, Columns, Frame, columns_of, encode_headers, layout, sizes
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.headers import JSON, Header
@@ -150,8 +150,9 @@ class Sitting:
         plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
         if plans is not None:
             limits, key = self._limits, records.longest_key
+            room = min(LARGEST, limits.record_out - key)
             for answered in plans.answer(Texts(records.values, min(TEXT_BYTES, limits.record_in - key))):
-                fitting = answered.among(sizes(self._frame, answered) <= limits.record_out - key)
+                fitting = answered.among(sizes(self._frame, answered) <= room)
                 if len(fitting.rows):
                     yield fitting
 

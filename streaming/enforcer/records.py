@@ -31,7 +31,8 @@ class Records:
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        self.keys, self.values, self.offsets = (batch.column(name) for name in ("key", "value", "offset"))
+        self.keys, values, self.offsets = (batch.column(name) for name in ("key", "value", "offset"))
+        self.values = values.cast(pa.binary())  # Spark has a setting by which it is another type
         self._headers = batch.column("headers")
         milliseconds = batch.column("timestamp").cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         self.times: Numbers = milliseconds.to_numpy()

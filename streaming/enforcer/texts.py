@@ -58,8 +58,9 @@ class Texts:
 
     def cut(self, shape: Shape, rows: Numbers) -> "Cut":
         """The texts of this shape among those with these numbers (rising), cut at the slots, which are not empty."""
-        opening, closing = self._first[rows] + shape.before, self._first[rows + 1] - shape.behind - 1
-        fits = (opening >= 0) & (opening + 2 < closing)
+        first, end = self._first[rows], self._first[rows + 1]
+        opening, closing = first + shape.before, end - shape.behind - 1
+        fits = (first <= opening) & (opening + 2 < closing) & (closing < end)
         rows, opening, closing = rows[fits], opening[fits], closing[fits]
         quotes = self._quotes
         bounds = np.empty((len(rows), 6), np.int32)

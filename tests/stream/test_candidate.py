@@ -58,6 +58,14 @@ def test_decisions_are_counted_by_system_and_both_outcomes_and_some_that_differ_
     assert sorted(outcomes) == [["allow", "deny"], ["allow", "deny"], ["deny", "allow"]]
 
 
+def test_decisions_are_held_against_those_on_the_same_request_in_whatever_order_they_come() -> None:
+    asked = [request(str(n), "dana", name) for n, name in enumerate(("orders", "payments", "other"))]
+    live = _packed(*asked, documents=LIVE)
+    candidate = _packed(*asked, documents=LIVE)
+    candidate.values.reverse()
+    assert compare(live, candidate) == compare(live, live)
+
+
 def test_a_document_stands_in_the_place_of_the_live_one_and_the_others_stay() -> None:
     live = _library(*LIVE)
     before = Snapshot(live).version

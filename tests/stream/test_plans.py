@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from policy import compile_documents
 from streaming import workload
+from streaming.enforcer import columns, matching, plans
+from streaming.enforcer import judge as judging
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.matching import RESOURCE_BYTES
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.policy.strategies import lenses6
 from tests.stream.arrow import AT, Sent, records_batch
 from tests.stream.world import group, role
 
@@ -48,13 +51,13 @@ def _values(packed: Packed) -> list[bytes]:
     return [value for _, _, value, _ in _all_ways(unpack(pack(packed)))]
 
 
-def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS) -> None:
+def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
     """What a judge with plans answers, and what one decides who has never seen anything."""
-    records = Records(records_batch(sent))
+    records = Records(records_batch(sent, at))
     careful = []
     for number, (key, value, _) in enumerate(sent):
-        careful.append(_sit(Judge(SNAPSHOT, limits)).decide(key, value, records.headers(number), number, AT))
-    assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
+        careful.append(_sit(Judge(judge.snapshot, limits)).decide(key, value, records.headers(number), number, at))
+    assert _all_ways(unpack(pack(_sit(judge).decide_all(records)))) == sorted(careful, key=repr)
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -162,6 +165,91 @@ def test_the_short_way_says_what_the_careful_way_says(sent: list[Sent]) -> None:
     """Also of records that were made to look like one of a plan, and in a batch with any others."""
     judge = _taught()
     _compare(sent, judge)
+    _compare(sent, judge)
+
+
+@settings(max_examples=100, deadline=None)
+@given(lenses6.documents(), st.lists(lenses6.requests(), min_size=1, max_size=4), st.integers(0, 4))
+def test_the_short_way_says_so_whatever_the_policies_are(
+    documents: list[dict[str, Any]], asked: list[dict[str, Any]], at: int
+) -> None:
+    """In the epochs of documents that are valid for a time only, too; the third batch has plans for all of them."""
+    judge = Judge(compile_documents(documents), LIMITS)
+    for batch in range(3):
+        told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
+        plain = ({name: value for name, value in request.items() if value is not None} for request in told)
+        sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
+        _compare(sent, judge, at=at)
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("PLANS_HELD", plans), ("WAYS_HELD", plans), ("OBJECTS_HELD", matching), ("RESOURCES_HELD", matching)],
+)
+def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name: str, module: Any) -> None:
+    """With room for next to nothing every batch forgets what the one before has learnt, and says the same."""
+    monkeypatch.setattr(module, name, 2)
+    judge = _taught()
+    family = judge._plans[DEFAULT_TRUST]._families["lenses6"]
+    for batch in range(6):
+        users = ("dana", "eve", "zoe")[: 1 + batch % 3]
+        asked = (_request(f"r-{batch}", user, f"prod/main/t-{n}") for user in users for n in range(3))
+        _compare([(None, json.dumps(request).encode(), None) for request in asked], judge)
+        family.make_room()
+        held = {
+            "PLANS_HELD": [family._keys],
+            "WAYS_HELD": [family._ways],
+            "OBJECTS_HELD": [family._resources._members, family._holdings.grants],
+            "RESOURCES_HELD": [family._resources._known],
+        }
+        assert all(len(one) <= 2 for one in held[name])
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(missing: int) -> None:
+    sent: Sent = (b"key", json.dumps(_request()).encode(), None)
+    [(_, key, value, _)] = _all_ways(_sit(_taught()).decide_all(Records(records_batch([sent]))))
+    limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
+    judge = Judge(SNAPSHOT, limits)
+    for _ in range(3):
+        _compare([sent], judge, limits)
+    [(_, _, answer, _)] = _all_ways(_sit(judge).decide_all(Records(records_batch([sent]))))
+    assert json.loads(answer or b"")["decision"] is (missing == 0)
+
+
+@pytest.mark.parametrize("hidden", ["id", "resource"])
+def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> None:
+    """An id of something else, which stands before the real one and says the same when a plan could be made of it."""
+    judge = Judge(SNAPSHOT, LIMITS)
+    for topic in ("orders-1", "orders-1", "orders-1", "secret-1"):
+        real = _request("r-1", "eve", f"prod/main/{topic}")
+        if hidden == "id":
+            request = {"more": {"id": "r-1" if topic == "orders-1" else "r-2"}, **real}
+        else:
+            looks = {"id": "kafka:topic:prod/main/orders-1"}
+            request = {**real, "resource": {"properties": looks, **real["resource"]}}
+        _compare([(None, json.dumps(request).encode(), None)], judge)
+
+
+def test_answers_too_large_for_columns_are_given_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, module, bytes_ in (("TOLD_BYTES", plans, 10), ("LARGEST", judging, 500), ("TEXT_BYTES", judging, 10)):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, bytes_)
+            judge = _taught()
+            made = _sit(judge).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)])))
+            assert (len(made.columns), len(made.values)) == (0, 1)
+    assert len(
+        _sit(_taught()).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)]))).columns
+    )
+
+
+def test_more_records_than_are_put_together_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "TOGETHER", 7)
+    sent: list[Sent] = [
+        (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(20)
+    ]
+    judge = _taught()
+    assert [len(keys) for keys, _, _ in _sit(judge).decide_all(Records(records_batch(sent))).decisions()] == [7, 7, 6]
     _compare(sent, judge)
 
 
