@@ -209,25 +209,26 @@ def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name:
 def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(missing: int) -> None:
     sent: Sent = (b"key", json.dumps(_request()).encode(), None)
     [(_, key, value, _)] = _all_ways(_sit(_taught()).decide_all(Records(records_batch([sent]))))
-    limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
-    judge = Judge(SNAPSHOT, limits)
-    for _ in range(3):
-        _compare([sent], judge, limits)
+    judge = _taught()
+    judge.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
+    _compare([sent], judge, judge.limits)
     [(_, _, answer, _)] = _all_ways(_sit(judge).decide_all(Records(records_batch([sent]))))
     assert json.loads(answer or b"")["decision"] is (missing == 0)
 
 
 @pytest.mark.parametrize("hidden", ["id", "resource"])
 def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> None:
-    """An id of something else, which stands before the real one and says the same when a plan could be made of it."""
+    """An id of something else, which stands before the real one and says the same while a plan could be made of it."""
     judge = Judge(SNAPSHOT, LIMITS)
-    for topic in ("orders-1", "orders-1", "orders-1", "secret-1"):
-        real = _request("r-1", "eve", f"prod/main/{topic}")
+    for looks in ("same", "same", "same", "other"):
+        request = _request("r-1", "dana", "prod/main/secret-1" if hidden == "resource" else "prod/main/orders-1")
         if hidden == "id":
-            request = {"more": {"id": "r-1" if topic == "orders-1" else "r-2"}, **real}
+            request = {"more": {"id": "r-1" if looks == "same" else "r-2"}, **request}
         else:
-            looks = {"id": "kafka:topic:prod/main/orders-1"}
-            request = {**real, "resource": {"properties": looks, **real["resource"]}}
+            resource = request["resource"]
+            shown = {"id": resource["id"] if looks == "same" else "kafka:topic:prod/main/orders-1"}
+            request = {**request, "resource": {"properties": shown, **resource}}
+        judge._caches.clear()  # an answer that is remembered makes no plan
         _compare([(None, json.dumps(request).encode(), None)], judge)
 
 
