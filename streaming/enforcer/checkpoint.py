@@ -38,8 +38,7 @@ class Checkpoint:
         return self._query_id
 
     def _read_query_id(self) -> str | None:
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/metadata")
-        files = path.getFileSystem(self._session.sessionState().newHadoopConf())
+        path, files = self._find("metadata")
         if not files.exists(path):
             return None
         stream = files.open(path)
@@ -59,6 +58,23 @@ class Checkpoint:
                 "lockkeeper wrote it, start that one. Else move the checkpoint away: the job will start from the "
                 "committed offsets, where nothing is lost or decided twice"
             ) from error
+
+    def clear_unfinished(self) -> None:
+        """Remove the file that a job left which was killed while it wrote the range of its first batch.
+
+        Nobody reads it, but Spark starts no first batch where it lies.
+        """
+        folder, files = self._find("offsets")
+        if self._offsets().getLatestBatchId().isDefined() or not files.exists(folder):
+            return
+        for path in [status.getPath() for status in files.listStatus(folder)]:
+            if path.getName().startswith(".") and path.getName().endswith(".tmp"):
+                files.delete(path, False)
+
+    def _find(self, name: str) -> tuple[Any, Any]:
+        """The path of a part of the checkpoint, and the file system on which it is."""
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._place}/{name}")
+        return path, path.getFileSystem(self._session.sessionState().newHadoopConf())
 
     def completed(self) -> int:
         """The newest batch in Spark's commit log; -1: no batch was completed from this checkpoint."""

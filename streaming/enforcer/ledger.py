@@ -111,6 +111,7 @@ def open_ledger(
         raise CannotStart(NOTHING_COMMITTED)
     checkpoint.check_readable()
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
+    checkpoint.clear_unfinished()
     return Ledger(committed, topic_ids)
 
 

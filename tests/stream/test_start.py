@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from streaming.application import run
 from streaming.enforcer.errors import CannotStart
 from tests.brokers import TestBroker
-from tests.stream.running import Job
-from tests.stream.world import World
+from tests.stream.running import Job, running
+from tests.stream.world import World, request
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
@@ -82,3 +82,15 @@ def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) ->
     assert job.await_end() == 1
     assert job.told[-1]["stopped"] == "CannotStart"
     assert "has no committed offsets" in job.told[-1]["why"]
+
+
+def test_a_job_killed_while_it_wrote_its_first_range_starts_again(world: World) -> None:
+    """Spark leaves such a file then, and refuses to start where it finds one."""
+    offsets = Path(world.settings.checkpoint) / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.c19d620e-8838-4d47-9d20-e6cf713cc3a1.tmp", "..0.c19d620e-8838-4d47-9d20-e6cf713cc3a1.tmp.crc"):
+        (offsets / name).touch()
+    world.send([request("1", "dana", "orders")])
+    with running(world.settings):
+        world.reader(world.names.decisions).until(lambda found: len(found) == 1, "it is decided", 120)
+    assert sorted(path.name for path in offsets.iterdir() if not path.name.startswith(".")) == ["0"]
