@@ -4,9 +4,11 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from policy.index import PatternIndex
+from policy.index import PatternIndex, Place
 from policy.model import DENY, Grant
 from policy.patterns import EVERYTHING, Name, Pattern
+
+BEGINNINGS_HELD = 4096
 
 
 def precedence(grant: Grant) -> tuple[bool, Any, str]:
@@ -55,6 +57,7 @@ class Objects:
 
     def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         self._grants = grants
+        self._beginnings: dict[Name, Place[int]] = {}
 
     @functools.cached_property
     def numbers(self) -> Mapping[Pattern, int]:
@@ -63,12 +66,36 @@ class Objects:
         return {pattern: number for number, pattern in enumerate(patterns)}
 
     @functools.cached_property
-    def _index(self) -> PatternIndex[int]:
-        index: PatternIndex[int] = PatternIndex()
+    def _index(self) -> "_NumberIndex":
+        index = _NumberIndex()
         for pattern, number in self.numbers.items():
             index.add(pattern, number)
         return index
 
     def matching(self, name: Name) -> tuple[int, ...]:
         """The numbers of the objects that match ``name``, sorted."""
-        return tuple(sorted(self._index.find(name)))
+        if not name:
+            return self._index.matching(self._index.place(name))
+        beginning, last = name[:-1], name[-1]
+        place = self._beginnings.get(beginning) or self._begin(beginning)
+        return self._index.matching(place.known.get(last) or place.after(last))
+
+    def _begin(self, beginning: Name) -> Place[int]:
+        """Names that differ in their last part alone are many."""
+        if len(self._beginnings) >= BEGINNINGS_HELD:
+            self._beginnings.clear()
+        place = self._beginnings[beginning] = self._index.place(beginning)
+        return place
+
+
+class _NumberIndex(PatternIndex[int]):
+    """Numbers by their patterns. The digest of a place: those that are found there, sorted."""
+
+    def digest(self, values: tuple[int, ...]) -> tuple[int, ...]:
+        """See the class."""
+        return tuple(sorted(values))
+
+    def matching(self, place: Place[int]) -> tuple[int, ...]:
+        """The numbers that are found at a place."""
+        found: tuple[int, ...] = place.digest
+        return found

@@ -26,7 +26,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.python.daemon.module": "streaming.runtime.daemon",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         **(local if is_local(settings.checkpoint) else {}),
