@@ -38,7 +38,7 @@ def each(values: pa.Array, known: Mapping[Any, int], find: Callable[[Any], int])
     return answers
 
 
-class Column:
+class Growing:
     """Numbers that become more."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Resources:
         self._name_of, self._objects = name_of, objects
         self._known: dict[bytes, int] = {}
         self._sets: dict[tuple[int, ...], int] = {}
-        self._starts, self._members = Column(), Column()
+        self._starts, self._members = Growing(), Growing()
 
     def numbers(self, resources: pa.BinaryArray) -> Numbers:
         """The number of the set of each; UNKNOWN: it needs more care."""
@@ -106,7 +106,10 @@ class Holdings:
         self.grants: list[Grant] = []  # by their numbers: one that goes before another of the same holding is lower
         self._numbers: dict[tuple[int, ...], int] = {}
         self._kept: list[tuple[Mapping[int, Grant], ...]] = []  # the tables' ids are theirs as long as they are kept
-        self._keys, self._decides = Column(), Column()  # a holding's number and an object's, rising; the grant's number
+        self._keys, self._decides = (
+            Growing(),
+            Growing(),
+        )  # a holding's number and an object's, rising; the grant's number
 
     def number(self, tables: tuple[Mapping[int, Grant], ...]) -> int:
         """The number of the holding of these grants: by object, the one that decides among those in the same table."""

@@ -23,7 +23,7 @@ from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
 from streaming.enforcer.answers import Answers, Outline, echo
-from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Column, Holdings, Resources, each
+from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Growing, Holdings, Resources, each
 from streaming.enforcer.texts import ID, RESOURCE, Numbers, Shape, Texts, filled, shape_of
 from streaming.observability.tally import Label, label
 
@@ -104,7 +104,7 @@ class Family:
         self._plans: list[Plan] = []
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
         self._resources = Resources(self._name_of, self._answers.objects(self._system))
-        self._holdings, self._holding_of = Holdings(), Column()
+        self._holdings, self._holding_of = Holdings(), Growing()
         self._told: list[Way] = []
         self._ways: dict[int, int] = {}  # by the number of the plan, and in the lower half that of the grant, from 1
 

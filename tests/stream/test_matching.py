@@ -16,7 +16,7 @@ from policy.objects import Objects, decisive
 from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer import matching
-from streaming.enforcer.matching import NOTHING, UNKNOWN, Column, Holdings, Resources, each
+from streaming.enforcer.matching import NOTHING, UNKNOWN, Growing, Holdings, Resources, each
 
 REALM = compile_documents(workload.documents(60)).realms["lenses6"]
 GRANTS = [grant for held in REALM.grants.values() for grant in held]
@@ -115,12 +115,12 @@ def test_each_distinct_value_is_looked_for_once() -> None:
     assert looked == [b"b"]
 
 
-def test_a_column_has_all_that_was_appended() -> None:
-    column = Column()
-    assert column.array().tolist() == []
+def test_growing_numbers_are_all_that_were_appended() -> None:
+    numbers = Growing()
+    assert numbers.array().tolist() == []
     for n in range(3):
-        column.extend([n, n])
-        assert len(column) == 2 * n + 2
-    assert column.array().tolist() == [0, 0, 1, 1, 2, 2]
-    column.extend([9])
-    assert column.array().tolist()[-1] == 9
+        numbers.extend([n, n])
+        assert len(numbers) == 2 * n + 2
+    assert numbers.array().tolist() == [0, 0, 1, 1, 2, 2]
+    numbers.extend([9])
+    assert numbers.array().tolist()[-1] == 9
