@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from policy.documents import identify
@@ -30,6 +30,7 @@ ADMINISTRATION = {"iam:ListRoles": "iam:CreateRole", "iam:L*": "iam:C*", "kafka:
 TEXTS = ("a", "ab", "az", "b", "z")  # one for each pattern of the strategies that the others do not match
 PERMISSIONS = (
     *(("kafka", "ListTopic"), ("kafka", "ListZ"), ("kafka", "DeleteTopic"), ("kafka", "Z"), ("kafka", "CreateAcl")),
+    ("kafka", "UpdateAcl"),  # what is left of a power of which another part is denied
     *(("iam", "CreateRole"), ("iam", "CreateZ"), ("iam", "UpdateZ"), ("audit", "UpdateChannel"), ("z", "Z")),
 )
 OBJECTS = (
@@ -115,8 +116,22 @@ def test_what_opens_is_told(change: Change) -> None:
             assert powerful.intersection(askers)
 
 
+def _role(name: str, *statements: tuple[str, str, str]) -> dict[str, Any]:
+    told = [{"effect": effect, "action": [action], "resource": [resource]} for effect, action, resource in statements]
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": told}}
+
+
+HELD_BY_READERS = {"roles": ["r2", "r3"], "members": ["user:dana"]}
+PART_OF_A_POWER = [
+    _role("r2", ("deny", "kafka:CreateAcl", "*")),
+    _role("r3", ("allow", "kafka:*", "*")),
+    {"system": "lenses6", "kind": "Group", "name": "readers", "spec": HELD_BY_READERS},
+]
+
+
 @probed
 @given(changes)
+@example(Change("lenses6", PART_OF_A_POWER[:1], PART_OF_A_POWER))
 def test_what_is_told_opens(change: Change) -> None:
     """For everybody told of, some probe by him is allowed now that was not: of administration, or denied before."""
     event("told" if change.told else "silent")

@@ -81,7 +81,8 @@ def test_killed_at_every_step_of_the_monitor_each_alert_and_fact_is_written_once
         world.send([happened(user, user, "orders"), login(user)], audit)
         job = Job(world.settings, kill_at=step)
         assert job.await_end() == -9, job.told
-        assert job.told[-1]["step"] == step
+        # The enforcer beside it may tell a step of its own in between.
+        assert step in [told["step"] for told in job.told]
     expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in users})
     with running(world.settings):
         wait_until(lambda: alerts_by_kind(world) == expected, "an alert of each kind for each user", 90)
