@@ -57,7 +57,6 @@ class Objects:
 
     def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         self._grants = grants
-        self._beginnings: dict[Name, Place[int]] = {}
 
     @functools.cached_property
     def numbers(self) -> Mapping[Pattern, int]:
@@ -74,28 +73,34 @@ class Objects:
 
     def matching(self, name: Name) -> tuple[int, ...]:
         """The numbers of the objects that match ``name``, sorted."""
-        if not name:
-            return self._index.matching(self._index.place(name))
-        beginning, last = name[:-1], name[-1]
-        place = self._beginnings.get(beginning) or self._begin(beginning)
-        return self._index.matching(place.known.get(last) or place.after(last))
-
-    def _begin(self, beginning: Name) -> Place[int]:
-        """Names that differ in their last part alone are many."""
-        if len(self._beginnings) >= BEGINNINGS_HELD:
-            self._beginnings.clear()
-        place = self._beginnings[beginning] = self._index.place(beginning)
-        return place
+        found: tuple[int, ...] = self._index.place(name).digest
+        return found
 
 
 class _NumberIndex(PatternIndex[int]):
     """Numbers by their patterns. The digest of a place: those that are found there, sorted."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._beginnings: dict[Name, Place[int]] = {}
+
     def digest(self, values: tuple[int, ...]) -> tuple[int, ...]:
         """See the class."""
         return tuple(sorted(values))
 
-    def matching(self, place: Place[int]) -> tuple[int, ...]:
-        """The numbers that are found at a place."""
-        found: tuple[int, ...] = place.digest
-        return found
+    def place(self, name: Name) -> Place[int]:
+        """Where ``name`` leads to. Names that differ in their last part alone are many: they share the walk."""
+        if not name:
+            return super().place(name)
+        beginning, last = name[:-1], name[-1]
+        place = self._beginnings.get(beginning)
+        if place is None:
+            if len(self._beginnings) >= BEGINNINGS_HELD:
+                self._beginnings.clear()
+            place = self._beginnings[beginning] = super().place(beginning)
+        return place.known.get(last) or place.after(last)
+
+    def forget(self) -> None:
+        """Let go of all places, of beginnings too."""
+        super().forget()
+        self._beginnings.clear()

@@ -216,7 +216,7 @@ class Enforcer:
     def _lots(self, packed: bytes) -> Iterator[Lot]:
         told, usual = unpack(packed), self._encodings.headers
         for keys, values, headers in told.decisions():
-            each = itertools.repeat(usual) if headers is None else [carried or usual for carried in headers]
+            each = itertools.repeat(usual, len(keys)) if headers is None else [carried or usual for carried in headers]
             yield Lot(self._output_topics[DECISIONS], keys, values, each)
         for number, key, value, own in told.others:
             yield Lot(self._output_topics[number], [key], [value], [own or JSON_ALONE])

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from policy.model import Grant
 from policy.objects import Objects, decisive, precedence
 from policy.patterns import Name
+from streaming.enforcer.texts import Numbers
 
 RESOURCES_HELD = 200_000
 RESOURCE_BYTES = 256  # longer ids are not worth their memory
@@ -24,8 +24,6 @@ UNKNOWN = -1
 NOTHING = -1
 HALF = 32  # bits of a pair of numbers
 NEVER = np.iinfo(np.int64).max
-
-Numbers = npt.NDArray[np.int64]
 
 
 def each(values: pa.Array, known: Mapping[Any, int], find: Callable[[Any], int]) -> Numbers:
@@ -106,19 +104,18 @@ class Holdings:
         self.grants: list[Grant] = []  # by their numbers: one that goes before another of the same holding is lower
         self._numbers: dict[tuple[int, ...], int] = {}
         self._kept: list[tuple[Mapping[int, Grant], ...]] = []  # the tables' ids are theirs as long as they are kept
-        self._keys, self._decides = (
-            Growing(),
-            Growing(),
-        )  # a holding's number and an object's, rising; the grant's number
+        self._keys = Growing()  # a holding's number and an object's, rising
+        self._decides = Growing()  # for each of them the grant's number
 
     def number(self, tables: tuple[Mapping[int, Grant], ...]) -> int:
         """The number of the holding of these grants: by object, the one that decides among those in the same table."""
         key = tuple(map(id, tables))
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self._kept)
-            self._kept.append(tables)
+            number = len(self._kept)
             self._file(number, tables)
+            self._kept.append(tables)
+            self._numbers[key] = number
         return number
 
     def _file(self, number: int, tables: tuple[Mapping[int, Grant], ...]) -> None:
@@ -128,9 +125,10 @@ class Holdings:
                 held[object_] = decisive((held[object_], grant)) if object_ in held else grant
         ranked = sorted(held, key=lambda object_: precedence(held[object_]))
         place = {object_: len(self.grants) + rank for rank, object_ in enumerate(ranked)}
+        objects = sorted(held)
         self.grants += [held[object_] for object_ in ranked]
-        self._keys.extend(number << HALF | object_ for object_ in sorted(held))
-        self._decides.extend(place[object_] for object_ in sorted(held))
+        self._keys.extend([number << HALF | object_ for object_ in objects])
+        self._decides.extend([place[object_] for object_ in objects])
 
     def deciding(self, holdings: Numbers, objects: Numbers, counts: Numbers) -> Numbers:
         """The number of the grant that decides for each of the holdings; NOTHING: none does.

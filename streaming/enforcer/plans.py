@@ -7,7 +7,7 @@ JSON's grammar any other text without quotes, backslashes and control characters
 changes nothing else either. So the requests of a plan need not be decoded to be known.
 
 All records of a batch are gone through together, in columns, and what many have in common is worked out once: the plan
-for each key, the objects that match for each resource's id, the answer for each plan and set of matching objects.
+for each key, the objects that match for each resource's id, the answer for each plan and grant that decides.
 """
 
 import secrets
@@ -114,22 +114,26 @@ class Family:
         if not room or len(self._keys) >= PLANS_HELD or len(self._ways) >= WAYS_HELD:
             self._forget()
 
-    def answer(self, texts: Texts, rows: Numbers) -> Iterator[Answered]:
-        """The answers to those of these records that have a plan, by shapes."""
-        for shape in tuple(self._shapes):
-            cut = texts.cut(shape, rows)
-            plans = each(cut.keys(), self._keys, lambda _: UNKNOWN)
-            known = np.flatnonzero(plans != UNKNOWN)
-            sets = self._resources.numbers(cut.piece(RESOURCE, known))
-            known, sets = known[sets != UNKNOWN], sets[sets != UNKNOWN]
-            numbers = self._numbers(plans[known], sets)
-            known, numbers = known[numbers != UNKNOWN], numbers[numbers != UNKNOWN]
-            if known.size:
-                rows = _without(rows, cut.rows[known])
-                ways = pa.array(numbers).dictionary_encode()
-                told = [self._told[number] for number in ways.dictionary.to_pylist()]
-                slots = cut.piece(ID, known), cut.piece(RESOURCE, known)
-                yield Answered(self._system, cut.rows[known], *slots, ways.indices.to_numpy(), told)
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The shapes that its plans have."""
+        return tuple(self._shapes)
+
+    def answer(self, texts: Texts, shape: Shape, rows: Numbers) -> Answered | None:
+        """The answers to those of these records that have this shape and a plan; None: there are none."""
+        cut = texts.cut(shape, rows)
+        plans = each(cut.keys(), self._keys, lambda _: UNKNOWN)
+        known = np.flatnonzero(plans != UNKNOWN)
+        sets = self._resources.numbers(cut.piece(RESOURCE, known))
+        known, sets = known[sets != UNKNOWN], sets[sets != UNKNOWN]
+        numbers = self._numbers(plans[known], sets)
+        known, numbers = known[numbers != UNKNOWN], numbers[numbers != UNKNOWN]
+        if not known.size:
+            return None
+        ways = pa.array(numbers).dictionary_encode()
+        told = [self._told[number] for number in ways.dictionary.to_pylist()]
+        slots = cut.piece(ID, known), cut.piece(RESOURCE, known)
+        return Answered(self._system, cut.rows[known], *slots, ways.indices.to_numpy(), told)
 
     def _numbers(self, plans: Numbers, sets: Numbers) -> Numbers:
         """The number of the answer for each plan and set of objects; UNKNOWN: it needs more care."""
@@ -140,9 +144,12 @@ class Family:
     def _way(self, pair: int) -> int:
         plan, grant = pair >> HALF, (pair & (1 << HALF) - 1) + NOTHING
         way = self._plans[plan].way(None if grant == NOTHING else self._holdings.grants[grant])
-        self._ways[pair] = UNKNOWN if way.size > TOLD_BYTES else len(self._told)
-        self._told.append(way)
-        return self._ways[pair]
+        number = UNKNOWN
+        if way.size <= TOLD_BYTES:
+            number = len(self._told)
+            self._told.append(way)
+        self._ways[pair] = number
+        return number
 
     def learn(self, text: bytes, asked: Request, trust: frozenset[str]) -> None:
         """Make a plan from a text and the request that it is, the second time that its like comes by."""
@@ -156,10 +163,11 @@ class Family:
             return  # perhaps for its resource alone, and others are simpler
         self._keys[key] = UNKNOWN
         if self._proved(key, text):
-            self._keys[key] = len(self._plans)
-            holding = self._holdings.number(outline.deciding())
-            self._plans.append(Plan(outline, holding, self._echo(asked)))
-            self._holding_of.extend([holding])
+            plan = Plan(outline, self._holdings.number(outline.deciding()), self._echo(asked))
+            # From here nothing can fail: a key whose plan was not kept would get the next plan's answers.
+            self._holding_of.extend([plan.holding])
+            self._plans.append(plan)
+            self._keys[key] = len(self._plans) - 1
             self._note_shape(shape)
 
     def _sighted_before(self, key: bytes) -> bool:
@@ -207,9 +215,11 @@ class Plans:
         rows = np.flatnonzero(texts.plain)
         for family in tuple(self._families.values()):
             family.make_room()
-            for answered in family.answer(texts, rows):
-                rows = _without(rows, answered.rows)
-                yield answered
+            for shape in family.shapes:
+                answered = family.answer(texts, shape, rows)
+                if answered is not None:
+                    rows = _without(rows, answered.rows)
+                    yield answered
 
     def learn(self, text: bytes, asked: Request) -> None:
         """Make a plan from a text and the request that it is, the second time that its like comes by."""

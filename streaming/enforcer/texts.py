@@ -17,7 +17,8 @@ QUOTE, BACKSLASH, SPACE = ord('"'), ord("\\"), ord(" ")
 Numbers = npt.NDArray[np.int64]
 
 # The pieces into which a text is cut: what stands around the slots, the id with its quotes, the resource's without.
-BEFORE, ID, BETWEEN, RESOURCE, AFTER, BEYOND = range(6)
+PIECES = 6
+BEFORE, ID, BETWEEN, RESOURCE, AFTER, BEYOND = range(PIECES)
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -63,7 +64,7 @@ class Texts:
         fits = (first <= opening) & (opening + 2 < closing) & (closing < end)
         rows, opening, closing = rows[fits], opening[fits], closing[fits]
         quotes = self._quotes
-        bounds = np.empty((len(rows), 6), np.int32)
+        bounds = np.empty((len(rows), PIECES), np.int32)
         bounds[:, 0], bounds[:, 5] = self._ends[rows], self._ends[rows + 1]
         bounds[:, 1], bounds[:, 2] = quotes[opening], quotes[opening + 1] + 1
         bounds[:, 3], bounds[:, 4] = quotes[closing - 1] + 1, quotes[closing]
@@ -72,11 +73,11 @@ class Texts:
 
 
 class Cut:
-    """Texts of one shape, cut into pieces. `rows`: their numbers; `bounds`: where in the buffer the pieces begin."""
+    """Texts of one shape, cut into pieces. `rows`: their numbers."""
 
     def __init__(self, rows: Numbers, bounds: npt.NDArray[np.int32], content: pa.Buffer) -> None:
-        self.rows, self.bounds = rows, bounds
-        # One after the other the pieces cover the whole buffer, so none of it is copied.
+        self.rows = rows
+        # `bounds`: where in the buffer the pieces begin. They cover all of it, so that nothing is copied.
         offsets = np.append(bounds, bounds[-1, -1] if len(rows) else np.int32(0)).astype(np.int32)
         buffers = [None, pa.py_buffer(offsets), content]
         self._pieces = pa.BinaryArray.from_buffers(pa.binary(), bounds.size, buffers)
@@ -84,7 +85,7 @@ class Cut:
     def piece(self, piece: int, which: Numbers | None = None) -> pa.BinaryArray:
         """One piece of every text, or of those at these places in `rows`."""
         places = np.arange(len(self.rows)) if which is None else which
-        return self._pieces.take(pa.array(6 * places + piece))
+        return self._pieces.take(pa.array(PIECES * places + piece))
 
     def keys(self) -> pa.BinaryArray:
         """What stands around the slots, with NUL in their place, which no plain text holds."""

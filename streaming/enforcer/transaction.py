@@ -19,11 +19,11 @@ Result = tuple[str, bytes | None, bytes | None, Headers]
 
 
 class Lot(NamedTuple):
-    """Records to write to one topic. `headers` may go on for longer than these."""
+    """Records to write to one topic: as many keys as values and headers."""
 
     topic: str
-    keys: Iterable[bytes | None]
-    values: Iterable[bytes | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
     headers: Iterable[Headers]
 
 
@@ -82,7 +82,7 @@ class Output:
         # Any: the library wants lists of headers whose values might also be text or none.
         produce: Any = self._producer.produce
         for topic, *columns in lots:
-            for key, value, headers in zip(*columns, strict=False):
+            for key, value, headers in zip(*columns, strict=True):
                 try:
                     produce(topic, value, key, headers=headers)
                 except BufferError:

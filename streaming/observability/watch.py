@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ DIFFERENCES_LOGGED = 5  # of a micro-batch
 Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
 
-Lots = TypeVar("Lots", bound=tuple[str, Iterable[bytes | None], Iterable[bytes | None], Any])
+Lots = TypeVar("Lots", bound=tuple[str, Sequence[bytes | None], Sequence[bytes | None], Any])
 """The same of several, for one topic."""
 
 

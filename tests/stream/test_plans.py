@@ -205,6 +205,21 @@ def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name:
         assert all(len(one) <= 2 for one in held[name])
 
 
+def test_where_no_plan_could_be_made_the_next_one_made_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Judge(SNAPSHOT, LIMITS)
+
+    def ask(user: str, topic: str) -> None:
+        _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], judge)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(matching.Holdings, "number", None)
+        for n in range(2):
+            ask("eve", f"secret-{n}")
+    for n in range(2):
+        ask("dana", f"secret-{n}")
+    ask("eve", "secret-2")
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(missing: int) -> None:
     sent: Sent = (b"key", json.dumps(_request()).encode(), None)
