@@ -123,8 +123,11 @@ class Place(Generic[Value]):
         self.final = not any(node.exact or node.wild for node in nodes) and not closed
         self.known: dict[str | tuple[int, ...], Place[Value]] = {}
 
-    def after(self, text: str) -> "Place[Value]":
-        """The place of the names that go on with ``text``; `known` has those of some texts."""
+    def next(self, text: str) -> "Place[Value]":
+        """The place of the names that go on with ``text``."""
+        return self.known.get(text) or self._after(text)
+
+    def _after(self, text: str) -> "Place[Value]":
         if self.final:
             return self
         named = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
@@ -176,7 +179,7 @@ class PatternIndex(Generic[Value]):
         for text in name[BEGINNING:]:
             if place.final:
                 return place
-            place = place.known.get(text) or place.after(text)
+            place = place.next(text)
         return place
 
     def _begin(self, beginning: Name) -> Place[Value]:
@@ -185,7 +188,7 @@ class PatternIndex(Generic[Value]):
         if place is None:
             place = self._start = Place(self, (self._root,))
         for text in beginning:
-            place = place.known.get(text) or place.after(text)
+            place = place.next(text)
         if len(self._begun) < BEGINNINGS_KNOWN:
             self._begun[beginning] = place
         return place

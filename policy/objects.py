@@ -8,8 +8,6 @@ from policy.index import PatternIndex, Place
 from policy.model import DENY, Grant
 from policy.patterns import EVERYTHING, Name, Pattern
 
-BEGINNINGS_HELD = 4096
-
 
 def precedence(grant: Grant) -> tuple[bool, Any, str]:
     """By what grants go before others that match the same: denies first, then by place."""
@@ -71,36 +69,14 @@ class Objects:
             index.add(pattern, number)
         return index
 
-    def matching(self, name: Name) -> tuple[int, ...]:
-        """The numbers of the objects that match ``name``, sorted."""
-        found: tuple[int, ...] = self._index.place(name).digest
-        return found
+    def place(self, name: Name) -> Place[int]:
+        """Where ``name`` leads to. The digest there: the numbers of the objects that match it, sorted."""
+        return self._index.place(name)
 
 
 class _NumberIndex(PatternIndex[int]):
-    """Numbers by their patterns. The digest of a place: those that are found there, sorted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._beginnings: dict[Name, Place[int]] = {}
+    """Numbers by their patterns."""
 
     def digest(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        """See the class."""
+        """The numbers, sorted."""
         return tuple(sorted(values))
-
-    def place(self, name: Name) -> Place[int]:
-        """Where ``name`` leads to. Names that differ in their last part alone are many: they share the walk."""
-        if not name:
-            return super().place(name)
-        beginning, last = name[:-1], name[-1]
-        place = self._beginnings.get(beginning)
-        if place is None:
-            if len(self._beginnings) >= BEGINNINGS_HELD:
-                self._beginnings.clear()
-            place = self._beginnings[beginning] = super().place(beginning)
-        return place.known.get(last) or place.after(last)
-
-    def forget(self) -> None:
-        """Let go of all places, of beginnings too."""
-        super().forget()
-        self._beginnings.clear()

@@ -37,7 +37,9 @@ class System(Protocol):
         """How a resource's id is read, where that is all it is for.
 
         That is: every question is one atom; its object is this of the resource's id, its object's text the id
-        itself; nothing else of it depends on the id, and when this raises, `ask` does. None: it is not so simple.
+        itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id has a slash, the last
+        part of its name is what stands behind the last one, whatever that is but empty; all else of the name, and
+        whether it has one, is up to what stands before. None: it is not so simple.
         """
 
     def read(self, document: Document) -> Reading:

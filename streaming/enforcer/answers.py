@@ -5,6 +5,7 @@ import operator
 import re
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -175,18 +176,29 @@ class Outline:
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
-        template, held = self._way(self.grant(object_))
-        return template.fill((self._permission, text, held))
+        return self.filling(self.grant(object_)).answer(text)
 
-    def pieces(self, grant: Grant | None) -> tuple[list[bytes], Outcome]:
-        """The answers that a grant decides, as what stands around the object's text."""
-        template, held = self._way(grant)
+    def pieces(self, filling: "Filling") -> tuple[bytes, ...]:
+        """An answer as what stands around the object's text."""
         mark = self._answers.object_mark
-        return template.fill((self._permission, mark, held)).split(mark), template.outcome
+        return tuple(filling.answer(mark).split(mark))
 
-    def _way(self, grant: Grant | None) -> tuple[Template, bytes]:
+    def filling(self, grant: Grant | None) -> "Filling":
+        """All that the answer rests on, but for the object, when this grant decides."""
         held = b"" if grant is None else inner(route(self._standing.via, grant.holder))
-        return self._answers.template(self, grant), held
+        return Filling(self._answers.template(self, grant), self._permission, held)
+
+
+class Filling(NamedTuple):
+    """A template with two of its texts: the permission and the route, as JSON has them between quotes."""
+
+    template: Template
+    permission: bytes
+    route: bytes
+
+    def answer(self, text: bytes) -> bytes:
+        """The answer about the object of this name, as JSON has it between quotes."""
+        return self.template.fill((self.permission, text, self.route))
 
 
 def inner(text: str) -> bytes:

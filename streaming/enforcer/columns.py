@@ -38,20 +38,21 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 def layout(frame: Frame, number: Any, asker: Any, system: Any, at: Any, told: Any, evaluations: Any = b"") -> Any:
     """The texts that make a decision record: bytes, or columns of them.
 
-    `number`: the offset; `asker`: the request's id, as JSON; `at`: its time; `told`: the answer and its request, as
-    `Answer` has them.
+    `number`: the offset; `asker`: the request's id, as JSON; `at`: its time; `told`: the texts of the answer and its
+    request, as `Answer` has them.
     """
     begin = (frame.head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', at, b'",')
-    return *begin, told, frame.tail, number, b"}}", evaluations, b"}"
+    return *begin, *told, frame.tail, number, b"}}", evaluations, b"}"
 
 
 class Columns(msgspec.Struct, frozen=True, array_like=True):
-    """Decisions on requests to one system. `records` and `answers`: Arrow streams of one batch each."""
+    """Decisions on requests to one system. `records`, `answers` and `echoes`: Arrow streams of one batch each."""
 
     frame: Frame
     system: bytes
     records: bytes
     answers: bytes
+    echoes: bytes
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -65,17 +66,22 @@ class Beside(msgspec.Struct, frozen=True):
 
 def sizes(frame: Frame, answered: Answered) -> Numbers:
     """How many bytes each decision record has at most."""
-    around = b"".join(layout(frame, b"", b"", msgspec.json.encode(answered.system), b"", b""))
-    fixed = np.array([way.size for way in answered.told], np.int64)
-    times = np.array([len(way.told) - 1 for way in answered.told], np.int64)
-    own = _lengths(answered.ids) + times[answered.ways] * _lengths(answered.resources)
-    return own + fixed[answered.ways] + (len(around) + MOMENT_AND_OFFSETS_BYTES)
+    around = b"".join(layout(frame, b"", b"", msgspec.json.encode(answered.system), b"", ()))
+    told = np.array([told.size for told in answered.told], np.int64)
+    times = np.array([len(told.pieces) for told in answered.told], np.int64)  # once in the echo, too
+    echoes = np.array([len(echo.before) + len(echo.after) for echo in answered.echoes], np.int64)
+    shared: Numbers = told[answered.answers] + echoes[answered.askers] + (len(around) + MOMENT_AND_OFFSETS_BYTES)
+    return shared + _lengths(answered.ids) + times[answered.answers] * _lengths(answered.resources)
 
 
 def columns_of(frame: Frame, answered: Answered, beside: Beside) -> Columns:
     """The decisions."""
-    told = itertools.zip_longest(*(way.told for way in answered.told))
-    answers = {str(number): pa.array(pieces, pa.binary()) for number, pieces in enumerate(told)}
+    pieces = itertools.zip_longest(*(told.pieces for told in answered.told))
+    answers = {str(number): pa.array(column, pa.binary()) for number, column in enumerate(pieces)}
+    echoes = {
+        "before": pa.array([echo.before for echo in answered.echoes], pa.binary()),
+        "after": pa.array([echo.after for echo in answered.echoes], pa.binary()),
+    }
     records = {
         "key": beside.keys,
         "offset": beside.offsets,
@@ -83,23 +89,28 @@ def columns_of(frame: Frame, answered: Answered, beside: Beside) -> Columns:
         "headers": beside.headers,
         "id": answered.ids,
         "resource": answered.resources,
-        "answer": pa.array(answered.ways),
+        "answer": pa.array(answered.answers),
+        "asker": pa.array(answered.askers),
     }
-    sent = (pa.RecordBatch.from_pydict(columns) for columns in (records, answers))
+    sent = (pa.RecordBatch.from_pydict(columns) for columns in (records, answers, echoes))
     return Columns(frame, msgspec.json.encode(answered.system), *map(_write, sent))
 
 
 def decisions_of(columns: Columns) -> Iterator[Decisions]:
     """The records to write, some thousands at a time."""
-    records, answers = _read(columns.records), _read(columns.answers)
+    records, answers, echoes = map(_read, (columns.records, columns.answers, columns.echoes))
     for start in range(0, len(records), TOGETHER):
-        yield _put_together(columns, records.slice(start, TOGETHER), answers)
+        yield _put_together(columns, records.slice(start, TOGETHER), answers, echoes)
 
 
-def _put_together(columns: Columns, records: pa.RecordBatch, answers: pa.RecordBatch) -> Decisions:
+def _put_together(
+    columns: Columns, records: pa.RecordBatch, answers: pa.RecordBatch, echoes: pa.RecordBatch
+) -> Decisions:
     number = records["offset"].cast(pa.string()).cast(pa.binary())
     pieces = (column.take(records["answer"]) for column in answers.columns)
-    told = pc.binary_join_element_wise(*pieces, records["resource"], null_handling="skip")
+    answer = pc.binary_join_element_wise(*pieces, records["resource"], null_handling="skip")
+    before, after = (echoes[name].take(records["asker"]) for name in ("before", "after"))
+    told = (answer, before, records["resource"], after)
     parts = layout(columns.frame, number, records["id"], columns.system, records["at"], told)
     texts = (pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in (*parts, b""))
     values = pc.binary_join_element_wise(*texts)

@@ -175,8 +175,8 @@ class Sitting:
         return pa.array(carried, pa.binary())
 
     def _count(self, answered: Answered) -> None:
-        for way, count in zip(answered.told, np.bincount(answered.ways).tolist(), strict=False):
-            self.counts[way.label] += count
+        for told, count in zip(answered.told, np.bincount(answered.answers).tolist(), strict=False):
+            self.counts[told.label] += count
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -228,7 +228,7 @@ class Sitting:
         self, asker: bytes, system: bytes, offset: int, at: int, told: bytes, evaluations: bytes = b""
     ) -> bytes:
         """A decision record; `told`: the answer and its request, as `Answer` has them."""
-        parts = layout(self._frame, b"%d" % offset, asker, system, self._clock.text(at), told, evaluations)
+        parts = layout(self._frame, b"%d" % offset, asker, system, self._clock.text(at), (told,), evaluations)
         return b"".join(parts)
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:

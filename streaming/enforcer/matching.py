@@ -1,16 +1,20 @@
 """Which grants decide, for a whole batch at once: in numbers, and each thing that many have in common worked out once.
 
-A resource's id is read once, and its name is looked up once among the objects of all grants (`policy.objects`). Which
-of the grants on these objects a subject holds is then a search for the two numbers, its holding's and the object's.
+A resource's id is cut at its last slash. Ids begin alike, and end alike: both parts are read once, and what both
+together mean among the objects of all grants (`policy.objects`) is then a search for two numbers. So is which of the
+grants on these objects decides for who holds them.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from policy.index import Place
 from policy.model import Grant
 from policy.objects import Objects, decisive, precedence
 from policy.patterns import Name
@@ -18,11 +22,14 @@ from streaming.enforcer.texts import Numbers
 
 RESOURCES_HELD = 200_000
 RESOURCE_BYTES = 256  # longer ids are not worth their memory
+PAIRS_HELD = 1_000_000
+SLASH = "/"
 OBJECTS_HELD = 4_000_000  # in sets, and in holdings
 
 UNKNOWN = -1
 NOTHING = -1
 HALF = 32  # bits of a pair of numbers
+LOWER = (1 << HALF) - 1
 NEVER = np.iinfo(np.int64).max
 
 
@@ -58,29 +65,99 @@ class Growing:
         return self._array
 
 
+class Pairs:
+    """What is known of pairs of numbers below 2³¹, each written as one: the first in the upper half."""
+
+    def __init__(self) -> None:
+        self._pairs: Numbers = np.zeros(0, np.int64)  # rising
+        self._known: Numbers = np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def numbers(self, asked: Numbers, find: Callable[[Numbers], Sequence[int] | Numbers]) -> Numbers:
+        """What is known of each, or else found: `find` is given the new ones, each once, and answers in their order."""
+        distinct, which = np.unique(asked, return_inverse=True)  # in order they are found several times as fast
+        new = distinct[~self._holds(distinct)]
+        if new.size:
+            found = np.asarray(find(new), np.int64)
+            at = np.searchsorted(self._pairs, new)
+            self._pairs, self._known = np.insert(self._pairs, at, new), np.insert(self._known, at, found)
+        numbers: Numbers = self._known[np.searchsorted(self._pairs, distinct)][which]
+        return numbers
+
+    def _holds(self, pairs: Numbers) -> npt.NDArray[np.bool_]:
+        if not len(self):
+            return np.zeros(len(pairs), np.bool_)
+        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self) - 1)
+        found: npt.NDArray[np.bool_] = self._pairs[places] == pairs
+        return found
+
+
 class Resources:
     """The ids of one system's resources, each as the number of the set of objects that match its name."""
 
     def __init__(self, name_of: Callable[[str], Name], objects: Objects) -> None:
         self._name_of, self._objects = name_of, objects
-        self._known: dict[bytes, int] = {}
         self._sets: dict[tuple[int, ...], int] = {}
         self._starts, self._members = Growing(), Growing()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._beginnings: dict[bytes, int] = {}
+        self._names: list[Name] = []  # of the beginnings, by their numbers
+        self._endings: dict[bytes, int] = {}
+        self._texts: list[str] = []  # of the endings, by their numbers
+        self._known = Pairs()  # by the numbers of both
 
     def numbers(self, resources: pa.BinaryArray) -> Numbers:
         """The number of the set of each; UNKNOWN: it needs more care."""
-        return each(resources, self._known, self._find)
+        numbers = np.full(len(resources), UNKNOWN)
+        parts = pc.split_pattern(resources, SLASH, max_splits=1, reverse=True)
+        short = pc.binary_length(resources).to_numpy() <= RESOURCE_BYTES
+        places = np.flatnonzero((np.diff(parts.offsets) == 2) & short)
+        first = parts.offsets.to_numpy()[places]
+        beginnings = each(parts.values.take(pa.array(first)), self._beginnings, self._begin)
+        endings = each(parts.values.take(pa.array(first + 1)), self._endings, self._end)
+        known = (beginnings != UNKNOWN) & (endings != UNKNOWN)
+        pairs = beginnings[known] << HALF | endings[known]
+        numbers[places[known]] = self._known.numbers(pairs, self._find)
+        return numbers
 
-    def _find(self, resource: bytes) -> int:
+    def _begin(self, beginning: bytes) -> int:
+        """The number of an id's beginning: of what its name has before its last part."""
         number = UNKNOWN
         with contextlib.suppress(Exception):  # whatever it is, the careful way will tell
-            objects = self._objects.matching(self._name_of(resource.decode()))
-            number = self._sets.setdefault(objects, len(self._sets))
-            if number == len(self._starts):
-                self._starts.extend([len(self._members)])
-                self._members.extend(objects)
-        if len(resource) <= RESOURCE_BYTES:
-            self._known[resource] = number
+            self._names.append(self._name_of(f"{beginning.decode()}{SLASH}x")[:-1])
+            number = len(self._names) - 1
+        self._beginnings[beginning] = number
+        return number
+
+    def _end(self, ending: bytes) -> int:
+        """The number of an id's ending: of its name's last part, of which no system knows an empty one."""
+        number = UNKNOWN
+        if ending:
+            self._texts.append(ending.decode())
+            number = len(self._texts) - 1
+        self._endings[ending] = number
+        return number
+
+    def _find(self, pairs: Numbers) -> list[int]:
+        places: dict[int, Place[int]] = {}
+        found = []
+        for pair in pairs.tolist():
+            beginning = pair >> HALF
+            place = places.get(beginning)
+            if place is None:
+                place = places[beginning] = self._objects.place(self._names[beginning])
+            found.append(self._number_of(place.next(self._texts[pair & LOWER]).digest))
+        return found
+
+    def _number_of(self, objects: tuple[int, ...]) -> int:
+        number = self._sets.setdefault(objects, len(self._sets))
+        if number == len(self._starts):
+            self._starts.extend([len(self._members)])
+            self._members.extend(objects)
         return number
 
     def members(self, sets: Numbers) -> tuple[Numbers, Numbers]:
@@ -92,8 +169,8 @@ class Resources:
 
     def make_room(self) -> bool:
         """Forget resources when there are too many. False: there are too many sets, and all has to be forgotten."""
-        if len(self._known) >= RESOURCES_HELD:
-            self._known.clear()
+        if max(len(self._known), len(self._beginnings), len(self._endings)) >= RESOURCES_HELD:
+            self._forget()
         return len(self._members) < OBJECTS_HELD
 
 

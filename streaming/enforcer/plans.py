@@ -12,18 +12,29 @@ for each key, the objects that match for each resource's id, the answer for each
 
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from policy.model import Grant
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
 from streaming.enforcer.answers import Answers, Outline, echo
-from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Growing, Holdings, Resources, each
+from streaming.enforcer.matching import (
+    HALF,
+    LOWER,
+    NOTHING,
+    PAIRS_HELD,
+    UNKNOWN,
+    Growing,
+    Holdings,
+    Pairs,
+    Resources,
+    each,
+)
 from streaming.enforcer.texts import ID, RESOURCE, Numbers, Shape, Texts, filled, shape_of
 from streaming.observability.tally import Label, label
 
@@ -31,34 +42,42 @@ PLANS_HELD = 50_000
 TEXT_BYTES = 4096  # longer ones go the careful way; so a batch of decisions is no larger than Arrow can have it
 TOLD_BYTES = 16_384  # the same of answers
 SHAPES_HELD = 8
-WAYS_HELD = 100_000
+ANSWERS_HELD = 100_000
 
 Codes = npt.NDArray[np.int32]
+Meaning = TypeVar("Meaning")
 
 
-class Way(msgspec.Struct, frozen=True, gc=False):
-    """An answer to requests of a plan: what stands around their resource's id, and how many bytes that is.
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """An answer: what stands around the resource's id, and how many bytes that is. `label`: what it is counted as."""
 
-    `label`: what it is counted as.
-    """
-
-    told: tuple[bytes, ...]
+    pieces: tuple[bytes, ...]
     size: int
     label: Label
+
+
+class Echo(msgspec.Struct, frozen=True, gc=False):
+    """What stands before and after the resource's id where a decision says who asked for what."""
+
+    before: bytes
+    after: bytes
 
 
 class Answered(msgspec.Struct, frozen=True):
     """Records of one system with their answers.
 
-    `rows`: their numbers; `ids`: with the quotes; `resources`: their ids, without; `ways`: which of `told` each gets.
+    `rows`: their numbers; `ids`: with the quotes; `resources`: their ids, without; `answers`: which of `told` each
+    gets; `askers`: which of `echoes`.
     """
 
     system: str
     rows: Numbers
     ids: pa.BinaryArray
     resources: pa.BinaryArray
-    ways: Codes
-    told: Sequence[Way]
+    answers: Codes
+    told: Sequence[Told]
+    askers: Codes
+    echoes: Sequence[Echo]
 
     def among(self, which: npt.NDArray[np.bool_]) -> "Answered":
         """Those of `which` alone."""
@@ -66,28 +85,19 @@ class Answered(msgspec.Struct, frozen=True):
             return self
         mask = pa.array(which)
         ids, resources = self.ids.filter(mask), self.resources.filter(mask)
-        return Answered(self.system, self.rows[which], ids, resources, self.ways[which], self.told)
+        answers, askers = self.answers[which], self.askers[which]
+        return Answered(self.system, self.rows[which], ids, resources, answers, self.told, askers, self.echoes)
 
 
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The answers to all requests that differ from each other in their slots alone.
 
-    `holding`: the number of what is held; `echo`: what stands before and after the resource's id where a decision says
-    who asked for what.
+    `holding`: the number of what is held.
     """
 
-    __slots__ = ("_echo", "_outline", "holding")
-
-    def __init__(self, outline: Outline, holding: int, echo: tuple[bytes, bytes]) -> None:
-        self.holding = holding
-        self._outline, self._echo = outline, echo
-
-    def way(self, grant: Grant | None) -> Way:
-        """The answer about a resource when this grant decides."""
-        pieces, outcome = self._outline.pieces(grant)
-        before, after = self._echo
-        told = (*pieces[:-1], pieces[-1] + before, after)
-        return Way(told, sum(map(len, told)), label(self._outline.system, outcome))
+    outline: Outline
+    holding: int
+    echo: Echo
 
 
 class Family:
@@ -105,14 +115,18 @@ class Family:
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
         self._resources = Resources(self._name_of, self._answers.objects(self._system))
         self._holdings, self._holding_of = Holdings(), Growing()
-        self._told: list[Way] = []
-        self._ways: dict[int, int] = {}  # by the number of the plan, and in the lower half that of the grant, from 1
+        self._grants = Pairs()  # which one decides, by the numbers of the holding and of the set of objects
+        self._told: list[Told] = []
+        self._numbers: dict[Hashable, int] = {}  # in `_told`, by all that an answer is made of
+        self._answers_of = Pairs()  # numbers in `_told` by those of the plan and of the grant, from 1
 
     def make_room(self) -> None:
         """Forget what there is too much of; between batches, within which numbers must hold."""
         room = self._resources.make_room() and self._holdings.has_room()
-        if not room or len(self._keys) >= PLANS_HELD or len(self._ways) >= WAYS_HELD:
+        if not room or len(self._keys) >= PLANS_HELD or len(self._told) >= ANSWERS_HELD:
             self._forget()
+        if max(len(self._grants), len(self._answers_of)) >= PAIRS_HELD:
+            self._grants, self._answers_of = Pairs(), Pairs()
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -126,29 +140,42 @@ class Family:
         known = np.flatnonzero(plans != UNKNOWN)
         sets = self._resources.numbers(cut.piece(RESOURCE, known))
         known, sets = known[sets != UNKNOWN], sets[sets != UNKNOWN]
-        numbers = self._numbers(plans[known], sets)
+        numbers = self._told_to(plans[known], sets)
         known, numbers = known[numbers != UNKNOWN], numbers[numbers != UNKNOWN]
         if not known.size:
             return None
-        ways = pa.array(numbers).dictionary_encode()
-        told = [self._told[number] for number in ways.dictionary.to_pylist()]
+        answers, told = _coded(numbers, self._told.__getitem__)
+        askers, echoes = _coded(plans[known], lambda plan: self._plans[plan].echo)
         slots = cut.piece(ID, known), cut.piece(RESOURCE, known)
-        return Answered(self._system, cut.rows[known], *slots, ways.indices.to_numpy(), told)
+        return Answered(self._system, cut.rows[known], *slots, answers, told, askers, echoes)
 
-    def _numbers(self, plans: Numbers, sets: Numbers) -> Numbers:
+    def _told_to(self, plans: Numbers, sets: Numbers) -> Numbers:
         """The number of the answer for each plan and set of objects; UNKNOWN: it needs more care."""
         holdings = self._holding_of.array()[plans]
-        grants = self._holdings.deciding(holdings, *self._resources.members(sets))
-        return each(pa.array(plans << HALF | grants - NOTHING), self._ways, self._way)
+        grants = self._grants.numbers(holdings << HALF | sets, self._deciding)
+        return self._answers_of.numbers(plans << HALF | grants - NOTHING, self._find)
 
-    def _way(self, pair: int) -> int:
-        plan, grant = pair >> HALF, (pair & (1 << HALF) - 1) + NOTHING
-        way = self._plans[plan].way(None if grant == NOTHING else self._holdings.grants[grant])
-        number = UNKNOWN
-        if way.size <= TOLD_BYTES:
-            number = len(self._told)
-            self._told.append(way)
-        self._ways[pair] = number
+    def _deciding(self, pairs: Numbers) -> Numbers:
+        return self._holdings.deciding(pairs >> HALF, *self._resources.members(pairs & LOWER))
+
+    def _find(self, pairs: Numbers) -> list[int]:
+        grants = (pairs & LOWER) + NOTHING
+        return list(map(self._number_of, (pairs >> HALF).tolist(), grants.tolist()))
+
+    def _number_of(self, plan: int, grant: int) -> int:
+        """The number of what a plan's requests are told when this grant decides; UNKNOWN: it is too much."""
+        outline = self._plans[plan].outline
+        filling = outline.filling(None if grant == NOTHING else self._holdings.grants[grant])
+        number = self._numbers.get(filling)
+        if number is None:
+            pieces = outline.pieces(filling)
+            told = Told(pieces, sum(map(len, pieces)), label(self._system, filling.template.outcome))
+            # From here nothing can fail: an answer that was not kept would be taken for the next one.
+            number = UNKNOWN
+            if told.size <= TOLD_BYTES:
+                number = len(self._told)
+                self._told.append(told)
+            self._numbers[filling] = number
         return number
 
     def learn(self, text: bytes, asked: Request, trust: frozenset[str]) -> None:
@@ -191,11 +218,11 @@ class Family:
         expected = msgspec.structs.replace(asked.resource, id=resource)
         return marked == msgspec.structs.replace(asked, id=id_, resource=expected)
 
-    def _echo(self, asked: Request) -> tuple[bytes, bytes]:
+    def _echo(self, asked: Request) -> Echo:
         mark = self._marks[1]
         marked = msgspec.structs.replace(asked, resource=msgspec.structs.replace(asked.resource, id=mark))
         before, _, after = echo(marked).partition(mark.encode())
-        return before, after
+        return Echo(before, after)
 
     def _note_shape(self, shape: Shape) -> None:
         if shape not in self._shapes:
@@ -230,6 +257,12 @@ class Plans:
         if family is None:
             family = self._families[asked.system] = Family(self._answers, asked.system, name_of)
         family.learn(text, asked, self._trust)
+
+
+def _coded(numbers: Numbers, meaning: Callable[[int], Meaning]) -> tuple[Codes, list[Meaning]]:
+    """Numbers as codes: places in a list of what the distinct ones mean."""
+    distinct, codes = np.unique(numbers, return_inverse=True)
+    return codes.astype(np.int32), list(map(meaning, distinct.tolist()))
 
 
 def _without(rows: Numbers, others: Numbers) -> Numbers:

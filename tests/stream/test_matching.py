@@ -1,5 +1,6 @@
 """Which grants decide, in numbers: the same as grant by grant."""
 
+import contextlib
 import gc
 import weakref
 from typing import Any
@@ -11,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import compile_documents
-from policy.model import Grant
+from policy.model import Grant, Unanswerable
 from policy.objects import Objects, decisive
 from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer import matching
-from streaming.enforcer.matching import NOTHING, UNKNOWN, Growing, Holdings, Resources, each
+from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Growing, Holdings, Pairs, Resources, each
 
 REALM = compile_documents(workload.documents(60)).realms["lenses6"]
 GRANTS = [grant for held in REALM.grants.values() for grant in held]
@@ -82,14 +83,36 @@ def test_resources_are_read_once_and_told_apart_by_the_objects_that_match_them(m
     ids = [request["resource"]["id"] for request in workload.requests(list(workload.documents(60)), 300)]
     resources, name_of = _resources(), all_systems()["lenses6"].name_of_resource
     assert name_of is not None
-    asked = pa.array([id_.encode() for id_ in [*ids, "no name"]], pa.binary())
+    asked = pa.array([id_.encode() for id_ in ids], pa.binary())
     numbers = resources.numbers(asked)
-    assert numbers[-1] == UNKNOWN
-    members, counts = resources.members(numbers[:-1])
+    members, counts = resources.members(numbers)
     parts = np.split(members, np.cumsum(counts)[:-1])
-    assert [tuple(part.tolist()) for part in parts] == [REALM.objects.matching(name_of(id_)) for id_ in ids]
-    monkeypatch.setattr(Objects, "matching", None)  # whoever looked again now would not know
+    assert [tuple(part.tolist()) for part in parts] == [REALM.objects.place(name_of(id_)).digest for id_ in ids]
+    monkeypatch.setattr(Objects, "place", None)  # whoever looked again now would not know
     assert resources.numbers(asked).tolist() == numbers.tolist()
+
+
+IDS = st.one_of(
+    st.text("ab:/", max_size=12),
+    st.builds(lambda head, rest: head + rest, st.sampled_from(["kafka:topic:", "kafka:topic:env-1/"]), st.text("a/ü:")),
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(IDS, max_size=8))
+def test_an_id_without_a_name_or_slash_needs_more_care_and_others_get_what_their_name_matches(ids: list[str]) -> None:
+    """In whatever order they come: what an id ends and begins with is known from others."""
+    resources, name_of = _resources(), all_systems()["lenses6"].name_of_resource
+    assert name_of is not None
+    numbers = resources.numbers(pa.array([id_.encode() for id_ in ids], pa.binary())).tolist()
+    for id_, number in zip(ids, numbers, strict=True):
+        expected = None
+        with contextlib.suppress(Unanswerable):
+            expected = REALM.objects.place(name_of(id_)).digest if "/" in id_ else None
+        assert (number == UNKNOWN) == (expected is None)
+        if expected is not None:
+            members, _ = resources.members(np.array([number]))
+            assert tuple(members.tolist()) == expected
 
 
 def test_resources_are_forgotten_when_there_are_too_many_and_get_the_same_numbers_again(
@@ -100,8 +123,24 @@ def test_resources_are_forgotten_when_there_are_too_many_and_get_the_same_number
     asked = pa.array([f"kafka:topic:env-1/cluster-1/t-{n}".encode() for n in range(5)], pa.binary())
     before = resources.numbers(asked).tolist()
     assert resources.make_room()
-    assert not resources._known
+    assert not any(map(len, (resources._known, resources._beginnings, resources._endings)))
     assert resources.numbers(asked).tolist() == before
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)))))
+def test_pairs_are_found_once_and_known_from_then_on(batches: list[list[tuple[int, int]]]) -> None:
+    pairs, looked = Pairs(), list[int]()
+
+    def find(new: Any) -> list[int]:
+        looked.extend(new.tolist())
+        return [-number for number in new.tolist()]
+
+    for batch in batches:
+        asked = [first << HALF | second for first, second in batch]
+        assert pairs.numbers(np.array(asked, np.int64), find).tolist() == [-number for number in asked]
+    everything = {first << HALF | second for batch in batches for first, second in batch}
+    assert sorted(looked) == sorted(everything)
+    assert len(pairs) == len(everything)
 
 
 def test_each_distinct_value_is_looked_for_once() -> None:

@@ -85,10 +85,11 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     """Their producers choose how long they are, and what is kept lasts as long as the policies."""
     judge = _taught()
     for length in (RESOURCE_BYTES // 2, RESOURCE_BYTES + 1):
-        value = json.dumps(_request(topic=f"prod/main/{'x' * length}")).encode()
-        _compare([(None, value, None)], judge)
-    kept = {len(name) for name in judge._plans[DEFAULT_TRUST]._families["lenses6"]._resources._known}
-    assert RESOURCE_BYTES // 2 < max(kept) <= RESOURCE_BYTES
+        for topic in (f"prod/main/{'x' * length}", f"prod/{'x' * length}/orders"):
+            _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], judge)
+    resources = judge._plans[DEFAULT_TRUST]._families["lenses6"]._resources
+    for parts in (resources._beginnings, resources._endings):
+        assert RESOURCE_BYTES // 2 <= max(map(len, parts)) <= RESOURCE_BYTES
 
 
 def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +185,13 @@ def test_the_short_way_says_so_whatever_the_policies_are(
 
 @pytest.mark.parametrize(
     ("name", "module"),
-    [("PLANS_HELD", plans), ("WAYS_HELD", plans), ("OBJECTS_HELD", matching), ("RESOURCES_HELD", matching)],
+    [
+        ("PLANS_HELD", plans),
+        ("ANSWERS_HELD", plans),
+        ("PAIRS_HELD", plans),
+        ("OBJECTS_HELD", matching),
+        ("RESOURCES_HELD", matching),
+    ],
 )
 def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name: str, module: Any) -> None:
     """With room for next to nothing every batch forgets what the one before has learnt, and says the same."""
@@ -198,9 +205,10 @@ def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name:
         family.make_room()
         held = {
             "PLANS_HELD": [family._keys],
-            "WAYS_HELD": [family._ways],
+            "ANSWERS_HELD": [family._told, family._numbers],
+            "PAIRS_HELD": [family._grants, family._answers_of],
             "OBJECTS_HELD": [family._resources._members, family._holdings.grants],
-            "RESOURCES_HELD": [family._resources._known],
+            "RESOURCES_HELD": [family._resources._known, family._resources._beginnings, family._resources._endings],
         }
         assert all(len(one) <= 2 for one in held[name])
 
@@ -218,6 +226,19 @@ def test_where_no_plan_could_be_made_the_next_one_made_does_not_answer(monkeypat
     for n in range(2):
         ask("dana", f"secret-{n}")
     ask("eve", "secret-2")
+
+
+def test_where_no_answer_could_be_kept_the_next_one_made_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = _taught()
+    asked = [
+        [(None, json.dumps(_request("r", user, "prod/main/secret-1")).encode(), None)]
+        for user in ("eve", "dana", "eve")
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(plans, "label", None)
+        _compare(asked[0], judge)
+    for sent in asked[1:]:
+        _compare(sent, judge)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
