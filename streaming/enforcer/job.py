@@ -35,7 +35,7 @@ from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Lot, Output, Result, lots_of
 from streaming.enforcer.wire import DECISIONS, VERDICTS, unpack
-from streaming.enforcer.worker import COLUMNS, SCHEMA, Outputs, Task, Worker
+from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
 from streaming.observability.comparison import read_compared
 from streaming.observability.steps import Step
 from streaming.observability.tally import read_tally
@@ -166,7 +166,7 @@ class Enforcer:
             task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
             broadcasts = [snapshot.broadcast for snapshot in snapshots]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
-            evaluated = records.selectExpr(*COLUMNS).mapInArrow(worker, SCHEMA).toArrow()
+            evaluated = records.mapInArrow(worker, SCHEMA).toArrow()
             needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
             if not self._encodings.learn(needed, self._stop):
                 return evaluated, task, snapshots[-1].version

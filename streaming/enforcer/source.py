@@ -7,6 +7,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.enforcer.kafka import Partition
+from streaming.enforcer.records import COLUMNS
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -26,6 +27,8 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.python.daemon.module": "streaming.runtime.daemon",
+        # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -64,6 +67,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
     options = {**source_options(settings), "startingOffsets": format_offsets(starts)}
-    records = spark.readStream.format("kafka").options(**options).load()
+    # Here and not in each batch, where it would be planned anew and every row be written twice.
+    records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)
     writer = records.writeStream.foreachBatch(on_batch).queryName(settings.job_name)
     return writer.option("checkpointLocation", settings.checkpoint).start()

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StructField, StructType
 
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
@@ -27,9 +28,14 @@ from streaming.observability.comparison import NOTHING, Compared, encode_compare
 from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
-# Headers come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
-COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "to_json(headers) AS headers")
-SCHEMA = "packed binary, tally binary, needed array<bigint>, compared binary"
+SCHEMA = StructType(
+    [
+        StructField("packed", BinaryType()),
+        StructField("tally", BinaryType()),
+        StructField("needed", ArrayType(LongType())),
+        StructField("compared", BinaryType()),
+    ]
+)
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
