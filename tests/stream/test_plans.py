@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from policy import compile_documents
 from streaming import workload
@@ -311,6 +312,23 @@ def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -
         for at, allowed in ((AT, True), (AT + 5, False)):
             made = _sit(judge).decide_all(Records(records_batch(values, at)))
             assert [json.loads(value)["decision"] for value in _values(made)] == [allowed] * 10
+
+
+def test_a_bug_in_the_short_way_costs_time_alone_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what it says, in which a request's secrets may be."""
+    judge = _taught()
+    sent: list[Sent] = [
+        (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(3)
+    ]
+
+    def fail(*_: Any) -> Any:
+        raise ValueError("secret")
+
+    monkeypatch.setattr(judging, "columns_of", fail)
+    with capture_logs() as told:
+        _compare(sent, judge)
+    assert [(line["log_level"], line["error"]) for line in told] == [("warning", "ValueError")]
+    assert "secret" not in repr(told)
 
 
 def test_what_is_packed_comes_back() -> None:
