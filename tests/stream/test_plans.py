@@ -242,15 +242,34 @@ def test_where_no_answer_could_be_kept_the_next_one_made_is_not_taken_for_it(mon
         _compare(sent, judge)
 
 
+LONG = "x" * 200
+
+
 @pytest.mark.parametrize("missing", [0, 1])
-def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(missing: int) -> None:
-    sent: Sent = (b"key", json.dumps(_request()).encode(), None)
-    [(_, key, value, _)] = _all_ways(_sit(_taught()).decide_all(Records(records_batch([sent]))))
-    judge = _taught()
-    judge.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
-    _compare([sent], judge, judge.limits)
-    [(_, _, answer, _)] = _all_ways(_sit(judge).decide_all(Records(records_batch([sent]))))
-    assert json.loads(answer or b"")["decision"] is (missing == 0)
+@pytest.mark.parametrize(("user", "topic"), [("dana", "orders-1"), ("dana", LONG), (LONG, "orders-1")])
+def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str, missing: int) -> None:
+    """Beside one that is smaller and fits: each gets its own."""
+    snapshot = compile_documents(
+        [role("open", "kafka:topic:prod/main/*"), group("open", "user:u", "user:dana", f"user:{LONG}")]
+    )
+
+    def ask(id_: str, user: str, topic: str, tag: str) -> Sent:
+        request = _request(id_, user, f"prod/main/{topic}")
+        request["resource"]["properties"] = {"tag": tag}
+        return b"key", json.dumps(request).encode(), None
+
+    taught = Judge(snapshot, LIMITS)
+    for number in range(2):
+        for name, said in (("u", ""), (user, tag)):
+            _sit(taught).decide_all(Records(records_batch([ask("t", name, f"taught-{number}", said)])))
+    small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
+    [(_, key, value, _)] = _all_ways(_sit(taught).decide_all(Records(records_batch([large]))))
+    taught.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
+    _compare([large, small], taught, taught.limits)
+    made = _sit(taught).decide_all(Records(records_batch([large, small])))
+    answers = (json.loads(value or b"") for _, _, value, _ in _all_ways(made))
+    decided = {answer["request_id"]: answer["decision"] for answer in answers}
+    assert decided == {"small": True, "large": missing == 0}
 
 
 @pytest.mark.parametrize("hidden", ["id", "resource"])
