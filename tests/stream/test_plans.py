@@ -246,8 +246,12 @@ LONG = "x" * 200
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-@pytest.mark.parametrize(("user", "topic"), [("dana", "orders-1"), ("dana", LONG), (LONG, "orders-1")])
-def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str, missing: int) -> None:
+@pytest.mark.parametrize(
+    ("user", "topic", "tag"), [("dana", "t-1", ""), ("dana", LONG, ""), (LONG, "t-1", ""), ("dana", "t-1", LONG)]
+)
+def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(
+    user: str, topic: str, tag: str, missing: int
+) -> None:
     """Beside one that is smaller and fits: each gets its own."""
     snapshot = compile_documents(
         [role("open", "kafka:topic:prod/main/*"), group("open", "user:u", "user:dana", f"user:{LONG}")]
