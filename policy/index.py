@@ -108,7 +108,7 @@ class Place(Generic[Value]):
     tell apart.
     """
 
-    __slots__ = ("_index", "_nodes", "_past", "digest", "final", "known", "values")
+    __slots__ = ("_index", "_known", "_nodes", "_past", "digest", "final", "values")
 
     def __init__(
         self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
@@ -121,11 +121,11 @@ class Place(Generic[Value]):
         index.held += 1 + len(opened and self._past) + len(closed and self.values)
         self.digest = index.digest(self.values)
         self.final = not any(node.exact or node.wild for node in nodes) and not closed
-        self.known: dict[str | tuple[int, ...], Place[Value]] = {}
+        self._known: dict[str | tuple[int, ...], Place[Value]] = {}
 
     def next(self, text: str) -> "Place[Value]":
         """The place of the names that go on with ``text``."""
-        return self.known.get(text) or self._after(text)
+        return self._known.get(text) or self._after(text)
 
     def _after(self, text: str) -> "Place[Value]":
         if self.final:
@@ -136,18 +136,18 @@ class Place(Generic[Value]):
             if node.wild is not None:
                 node.wild.descend(text, below)
         place = self._of(below)
-        if named or len(self.known) < TEXTS_KNOWN:
-            self.known[text] = place
+        if named or len(self._known) < TEXTS_KNOWN:
+            self._known[text] = place
         return place
 
     def _of(self, nodes: list[_Node[Value]]) -> "Place[Value]":
         """Nodes live as long as the index: their ids name them."""
         key = tuple(map(id, nodes))
-        place = self.known.get(key)
+        place = self._known.get(key)
         if place is None:
             if self._index.held > HELD:
                 self._index.forget()
-            place = self.known[key] = Place(self._index, tuple(nodes), self._past)
+            place = self._known[key] = Place(self._index, tuple(nodes), self._past)
         return place
 
 

@@ -22,7 +22,6 @@ from streaming.enforcer.texts import Numbers
 
 RESOURCES_HELD = 200_000
 RESOURCE_BYTES = 256  # longer ids are not worth their memory
-PAIRS_HELD = 1_000_000
 SLASH = "/"
 OBJECTS_HELD = 4_000_000  # in sets, and in holdings
 
@@ -78,20 +77,21 @@ class Pairs:
     def numbers(self, asked: Numbers, find: Callable[[Numbers], Sequence[int] | Numbers]) -> Numbers:
         """What is known of each, or else found: `find` is given the new ones, each once, and answers in their order."""
         distinct, which = np.unique(asked, return_inverse=True)  # in order they are found several times as fast
-        new = distinct[~self._holds(distinct)]
-        if new.size:
+        places = np.searchsorted(self._pairs, distinct)
+        missing = self._are_not_at(places, distinct)
+        if missing.any():
+            new, at = distinct[missing], places[missing]
             found = np.asarray(find(new), np.int64)
-            at = np.searchsorted(self._pairs, new)
             self._pairs, self._known = np.insert(self._pairs, at, new), np.insert(self._known, at, found)
-        numbers: Numbers = self._known[np.searchsorted(self._pairs, distinct)][which]
+            places = np.searchsorted(self._pairs, distinct)
+        numbers: Numbers = self._known[places][which]
         return numbers
 
-    def _holds(self, pairs: Numbers) -> npt.NDArray[np.bool_]:
+    def _are_not_at(self, places: Numbers, pairs: Numbers) -> npt.NDArray[np.bool_]:
         if not len(self):
-            return np.zeros(len(pairs), np.bool_)
-        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self) - 1)
-        found: npt.NDArray[np.bool_] = self._pairs[places] == pairs
-        return found
+            return np.ones(len(pairs), np.bool_)
+        others: npt.NDArray[np.bool_] = self._pairs[np.minimum(places, len(self) - 1)] != pairs
+        return others
 
 
 class Resources:

@@ -27,7 +27,6 @@ from streaming.enforcer.matching import (
     HALF,
     LOWER,
     NOTHING,
-    PAIRS_HELD,
     UNKNOWN,
     Growing,
     Holdings,
@@ -43,6 +42,7 @@ TEXT_BYTES = 4096  # longer ones go the careful way; so a batch of decisions is 
 TOLD_BYTES = 16_384  # the same of answers
 SHAPES_HELD = 8
 ANSWERS_HELD = 100_000
+PAIRS_HELD = 1_000_000
 
 Codes = npt.NDArray[np.int32]
 Meaning = TypeVar("Meaning")
@@ -90,13 +90,9 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The answers to all requests that differ from each other in their slots alone.
-
-    `holding`: the number of what is held.
-    """
+    """The answers to all requests that differ from each other in their slots alone."""
 
     outline: Outline
-    holding: int
     echo: Echo
 
 
@@ -114,7 +110,7 @@ class Family:
         self._plans: list[Plan] = []
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
         self._resources = Resources(self._name_of, self._answers.objects(self._system))
-        self._holdings, self._holding_of = Holdings(), Growing()
+        self._holdings, self._holding_of = Holdings(), Growing()  # by the numbers of the plans
         self._grants = Pairs()  # which one decides, by the numbers of the holding and of the set of objects
         self._told: list[Told] = []
         self._numbers: dict[Hashable, int] = {}  # in `_told`, by all that an answer is made of
@@ -190,9 +186,9 @@ class Family:
             return  # perhaps for its resource alone, and others are simpler
         self._keys[key] = UNKNOWN
         if self._proved(key, text):
-            plan = Plan(outline, self._holdings.number(outline.deciding()), self._echo(asked))
+            plan, holding = Plan(outline, self._echo(asked)), self._holdings.number(outline.deciding())
             # From here nothing can fail: a key whose plan was not kept would get the next plan's answers.
-            self._holding_of.extend([plan.holding])
+            self._holding_of.extend([holding])
             self._plans.append(plan)
             self._keys[key] = len(self._plans) - 1
             self._note_shape(shape)

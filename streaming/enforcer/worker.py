@@ -28,6 +28,7 @@ from streaming.observability.comparison import NOTHING, Compared, encode_compare
 from streaming.observability.tally import Counts, tally
 from streaming.settings import Limits
 
+# As a text it would be parsed, in Java, with every batch.
 SCHEMA = StructType(
     [
         StructField("packed", BinaryType()),
