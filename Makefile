@@ -53,7 +53,7 @@ demo: $(READY) ## See it work: a broker, policies, requests, and the decisions a
 	$(BIN)/lockkeeper demo $(ARGS)
 
 test: $(READY) ## Run all tests (ARGS="-m 'not stream'" leaves out those with a broker and Spark)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: $(READY) ## Change policies a thousand times under load: no request is judged by an older one
 	LOCKKEEPER_TEST_CHANGES=1000 $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)

@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming import workload
 from streaming.application import run
+from streaming.enforcer.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
 from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
@@ -161,6 +162,7 @@ def _copies_a_second(settings: Settings, requests: int) -> float:
     """The Spark job that only copies key and value, by Spark's own Kafka sink."""
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     try:
+        write_plainly(spark, settings.checkpoint)
         options = {**source_options(settings), "startingOffsets": "earliest"}
         records = spark.readStream.format("kafka").options(**options).load().select("key", "value")
         sink = {"kafka.bootstrap.servers": settings.bootstrap_servers, "topic": COPY}

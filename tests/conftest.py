@@ -8,16 +8,23 @@ import structlog
 from hypothesis import settings
 
 from tests.brokers import TestBroker, any_broker
+from tests.java_archive import make_archive
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests first: at the end short ones are left, for whichever process has nothing to do."""
+    items.sort(key=lambda item: item.get_closest_marker("stream") is None)
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[TestBroker]:
     """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
     with any_broker() as found:
+        make_archive(found.bootstrap_servers)
         yield found
 
 

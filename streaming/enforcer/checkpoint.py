@@ -13,6 +13,8 @@ from pyspark.sql import SparkSession
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.kafka import Partition
 
+Offsets = dict[Partition, int]
+
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -21,15 +23,28 @@ def is_local(place: str) -> bool:
     return "://" not in place or place.startswith("file:")
 
 
+def write_plainly(session: SparkSession, place: str) -> None:
+    """Have the session write a checkpoint on a local disk as files alone.
+
+    Hadoop's usual file system adds to each a file with its checksum, and starts a process for each of both to set its
+    mode: twelve milliseconds of a small batch. Other sessions keep it, for some of Hadoop's parts insist on it.
+    """
+    if is_local(place):
+        session.conf.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        session.conf.set("fs.file.impl.disable.cache", "true")  # all sessions share the cache
+
+
 class Checkpoint:
-    """The checkpoint at `place`, a path or URI; it may not exist yet."""
+    """The checkpoint at `place`, a path or URI; it may not exist yet. The session is set to write it plainly."""
 
     def __init__(self, spark: SparkSession, place: str) -> None:
+        write_plainly(spark, place)
         self._jvm: Any = spark.sparkContext._jvm
         self._session: Any = spark._jsparkSession
         self._place = place
         self._offset_log: Any = None
         self._query_id: str | None = None
+        self._newest: tuple[int | None, Offsets | None] = None, None  # the batch last asked for, and where it ends
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to, read once; None: there is no checkpoint yet."""
@@ -60,7 +75,7 @@ class Checkpoint:
             ) from error
 
     def clear_unfinished(self) -> None:
-        """Remove the file that a job left which was killed while it wrote the range of its first batch.
+        """Remove what a job left that was killed while it wrote the range of its first batch.
 
         Nobody reads it, but Spark starts no first batch where it lies.
         """
@@ -68,7 +83,7 @@ class Checkpoint:
         if self._offsets().getLatestBatchId().isDefined() or not files.exists(folder):
             return
         for path in [status.getPath() for status in files.listStatus(folder)]:
-            if path.getName().startswith(".") and path.getName().endswith(".tmp"):
+            if path.getName().startswith(".") and path.getName().endswith((".tmp", ".tmp.crc")):
                 files.delete(path, False)
 
     def _find(self, name: str) -> tuple[Any, Any]:
@@ -81,11 +96,15 @@ class Checkpoint:
         latest = self._commits().getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else -1
 
-    def range_of(self, batch: int) -> tuple[dict[Partition, int], dict[Partition, int]]:
+    def range_of(self, batch: int) -> tuple[Offsets, Offsets]:
         """Where a batch starts and ends, by partition; the first batch of a checkpoint has no start on record."""
-        return (self._ends(batch - 1) or {}), (self._ends(batch) or {})
+        before, starts = self._newest
+        if before != batch - 1:
+            starts = self._ends(batch - 1)
+        self._newest = batch, self._ends(batch)
+        return starts or {}, self._newest[1] or {}
 
-    def _ends(self, batch: int) -> dict[Partition, int] | None:
+    def _ends(self, batch: int) -> Offsets | None:
         found = self._offsets().get(batch)
         if not found.isDefined():
             return None
@@ -104,7 +123,7 @@ class Checkpoint:
         return self._jvm.org.apache.spark.sql.execution.streaming.checkpointing
 
 
-def parse_offsets(text: str) -> dict[Partition, int]:
+def parse_offsets(text: str) -> Offsets:
     """Spark's form of Kafka offsets, `{"topic": {"0": 17}}`, by partition."""
     return {
         (topic, int(number)): int(offset)

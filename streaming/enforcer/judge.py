@@ -162,11 +162,11 @@ class Sitting:
                     yield fitting
 
     def _columns(self, answered: Answered, records: Records) -> Columns:
-        rows = pa.array(answered.rows)
-        times = pa.array(records.times[answered.rows]).dictionary_encode()
-        told = pa.array(map(self._clock.text, times.dictionary.to_pylist()), pa.binary())
-        headers = self._headers(records, answered.rows)
-        beside = Beside(records.keys.take(rows), records.offsets.take(rows), told.take(times.indices), headers)
+        rows = answered.rows
+        times = pa.array(records.times[rows]).dictionary_encode()
+        told = pa.array(map(self._clock.text, times.dictionary.to_pylist()), pa.binary()).take(times.indices)
+        keys, offsets = records.keys.take(pa.array(rows)), pa.array(records.offsets[rows])
+        beside = Beside(keys, offsets, told, self._headers(records, rows))
         return columns_of(self._frame, answered, beside)
 
     def _headers(self, records: Records, rows: Numbers) -> pa.BinaryArray:

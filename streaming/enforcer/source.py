@@ -67,6 +67,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
     options = {**source_options(settings), "startingOffsets": format_offsets(starts)}
+    spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)
     writer = records.writeStream.foreachBatch(on_batch).queryName(settings.job_name)

@@ -77,10 +77,7 @@ class Cut:
 
     def __init__(self, rows: Numbers, bounds: npt.NDArray[np.int32], content: pa.Buffer) -> None:
         self.rows = rows
-        # `bounds`: where in the buffer the pieces begin. They cover all of it, so that nothing is copied.
-        offsets = np.append(bounds, bounds[-1, -1] if len(rows) else np.int32(0)).astype(np.int32)
-        buffers = [None, pa.py_buffer(offsets), content]
-        self._pieces = pa.BinaryArray.from_buffers(pa.binary(), bounds.size, buffers)
+        self._pieces = pieces_of(bounds, bounds[-1, -1] if len(rows) else np.int32(0), content)
 
     def piece(self, piece: int, which: Numbers | None = None) -> pa.BinaryArray:
         """One piece of every text, or of those at these places in `rows`."""
@@ -91,6 +88,15 @@ class Cut:
         """What stands around the slots, with NUL in their place, which no plain text holds."""
         around = (self.piece(piece) for piece in (BEFORE, BETWEEN, AFTER))
         return pc.binary_join_element_wise(*around, pa.scalar(b"\0", pa.binary()))
+
+
+def pieces_of(bounds: npt.NDArray[np.int32], end: np.int32, content: pa.Buffer) -> pa.BinaryArray:
+    """What stands in a buffer between these places, one row of them after the other, and before `end`.
+
+    They rise, and so cover all that is between the first and the last: nothing is copied.
+    """
+    offsets = np.append(bounds, end).astype(np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), bounds.size, [None, pa.py_buffer(offsets), content])
 
 
 def shape_of(text: bytes, id_: bytes, resource: bytes) -> tuple[Shape, bytes] | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StructField, StructType
 
@@ -93,9 +92,9 @@ class Worker:
         Beside it the ids of Avro schemas that are not known yet: while there are any, nothing of it may be used.
         """
         for batch in batches:
-            undecided = self._undecided(batch)
-            if undecided.num_rows:
-                packed, counted, needed, compared = self._judge(undecided)
+            records = self._undecided(batch)
+            if records is not None:
+                packed, counted, needed, compared = self._judge(records)
                 cells = {
                     "packed": pa.array([packed], pa.binary()),
                     "tally": pa.array([counted], pa.binary()),
@@ -105,19 +104,20 @@ class Worker:
                 yield pa.RecordBatch.from_pydict(cells)
         _set_caches_aside()
 
-    def _undecided(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _undecided(self, batch: pa.RecordBatch) -> Records | None:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
         if not batch.num_rows:
-            return batch
-        committed = self._task.committed.get(_place(batch), 0)
-        offsets = batch.column("offset")
-        return batch if offsets[0].as_py() >= committed else batch.filter(pc.greater_equal(offsets, committed))
+            return None
+        records = Records(batch)
+        undecided = records.offsets >= self._task.committed.get((records.topic, records.partition), 0)
+        if undecided.all():
+            return records
+        return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _judge(self, batch: pa.RecordBatch) -> tuple[bytes, bytes, list[int], bytes]:
+    def _judge(self, records: Records) -> tuple[bytes, bytes, list[int], bytes]:
         """The packed results, their tally, the ids of Avro schemas that are not known, and what a candidate says."""
-        topic, partition = _place(batch)
-        outputs, reader = self._task.outputs[topic], Reader(self._task.formats)
-        records, compared = Records(batch), NOTHING
+        topic, partition = records.topic, records.partition
+        outputs, reader, compared = self._task.outputs[topic], Reader(self._task.formats), NOTHING
         if outputs.verdicts is None:
             packed, counts = self._decide(topic, partition, outputs.dead_letters, reader, records)
             if self._candidate is not None:
@@ -199,14 +199,6 @@ def _set_caches_aside() -> None:
         gc.freeze()
     else:
         gc.unfreeze()
-
-
-def _place(batch: pa.RecordBatch) -> Partition:
-    """The topic and partition that all records of a batch share: a Kafka task reads exactly one."""
-    topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
-    if len(topics) != 1 or len(partitions) != 1:
-        raise RuntimeError(f"one Spark task holds records of {topics} {partitions}; unset `minPartitions`")
-    return topics[0].as_py(), partitions[0].as_py()
 
 
 class HeldFacts:

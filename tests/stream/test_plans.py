@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
-from tests.stream.arrow import AT, Sent, records_batch
+from tests.stream.arrow import AT, Sent, records_at, records_batch
 from tests.stream.world import group, role
 
 DOCUMENTS = [
@@ -326,9 +325,7 @@ def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
     judge = Judge(compile_documents([ending, group("open", "user:dana")]), LIMITS)
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
-    batch = records_batch(values)
-    times = pa.array([(AT + n) * 1000 for n in range(10)], pa.timestamp("us", "UTC"))
-    crossing = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
+    crossing = records_at((*value, AT + n) for n, value in enumerate(values))
     for _ in range(3):
         made = _sit(judge).decide_all(Records(crossing))
         assert [json.loads(value)["decision"] for value in _values(made)] == [True] * 5 + [False] * 5

@@ -14,12 +14,12 @@ from streaming.runtime.kafka_tools import CONSUMER_GROUPS
 from streaming.settings import Settings
 from streaming.topics import TopicNames, create_topics
 from tests.brokers import TestBroker
+from tests.java_archive import java_options
 from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
 LOOKS_BACK = "streamsets"  # a system in which older versions count
-# A Java that compiles less starts sooner.
-SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+SHORT_LIVED = {"spark.driver.extraJavaOptions": java_options()}
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
