@@ -17,14 +17,19 @@ def records_batch(sent: Iterable[Sent], at: int = AT) -> pa.RecordBatch:
     return records_at((*record, at) for record in sent)
 
 
-def records_at(sent: Iterable[tuple[bytes | None, bytes | None, Headers, int]]) -> pa.RecordBatch:
-    """The same, each of its own moment."""
+def records_at(
+    sent: Iterable[tuple[bytes | None, bytes | None, Headers, int]], topic: str = "requests", partition: int = 0
+) -> pa.RecordBatch:
+    """The same, each of its own moment; of any partition."""
     keys, values, headers, times = zip(*sent, strict=True)
-    beside = map(_beside, range(len(keys)), times, keys, headers)
+    place = struct.pack(">i", partition), topic.encode()
+    beside = [_beside(*record, *place) for record in zip(range(len(keys)), times, keys, headers, strict=True)]
     return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary()), "beside": pa.array(beside, pa.binary())})
 
 
-def _beside(offset: int, at: int, key: bytes | None, headers: Headers) -> bytes:
+def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition: bytes, topic: bytes) -> bytes:
     told = msgspec.json.encode([{"key": k, "value": v} for k, v in headers]) if headers else None
     lengths = (-1 if text is None else len(text) for text in (key, told))
-    return struct.pack(">qqiii", offset, at, 0, *lengths) + (key or b"") + (told or b"") + b"requests"
+    return b"".join(
+        (struct.pack(">qq", offset, at), partition, struct.pack(">ii", *lengths), key or b"", told or b"", topic)
+    )

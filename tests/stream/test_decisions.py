@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from policy import compile_documents, decide
+from policy.times import to_ms
 from streaming.publish import publish
 from tests.brokers import TestBroker
 from tests.stream.running import running
@@ -179,7 +180,7 @@ def test_all_decisions_of_a_batch_carry_one_version(world: World, user: str) -> 
     decisions = world.reader(world.names.decisions)
 
     def are_decided(count: int) -> Callable[[list[Any]], bool]:
-        return lambda seen: sum(user.encode() in message.key() for message in seen) >= count
+        return lambda seen: sum(user.encode() in (message.key() or b"") for message in seen) >= count
 
     for number in range(10):
         world.publish(role(user, f"kafka:topic:prod/main/{number}"))
@@ -188,7 +189,7 @@ def test_all_decisions_of_a_batch_carry_one_version(world: World, user: str) -> 
             decisions.until(are_decided(50 * number + 1), "the first decisions under this version")
     found = decisions.until(are_decided(500), "500 decisions")
     by_batch: dict[tuple[int, ...], set[str]] = {}
-    for message in (m for m in found if user.encode() in m.key()):
+    for message in (m for m in found if user.encode() in (m.key() or b"")):
         context = json.loads(message.value())["context"]
         by_batch.setdefault(tuple(context["policy_offsets"][world.policies].values()), set()).add(
             context["policy_version"]
@@ -271,3 +272,25 @@ def test_headers_come_through_spark_as_they_were(world: World, user: str) -> Non
     [letter] = [message for message in dead if message.key() == user.encode()]
     kept = [(name, value) for name, value in letter.headers() if not name.startswith("__connect")]
     assert kept == [("traceparent", b"00-ab-cd-01"), ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", b"")]
+
+
+def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str) -> None:
+    """A key may be missing, or empty, which is not the same; so may a value, which then is no request."""
+    sent, topic = time.time(), world.names.requests[0]
+    for number, key in enumerate((None, b"", b"\x00\xff")):
+        asked = json.dumps(request(f"{number}-{user}", user, "orders"))
+        world.producer.produce(topic, asked, key)
+    world.producer.produce(topic, None, user)
+    assert world.producer.flush(30) == 0
+
+    def ours(messages: list[Any]) -> dict[str, Any]:
+        told = ((json.loads(message.value()), message.key()) for message in messages)
+        return {record["request_id"]: (key, record) for record, key in told if record["request_id"].endswith(user)}
+
+    decided = ours(world.reader(world.names.decisions).until(lambda seen: len(ours(seen)) == 3, "three decisions"))
+    assert [decided[f"{number}-{user}"][0] for number in range(3)] == [None, b"", b"\x00\xff"]
+    for _, decision in decided.values():
+        assert abs(to_ms(decision["time"]) / 1000 - sent) < 60
+    letters = world.reader(f"{topic}.dlq").until(lambda seen: any(m.key() == user.encode() for m in seen), "the letter")
+    [letter] = [message for message in letters if message.key() == user.encode()]
+    assert b"has no value" in dict(letter.headers())["__connect.errors.exception.message"]

@@ -1,0 +1,55 @@
+"""What stands beside a value is taken apart as Spark's plan put it together, and nothing is mistaken for another."""
+
+import base64
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.enforcer.records import Records, Row
+from tests.stream.arrow import AT, Sent, records_at, records_batch
+
+TEXTS = st.binary(max_size=20)
+HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=5), TEXTS), min_size=1, max_size=3)
+SENT = st.tuples(st.none() | TEXTS, st.none() | TEXTS, HEADERS)
+
+
+def _row(offset: int, at: int, sent: Sent) -> Row:
+    key, value, headers = sent
+    return key, value, headers and [{"key": name, "value": told} for name, told in headers], offset, at
+
+
+@given(st.lists(SENT, min_size=1, max_size=20), st.data())
+def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) -> None:
+    times = [AT + data.draw(st.integers(-(10**6), 10**6)) for _ in sent]
+    first = data.draw(st.integers(0, len(sent) - 1))
+    batch = records_at((*record, at) for record, at in zip(sent, times, strict=True)).slice(first)
+    records, expected = Records(batch), list(map(_row, range(len(sent)), times, sent))[first:]
+    assert list(records.rows()) == expected
+    assert (records.topic, records.partition) == ("requests", 0)
+    assert records.keys.to_pylist() == [key for key, *_ in expected]
+    assert records.offsets.tolist() == list(range(first, len(sent)))
+    assert (records.first, records.last) == (min(times[first:]), max(times[first:]))
+    assert records.longest_key == max(len(key or b"") for key, *_ in expected)
+    assert records.with_headers().tolist() == [number for number, row in enumerate(expected) if row[2] is not None]
+    some = data.draw(st.lists(st.integers(0, len(expected) - 1), unique=True))
+    assert list(records.rows(np.array(some, np.int64))) == [expected[number] for number in some]
+
+
+def test_headers_are_read_as_spark_writes_them() -> None:
+    told = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
+    [beside] = records_batch([(b"key", b"value", None)])["beside"].to_pylist()
+    beside = beside[:24] + len(told).to_bytes(4) + b"key" + told.encode() + b"requests"
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"value"]), "beside": pa.array([beside])})
+    [(key, value, headers, _, _)] = Records(batch).rows()
+    assert (key, value) == (b"key", b"value")
+    assert headers == [{"key": "traceparent", "value": b"00-1"}, {"key": "empty", "value": None}]
+
+
+@pytest.mark.parametrize("place", [("requests", 1), ("others", 0), ("requestz", 0)])
+def test_records_of_several_partitions_are_refused(place: tuple[str, int]) -> None:
+    mixed = [records_batch([(None, b"{}", None)]), records_at([(None, b"{}", None, AT)], *place)]
+    with pytest.raises(RuntimeError, match="minPartitions"):
+        Records(pa.Table.from_batches(mixed).combine_chunks().to_batches()[0])
