@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -15,9 +16,12 @@ settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 
 
+LONG = ("test_properties.py",)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long tests first: at the end short ones are left, for whichever process has nothing to do."""
-    items.sort(key=lambda item: item.get_closest_marker("stream") is None)
+    items.sort(key=lambda item: item.get_closest_marker("stream") is None and item.path.name not in LONG)
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +30,7 @@ def broker() -> Iterator[TestBroker]:
     with any_broker() as found:
         make_archive(found.bootstrap_servers)
         yield found
+        gc.collect()  # clients that tests have left behind would look for it, and say so, until the end
 
 
 @pytest.fixture(autouse=True)
