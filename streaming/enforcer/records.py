@@ -4,6 +4,7 @@ Spark's plan puts all but a record's value into one column of bytes, and here th
 row Spark asks every column how large it has become, which cost as much as to write them.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,7 +67,7 @@ class Records:
     def __len__(self) -> int:
         return len(self.values)
 
-    @property
+    @functools.cached_property
     def keys(self) -> pa.BinaryArray:
         """The keys, null where there is none."""
         keys = self._piece(_KEY)

@@ -116,29 +116,27 @@ class Worker:
 
     def _judge(self, records: Records) -> tuple[bytes, bytes, list[int], bytes]:
         """The packed results, their tally, the ids of Avro schemas that are not known, and what a candidate says."""
-        topic, partition = records.topic, records.partition
-        outputs, reader, compared = self._task.outputs[topic], Reader(self._task.formats), NOTHING
+        outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         if outputs.verdicts is None:
-            packed, counts = self._decide(topic, partition, outputs.dead_letters, reader, records)
+            source = self._source(records, outputs.dead_letters)
+            packed, counts = self._decide(source, reader, records)
             if self._candidate is not None:
-                compared = self._compare(self._source(topic, partition, outputs.dead_letters), reader, records)
+                compared = self._compare(source, reader, records)
         else:
-            packed, counts = self._audit(topic, partition, outputs.verdicts, outputs.dead_letters, reader, records)
-        counted = tally(topic, self._task.now, counts, records.times, records.some_headers())
+            packed, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
+        counted = tally(records.topic, self._task.now, counts, records.times, records.some_headers())
         return pack(packed), counted, sorted(reader.needed), encode_compared(compared)
 
-    def _decide(
-        self, topic: str, partition: int, dead_letters: int, reader: Reader, records: Records
-    ) -> tuple[Packed, Counts]:
-        task, source = self._task, self._source(topic, partition, dead_letters)
-        sitting = self._sit(self._newest_judge(), source, reader)
+    def _decide(self, source: Source, reader: Reader, records: Records) -> tuple[Packed, Counts]:
+        task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
         if task.formats.output == "json":
             return sitting.decide_all(records), sitting.counts
         encoded = EncodedSitting(sitting, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records), sitting.counts
 
-    def _source(self, topic: str, partition: int, dead_letters: int) -> Source:
-        return Source(topic, partition, self._task.topic_ids[topic], self._task.trust[topic], dead_letters)
+    def _source(self, records: Records, dead_letters: int) -> Source:
+        topic, task = records.topic, self._task
+        return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
 
     def _sit(self, judge: Judge, source: Source, reader: Reader) -> Sitting:
         task, version = self._task, judge.snapshot.version
@@ -157,11 +155,9 @@ class Worker:
         key = (task.candidate, held.base, held.applied)
         return _judge_of(key, self._candidate, held.layer, task.limits, _candidates)
 
-    def _audit(
-        self, topic: str, partition: int, verdicts: int, dead_letters: int, reader: Reader, records: Records
-    ) -> tuple[Packed, Counts]:
-        task = self._task
-        source = AuditSource(topic, partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
+    def _audit(self, verdicts: int, dead_letters: int, reader: Reader, records: Records) -> tuple[Packed, Counts]:
+        topic, task = records.topic, self._task
+        source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
         sitting = AuditSitting(source, self._era_at, task.limits, reader)
         return _one_by_one(sitting.judge, records), sitting.counts
 
