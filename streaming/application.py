@@ -37,6 +37,7 @@ def run(
 
     Raises:
         CannotStart: topics, offsets and checkpoint do not fit together.
+        CannotWrite: Kafka does not let it write, or does not answer.
         Fenced: another instance with this job name took over.
         JobStopped: what else ended it. Nothing half-done is visible; starting it again goes on where it ended.
     """
@@ -49,8 +50,8 @@ def run(
     _check_cluster(settings)
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
     with (
-        contextlib.closing(Output(settings)) as output,
         _session(settings, watch) as spark,
+        contextlib.closing(Output(settings, spark)) as output,
         contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
         RunningMonitor(settings, spark, on_step, watch) as monitor,
     ):

@@ -79,7 +79,9 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Spark's reader (`kafka.…`).
+    """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Java's (`kafka.…`).
+
+    Of these, Spark's reader takes what is in `source`, and the job's writer what a producer knows of it.
 
     `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
     `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.

@@ -14,9 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 
+from streaming.enforcer.sender import open_sender
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, java_home
 from streaming.runtime.spark import start_session
+from streaming.settings import Settings
 
 SECONDS = 240.0
 JAVAS_OWN = "lib/server/classes.jsa"  # which ours is made on top of
@@ -26,7 +28,7 @@ SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 def archive() -> Path:
     """Where the archive is, or would be."""
-    made_of = "\n".join(map(str, (find_java(), pyspark.__version__, *classpath("spark"))))
+    made_of = "\n".join(map(str, (find_java(), pyspark.__version__, *classpath("spark"), Path(__file__).read_text())))
     return Path(sys.prefix) / f"spark-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -62,6 +64,7 @@ def main(bootstrap_servers: str) -> None:
     while query.lastProgress is None or query.lastProgress["batchId"] < 1:
         query.awaitTermination(0.1)
     query.stop()
+    open_sender(spark, Settings(job_name="archive", bootstrap_servers=bootstrap_servers)).producer().close()
     spark.stop()
     gateway = spark.sparkContext._gateway
     assert gateway is not None

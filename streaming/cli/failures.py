@@ -12,6 +12,7 @@ _EXPECTED = (
     ("policy.casefile", "CaseFileError", FAILED),
     ("streaming.publish", "PublishFailed", FAILED),
     ("streaming.enforcer.errors", "JobStopped", FAILED),
+    ("streaming.enforcer.errors", "CannotWrite", FAILED),
     ("streaming.runtime.errors", "RuntimeSetupError", FAILED),
     ("streaming.demo.play", "DemoFailed", FAILED),
     ("streaming.contracts.registry", "RegistryError", FAILED),

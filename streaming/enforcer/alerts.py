@@ -11,7 +11,7 @@ from policy.times import to_text
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 
 SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
 

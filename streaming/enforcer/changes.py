@@ -25,7 +25,7 @@ from policy.wording import grant_text
 from streaming.enforcer.alerts import Published, enforcement_disabled, privilege_escalation, unknown_escalation
 from streaming.enforcer.documents import Record
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 
 log = structlog.get_logger()
 

@@ -1,6 +1,5 @@
 """A candidate's decisions held against the live ones: counted, and a few differences kept. Runs in the workers."""
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 
@@ -8,7 +7,7 @@ import msgspec
 
 from policy.decisions import Outcome
 from policy.systems import all_systems
-from streaming.enforcer.wire import DECISIONS, Packed
+from streaming.enforcer.wire import Packed
 from streaming.observability.comparison import Compared
 from streaming.observability.tally import OTHER
 
@@ -43,6 +42,4 @@ def compare(live: Packed, candidate: Packed) -> Compared:
 
 
 def _decisions(packed: Packed) -> Iterator[tuple[_Record, bytes]]:
-    plain = itertools.chain.from_iterable(values for _, values, _ in packed.decisions())
-    others = (value for number, _, value, _ in packed.others if number == DECISIONS and value is not None)
-    return ((_read(value), value) for value in itertools.chain(plain, others))
+    return ((_read(value), value) for value in packed.decisions())

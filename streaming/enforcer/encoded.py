@@ -3,9 +3,9 @@
 from typing import Any
 
 from streaming.contracts.avro import Unencodable, Writer
-from streaming.contracts.formats import CONTENT_TYPES, Formats
+from streaming.contracts.formats import Formats
 from streaming.enforcer.deadletters import Rejection, dead_letter
-from streaming.enforcer.headers import CONTENT_TYPE, Header, with_content_type
+from streaming.enforcer.headers import content_type, with_content_type
 from streaming.enforcer.judge import Sitting, Source
 from streaming.enforcer.wire import DECISIONS, Outgoing
 from streaming.settings import Limits
@@ -17,7 +17,7 @@ class EncodedSitting:
     def __init__(self, sitting: Sitting, source: Source, limits: Limits, formats: Formats) -> None:
         self._sitting, self._source, self._limits = sitting, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
-        self._content_type: Header = (CONTENT_TYPE, CONTENT_TYPES[formats.output])
+        self._content_type = content_type(formats.output)
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int

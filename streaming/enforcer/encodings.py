@@ -15,11 +15,11 @@ import structlog
 from streaming.contracts.avro import Unencodable, Writer, check_written
 from streaming.contracts.files import Kind, read
 from streaming.contracts.foreign import Unreadable
-from streaming.contracts.formats import CONTENT_TYPES, Formats
+from streaming.contracts.formats import Formats
 from streaming.contracts.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.enforcer.errors import CannotStart, Stopping
-from streaming.enforcer.headers import CONTENT_TYPE, Headers, with_content_type
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.headers import content_type, with_content_type
+from streaming.enforcer.wire import Result
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class Encodings:
         self._alert = None if self._output == "json" else Writer("alert", self._output, self._ids.get("alert", 0))
         self._known: dict[int, tuple[str, ...]] = {}
         self._unusable: dict[int, tuple[float, str]] = {}
-        self.headers: Headers = [(CONTENT_TYPE, CONTENT_TYPES[self._output])]
+        self._content_type = content_type(self._output)
 
     def _our_ids(self, topics: dict[Kind, str]) -> dict[Kind, int]:
         if self._registry is None or self._output != "avro-confluent":
@@ -112,7 +112,7 @@ class Encodings:
         if self._alert is None or topic != self._alerts_topic or value is None:
             return result
         try:
-            return topic, key, self._alert.encode(value), with_content_type(headers, self.headers[0])
+            return topic, key, self._alert.encode(value), with_content_type(headers, self._content_type)
         except Unencodable as error:  # a bug, which must neither stop the job nor keep the alert back
             log.error("an alert does not fit its Avro schema and is written as JSON", error=str(error))
             return result

@@ -13,6 +13,10 @@ class CannotStart(JobStopped):
     """What Kafka and the checkpoint say does not fit together, or a topic would break a promise."""
 
 
+class CannotWrite(Exception):
+    """Kafka does not let a job write, or does not answer: later it may."""
+
+
 class Stopping(JobStopped):
     """It was asked to stop while it waited: no failure."""
 

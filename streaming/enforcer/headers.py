@@ -2,14 +2,24 @@
 
 from collections.abc import Iterable
 
+from streaming.contracts.formats import CONTENT_TYPES
+from streaming.settings import Encoding
+
 Header = tuple[str, bytes]
 Headers = list[Header]
 
 CONTENT_TYPE = "content-type"
-JSON: Header = (CONTENT_TYPE, b"application/json")
+
+
+def content_type(encoding: Encoding) -> Header:
+    """Which encoding a record has."""
+    return CONTENT_TYPE, CONTENT_TYPES[encoding]
+
+
+JSON = content_type("json")
 JSON_ALONE: Headers = [JSON]
 
 
-def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:
+def with_content_type(headers: Iterable[Header], told: Header) -> Headers:
     """The headers with another content type."""
-    return [content_type, *(header for header in headers if header[0] != CONTENT_TYPE)]
+    return [told, *(header for header in headers if header[0] != CONTENT_TYPE)]

@@ -16,7 +16,7 @@ from policy.documents import Key
 from policy.library import Library
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 from streaming.topic_specs import DAY_MS
 
 AT, NEXT, FORM = "at", "next", "format"

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pyspark.core.broadcast import Broadcast
@@ -26,19 +25,16 @@ from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping
-from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
-from streaming.enforcer.transaction import Lot, Output, Result, lots_of
-from streaming.enforcer.wire import DECISIONS, VERDICTS, unpack
+from streaming.enforcer.transaction import Evaluated, Output
+from streaming.enforcer.wire import VERDICTS, Result
 from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
-from streaming.observability.comparison import read_compared
 from streaming.observability.steps import Step
-from streaming.observability.tally import read_tally
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
 from streaming.topic_specs import dead_letters_of
@@ -143,16 +139,15 @@ class Enforcer:
         self._on_step("range-fixed", batch)
         evaluated, task, version = self._evaluate(records, batch)
         self._on_step("evaluated", batch)
-        lots = (lot for cell in evaluated.column("packed") for lot in self._lots(cell.as_py()))
-        self._commit(self._watch.passing(lots), ends, batch)
+        self._commit([], ends, evaluated, batch)
         self._last_batch = batch
         self._ticks.wind()
-        tallies = (read_tally(cell.as_py()) for cell in evaluated.column("tally"))
-        self._watch.decided(tallies, task.now, version)
-        self._watch.compared(read_compared(cell.as_py()) for cell in evaluated.column("compared"))
+        self._watch.decided((told.tally for told in evaluated.told), task.now, version)
+        self._watch.compared(told.compared for told in evaluated.told)
+        self._watch.decisions(itertools.chain.from_iterable(told.decisions for told in evaluated.told))
         self._on_step("committed", batch)
 
-    def _evaluate(self, records: DataFrame, batch: int) -> tuple[pa.Table, Task, str]:
+    def _evaluate(self, records: DataFrame, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
         All over again when they met Avro schemas that had to be asked for.
@@ -166,8 +161,8 @@ class Enforcer:
             task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
             broadcasts = [snapshot.broadcast for snapshot in snapshots]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
-            evaluated = records.mapInArrow(worker, SCHEMA).toArrow()
-            needed = (id_ for cell in evaluated.column("needed") for id_ in cell.as_py())
+            evaluated = self._output.collect(records.mapInArrow(worker, SCHEMA))
+            needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)
             if not self._encodings.learn(needed, self._stop):
                 return evaluated, task, snapshots[-1].version
 
@@ -193,6 +188,7 @@ class Enforcer:
 
     def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
         return Task(
+            topics=self._output_topics,
             committed=self._ledger.committed,
             topic_ids=self._topic_ids,
             trust={topic: self._settings.trust_of(topic) for topic in self._inputs},
@@ -207,27 +203,26 @@ class Enforcer:
             formats=self._encodings.formats(),
             enforced=self._settings.mode == "enforce",
             candidate=self._candidate.number if self._candidate else 0,
+            logged=self._watch.logs_decisions,
         )
 
     def _outputs_of(self, topic: str) -> Outputs:
         dead_letters = self._output_topics.index(dead_letters_of(topic))
         return Outputs(dead_letters, VERDICTS if topic in self._settings.topics.audit else None)
 
-    def _lots(self, packed: bytes) -> Iterator[Lot]:
-        told, usual = unpack(packed), self._encodings.headers
-        for keys, values, headers in told.decisions():
-            each = itertools.repeat(usual, len(keys)) if headers is None else [carried or usual for carried in headers]
-            yield Lot(self._output_topics[DECISIONS], keys, values, each)
-        for number, key, value, own in told.others:
-            yield Lot(self._output_topics[number], [key], [value], [own or JSON_ALONE])
-
-    def _commit(self, lots: Iterable[Lot], ends: Mapping[Partition, int], batch: int = IDLE) -> None:
-        """One transaction: the records, what there is to tell of the policies, and all offsets."""
+    def _commit(
+        self,
+        results: Iterable[Result],
+        ends: Mapping[Partition, int],
+        evaluated: Evaluated | None = None,
+        batch: int = IDLE,
+    ) -> None:
+        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
         said = self._policies.untold()
-        everything = itertools.chain(lots_of(self._encodings.encoded(said)), lots)
-        self._output.publish(everything, offsets, lambda: self._on_step("written", batch))
+        told = self._encodings.encoded(itertools.chain(said, results))
+        self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
         self._policies.told()
         self._watch.committed(said)
@@ -255,7 +250,7 @@ class Enforcer:
 
     def _tell(self, alerts: list[Result]) -> None:
         if alerts:
-            self._commit(lots_of(self._encodings.encoded(alerts)), {})
+            self._commit(alerts, {})
             self._watch.committed(alerts)
 
     @contextlib.contextmanager

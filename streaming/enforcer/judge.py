@@ -21,7 +21,7 @@ from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
-from streaming.enforcer.columns import LARGEST, Beside, Columns, Frame, columns_of, encode_headers, layout, sizes
+from streaming.enforcer.columns import Beside, Frame, layout, lot_of, sizes
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.headers import JSON, Header
@@ -29,7 +29,7 @@ from streaming.enforcer.plans import TEXT_BYTES, Answered, Plans
 from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
 from streaming.enforcer.records import Records
 from streaming.enforcer.texts import Numbers, Texts
-from streaming.enforcer.wire import DECISIONS, Outgoing, Packed
+from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.observability.tally import DEAD, label, no_counts, outcome_of
 from streaming.settings import Limits
 
@@ -138,16 +138,16 @@ class Sitting:
 
     def decide_all(self, records: Records) -> Packed:
         """The records to write for all these, by the short way where a plan fits. Never raises."""
-        packed, left = Packed(), np.ones(len(records), np.bool_)
+        packed, left = Packed([], []), np.ones(len(records), np.bool_)
         try:
             for answered in self._shortly(records):
-                packed.columns.append(self._columns(answered, records))
+                packed.shortly.append(self._lot(answered, records))
                 left[answered.rows] = False
                 self._count(answered)
         except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
             log.warning("records are decided the slow way; please report it", error=type(error).__name__)
         for row in records.rows(np.flatnonzero(left)):
-            packed.add(*self.decide(*row))
+            packed.others.append(self.decide(*row))
         return packed
 
     def _shortly(self, records: Records) -> Iterator[Answered]:
@@ -155,19 +155,19 @@ class Sitting:
         plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
         if plans is not None:
             limits, key = self._limits, records.longest_key
-            room = min(LARGEST, limits.record_out - key)
+            room = limits.record_out - key
             for answered in plans.answer(Texts(records.values, min(TEXT_BYTES, limits.record_in - key))):
                 fitting = answered.among(sizes(self._frame, answered) <= room)
                 if len(fitting.rows):
                     yield fitting
 
-    def _columns(self, answered: Answered, records: Records) -> Columns:
+    def _lot(self, answered: Answered, records: Records) -> Lot:
         rows = answered.rows
-        times = pa.array(records.times[rows]).dictionary_encode()
-        told = pa.array(map(self._clock.text, times.dictionary.to_pylist()), pa.binary()).take(times.indices)
-        keys, offsets = records.keys.take(pa.array(rows)), pa.array(records.offsets[rows])
-        beside = Beside(keys, offsets, told, self._headers(records, rows))
-        return columns_of(self._frame, answered, beside)
+        times, which = np.unique(records.times[rows], return_inverse=True)
+        told = pa.array(map(self._clock.text, times.tolist()), pa.binary())
+        keys, headers = records.keys.take(pa.array(rows)), self._headers(records, rows)
+        beside = Beside(keys, records.offsets[rows], Picked(told, which.astype(np.int32)), headers)
+        return lot_of(self._frame, answered, beside)
 
     def _headers(self, records: Records, rows: Numbers) -> pa.BinaryArray:
         """The headers to carry over, of those of the records that have any."""

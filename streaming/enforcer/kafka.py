@@ -4,15 +4,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streaming.settings import Settings
 
 SECONDS = 30.0
 LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
-RESULT_QUEUE = 10_000_000  # records a transaction may hold before the broker has them
-RESULT_QUEUE_KBYTES = 2_000_000
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 URL_SAFE = str.maketrans("+/", "-_")
@@ -39,26 +37,6 @@ def group_observer(settings: Settings) -> Consumer:
 def log_reader(settings: Settings) -> Consumer:
     """A consumer that reads whole topics, committed records alone."""
     return Consumer({**_reading(settings), "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
-
-
-def result_producer(settings: Settings) -> Producer:
-    """The transactional producer; its transactional id is the job's name."""
-    return Producer(
-        {
-            "linger.ms": "5",
-            # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
-            "compression.type": "lz4",
-            "delivery.report.only.error": True,
-            **_common(settings),
-            "transactional.id": settings.job_name,
-            "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
-            "queue.buffering.max.messages": str(RESULT_QUEUE),
-            "queue.buffering.max.kbytes": str(RESULT_QUEUE_KBYTES),
-            "message.max.bytes": str(settings.limits.record_out + 64 * 1024),
-            # A key goes to the partition where Java's clients would put it.
-            "partitioner": "murmur2_random",
-        }
-    )
 
 
 def _common(settings: Settings) -> dict[str, str | int | float | bool]:

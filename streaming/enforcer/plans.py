@@ -34,7 +34,7 @@ from streaming.enforcer.matching import (
     Resources,
     each,
 )
-from streaming.enforcer.texts import ID, RESOURCE, Numbers, Shape, Texts, filled, shape_of
+from streaming.enforcer.texts import ID, RESOURCE, Codes, Numbers, Shape, Texts, filled, shape_of
 from streaming.observability.tally import Label, label
 
 PLANS_HELD = 50_000
@@ -44,7 +44,6 @@ SHAPES_HELD = 8
 ANSWERS_HELD = 100_000
 PAIRS_HELD = 1_000_000
 
-Codes = npt.NDArray[np.int32]
 Meaning = TypeVar("Meaning")
 
 

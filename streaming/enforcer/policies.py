@@ -18,7 +18,7 @@ from streaming.enforcer.history import History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.reader import TopicReader
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
 

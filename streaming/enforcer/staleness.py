@@ -8,7 +8,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.alerts import policy_stale
 from streaming.enforcer.kafka import Partition, log_ends, partitions_of, stable_ends
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 from streaming.settings import Settings
 
 

@@ -15,6 +15,8 @@ CHUNK = 1 << 16  # bytes looked through at a time: what fits into the processor'
 QUOTE, BACKSLASH, SPACE = ord('"'), ord("\\"), ord(" ")
 
 Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
+"""Places in a list of what there is but once."""
 
 # The pieces into which a text is cut: what stands around the slots, the id with its quotes, the resource's without.
 PIECES = 6

@@ -3,7 +3,7 @@
 import time
 
 from streaming.enforcer.headers import JSON_ALONE
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 from streaming.settings import Settings
 from streaming.verdicts import Tick, encode_verdict
 

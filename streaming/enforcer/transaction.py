@@ -2,34 +2,34 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, SparkSession
 
-from streaming.enforcer.errors import Fenced, JobStopped
-from streaming.enforcer.headers import Headers
-from streaming.enforcer.kafka import SECONDS, error_name, group_consumer, result_producer
+from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
+from streaming.enforcer.headers import JSON_ALONE
+from streaming.enforcer.kafka import group_consumer
+from streaming.enforcer.sender import open_sender
+from streaming.enforcer.wire import Result, lots_of, pack
+from streaming.enforcer.worker import PACKED, TOLD, Told
 from streaming.settings import Settings
 
-FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
-POLL_SECONDS = 0.05
+ERRORS = "org.apache.kafka.common.errors."
+FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
+TIMEOUT = f"{ERRORS}TimeoutException"
+CLOSE_SECONDS = 5
 
-Result = tuple[str, bytes | None, bytes | None, Headers]
-"""Topic, key, value (None: a deletion) and headers of a record to write."""
-
-
-class Lot(NamedTuple):
-    """Records to write to one topic: as many keys as values and headers."""
-
-    topic: str
-    keys: Sequence[bytes | None]
-    values: Sequence[bytes | None]
-    headers: Iterable[Headers]
+_read_told = msgspec.msgpack.Decoder(list[Told]).decode
 
 
-def lots_of(results: Iterable[Result]) -> Iterator[Lot]:
-    """Single records as lots."""
-    return (Lot(topic, [key], [value], [headers]) for topic, key, value, headers in results)
+class Evaluated(NamedTuple):
+    """What the workers made of a batch. `rows`: theirs, in Java; `told`: what they tell of them."""
+
+    rows: Any
+    told: list[Told]
 
 
 class Output:
@@ -38,35 +38,52 @@ class Output:
     Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. Whoever
     makes an Output has first fenced every other instance and ended its pending transaction; only then may the
     committed offsets be read, and only after that may the query start.
+
+    Raises CannotWrite when Kafka does not take it, or does not answer.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._name = settings.job_name
-        self._producer: Producer = result_producer(settings)
+    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+        self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
+        self._jvm = cast(Any, spark._jvm)
+        self._producer: Any = None
+        self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
         self.group: Consumer = group_consumer(settings)
-        self._producer.init_transactions(SECONDS)
+        try:
+            self._sender: Any = open_sender(spark, settings)
+            self._producer = self._sender.producer()
+            self._producer.initTransactions()
+        except Py4JJavaError as error:
+            self.close()
+            raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+
+    def collect(self, made: DataFrame) -> Evaluated:
+        """Run a batch through the workers; what they made stays in Java."""
+        rows = made._jdf.collectAsList()
+        return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
 
     def publish(
         self,
-        lots: Iterable[Lot],
+        results: Iterable[Result],
         offsets: Sequence[TopicPartition],
+        evaluated: Evaluated | None = None,
         before_commit: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write the records and commit the offsets, all or nothing. `before_commit` runs inside the transaction.
+        """Write the results and what was evaluated, and commit the offsets, all or nothing.
 
-        Raises Fenced when another instance took over; JobStopped when Kafka refused (nothing is visible then).
+        `before_commit` runs inside the transaction. Raises Fenced when another instance took over; JobStopped when
+        Kafka refused (nothing is visible then).
         """
         try:
-            self._producer.begin_transaction()
-            self._write(lots)
-            self._producer.send_offsets_to_transaction(list(offsets), self.group.consumer_group_metadata(), SECONDS)
+            self._producer.beginTransaction()
+            self._write(results, evaluated)
+            self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
             before_commit()
             self._commit()
-        except KafkaException as error:
-            if error_name(error) in FENCED:
+        except Py4JJavaError as error:
+            if FENCED.intersection(_classes(error)):
                 raise self._fenced() from error
             self._abort()
-            raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {error}") from error
+            raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}") from error
         except BaseException:
             self._abort()
             raise
@@ -74,37 +91,56 @@ class Output:
     def close(self) -> None:
         """Leave Kafka."""
         self.group.close()
-        # A producer that was fenced complains once more.
-        with contextlib.suppress(KafkaException):
-            self._producer.close()
+        # A Java that has ended took its producer with it.
+        with contextlib.suppress(Py4JError):
+            if self._producer is not None:
+                self._producer.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_SECONDS))
 
-    def _write(self, lots: Iterable[Lot]) -> None:
-        # Any: the library wants lists of headers whose values might also be text or none.
-        produce: Any = self._producer.produce
-        for topic, *columns in lots:
-            for key, value, headers in zip(*columns, strict=True):
-                try:
-                    produce(topic, value, key, headers=headers)
-                except BufferError:
-                    self._producer.flush(SECONDS)
-                    produce(topic, value, key, headers=headers)
+    def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
+        for topic, lot in lots_of(results):
+            self._sender.send(pack(topic, JSON_ALONE, lot))
+        if evaluated is not None:
+            self._sender.sendAll(evaluated.rows, PACKED)
 
     def _commit(self) -> None:
-        """Commit; Kafka answers some requests with "try again", and a second call goes on where the first ended."""
+        """Commit; where that took too long, a second call goes on where the first ended."""
         while True:
             try:
-                return self._producer.commit_transaction(SECONDS)
-            except KafkaException as error:
-                if not error.args[0].retriable():
+                return self._producer.commitTransaction()  # type: ignore[no-any-return]
+            except Py4JJavaError as error:
+                if next(_classes(error)) != TIMEOUT:
                     raise
 
     def _fenced(self) -> Fenced:
         return Fenced(
-            f"another instance of job {self._name!r} took over; this one stops. Two jobs that should run side by side "
+            f"another instance of job {self._name!r} took over, or a transaction took longer than "
+            f"transaction_timeout_seconds, {self._timeout:g} s; this one stops. Two jobs that should run side by side "
             "need different values of job_name"
         )
 
     def _abort(self) -> None:
         # What cannot be aborted now is aborted by the next instance's start, or by its timeout.
-        with contextlib.suppress(KafkaException):
-            self._producer.abort_transaction(SECONDS)
+        with contextlib.suppress(Py4JError):
+            self._producer.abortTransaction()
+
+
+def _lines(offsets: Iterable[TopicPartition]) -> str:
+    """As `Sender.java` reads them; neither names of topics nor JSON hold a tab or the end of a line."""
+    return "\n".join(f"{tp.topic}\t{tp.partition}\t{tp.offset}\t{tp.metadata}" for tp in offsets)
+
+
+def _chain(error: Py4JJavaError) -> Iterator[Any]:
+    """Java's exception, and what caused it."""
+    exception = error.java_exception
+    while exception is not None:
+        yield exception
+        exception = exception.getCause()
+
+
+def _classes(error: Py4JJavaError) -> Iterator[str]:
+    return (str(exception.getClass().getName()) for exception in _chain(error))
+
+
+def _message(error: Py4JJavaError) -> str:
+    """What Java says, without the stack."""
+    return ", because of ".join(str(exception.toString()) for exception in _chain(error))

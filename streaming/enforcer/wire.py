@@ -1,61 +1,181 @@
-"""Records on their way out: packed by the workers, many in one cell, and unpacked by the driver."""
+"""Records on their way out: packed where they are made, unpacked by `Sender.java` as they are handed to Kafka.
 
-from collections.abc import Iterator
+A decision has some nine hundred bytes, of which a hundred are its own. So records travel in lots, in which what many
+of them share stands once.
+"""
 
-import msgspec
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from streaming.enforcer.columns import Columns, Decisions, decisions_of
 from streaming.enforcer.headers import Headers
-
-Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
-"""Which of the batch's output topics, key, value, headers. Headers None: the content type of decisions alone."""
+from streaming.enforcer.texts import Codes
 
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
+
+LOT_BYTES = 64 << 20  # of records whose values are told whole; a lot holds at least one, however large it is
 SIZE_BYTES = 8  # in front of what is compressed: its size before
+EACH, ONE = -1, -2  # in place of a pick: each record has its own text, all have the only one
+NO_TEXT = -1  # in a pick
+
+Topic = TypeVar("Topic", str, int)
+"""Its name, or its number among a batch's outputs."""
+
+Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
+"""Number of the topic, key, value, headers. Headers None: the content type alone."""
+
+Result = tuple[str, bytes | None, bytes | None, Headers]
+"""Topic, key, value (None: a deletion) and headers of a record that the driver writes."""
 
 
-class Packed(msgspec.Struct, array_like=True):
-    """The records that come of an Arrow batch.
+class Picked(NamedTuple):
+    """Texts that records share: which of them each record has; NO_TEXT: none."""
 
-    `columns`: decisions by the short way; `keys` and `values`: other decisions with no other header than the content
-    type; `others`: all else.
+    texts: pa.BinaryArray
+    which: Codes
+
+
+Part: TypeAlias = "bytes | pa.BinaryArray | Picked"
+"""A piece of all values of a lot: the same for all, each its own, or a shared one."""
+
+
+class Lot(NamedTuple):
+    """Records for one topic, as columns. `headers`: as `encode_headers` has them; null: the usual ones.
+
+    A value is what its parts say one after the other, nulls left out; it is null where the first part is.
     """
 
-    columns: list[Columns] = []
-    keys: list[bytes | None] = []
-    values: list[bytes] = []
-    others: list[Outgoing] = []
+    keys: pa.BinaryArray
+    headers: pa.BinaryArray
+    parts: Sequence[Part]
 
-    def add(self, number: int, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """Append a record, given as an `Outgoing`."""
-        if number == DECISIONS and headers is None and value is not None:
-            self.keys.append(key)
-            self.values.append(value)
+    def values(self) -> Iterator[bytes | None]:
+        """The values one by one, as `Sender.java` puts them together, only slower."""
+        rows = zip(*(_texts(part, len(self.keys)) for part in self.parts), strict=True)
+        return (None if texts[0] is None else b"".join(filter(None, texts)) for texts in rows)
+
+
+def _texts(part: Part, records: int) -> Iterable[bytes | None]:
+    if isinstance(part, bytes):
+        return itertools.repeat(part, records)
+    if isinstance(part, Picked):
+        texts = [*part.texts.to_pylist(), None]
+        return [texts[number] for number in part.which.tolist()]
+    told: list[bytes | None] = part.to_pylist()
+    return told
+
+
+def lots_of(
+    records: Iterable[tuple[Topic, bytes | None, bytes | None, Headers | None]],
+) -> Iterator[tuple[Topic, Lot]]:
+    """Records with topic, key, value and headers as lots; those for one topic stay in order."""
+    gathered: dict[Topic, list[Any]] = {}
+    sizes: Counter[Topic] = Counter()
+    for topic, key, value, headers in records:
+        gathered.setdefault(topic, []).append((key, value, encode_headers(headers) if headers else None))
+        sizes[topic] += sum(len(text) for text in gathered[topic][-1] if text is not None)
+        if sizes[topic] >= LOT_BYTES:
+            yield topic, _lot(gathered.pop(topic))
+            del sizes[topic]
+    yield from ((topic, _lot(rest)) for topic, rest in gathered.items())
+
+
+def _lot(records: list[Any]) -> Lot:
+    keys, values, headers = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
+    return Lot(keys, headers, (values,))
+
+
+class Packed(NamedTuple):
+    """What comes of the records of an Arrow batch: lots of decisions by the short way, and all else one by one."""
+
+    shortly: list[Lot]
+    others: list[Outgoing]
+
+    def lots(self) -> Iterator[tuple[int, Lot]]:
+        """All of it, each lot with the number of its topic."""
+        return itertools.chain(((DECISIONS, lot) for lot in self.shortly), lots_of(self.others))
+
+    def decisions(self) -> Iterator[bytes]:
+        """All decision records."""
+        values = (lot.values() for number, lot in self.lots() if number == DECISIONS)
+        return (value for value in itertools.chain.from_iterable(values) if value is not None)
+
+
+_codec = pa.Codec("lz4_raw")
+
+
+def pack(topic: str, usual: Headers, lot: Lot) -> bytes:
+    """A lot as `Sender.java` reads it, compressed: alike as records are, they are copied many times.
+
+    Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers; then how
+    many columns of texts there are and they themselves; the same of picks, which have a number for each record; and of
+    parts, which are two numbers: of the column, and of the pick, or EACH or ONE.
+    """
+    columns: list[pa.BinaryArray] = []
+    picks: list[Codes] = []
+    parts: list[int] = []
+    for part in _merged(lot.parts):
+        if isinstance(part, bytes):
+            parts += _place(pa.array([part], pa.binary()), columns), ONE
+        elif isinstance(part, Picked):
+            parts += _place(part.texts, columns), _place(part.which, picks)
         else:
-            self.others.append((number, key, value, headers))
-
-    def decisions(self) -> Iterator[Decisions]:
-        """All decisions but those among `others`."""
-        for columns in self.columns:
-            yield from decisions_of(columns)
-        if self.keys:
-            yield self.keys, self.values, None
-
-
-_pack = msgspec.msgpack.Encoder()
-_unpack = msgspec.msgpack.Decoder(Packed)
-_codec = pa.Codec("lz4")
-
-
-def pack(packed: Packed) -> bytes:
-    """Many records as one value, compressed: alike as they are, they become a tenth, and are copied many times."""
-    plain = _pack.encode(packed)
+            parts += _place(part, columns), EACH
+    before = (_text(topic.encode()), encode_headers(usual), *_column(lot.keys), *_column(lot.headers))
+    told = itertools.chain.from_iterable(map(_column, columns))
+    picked = (which.astype("<i4").tobytes() for which in picks)
+    chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
+    plain = b"".join((*before, _number(len(columns)), *told, _number(len(picks)), *picked, *chain))
     compressed: bytes = _codec.compress(plain, asbytes=True)
-    return len(plain).to_bytes(SIZE_BYTES) + compressed
+    return len(plain).to_bytes(SIZE_BYTES, "little") + compressed
 
 
-def unpack(data: bytes) -> Packed:
-    """What `pack` packed."""
-    size = int.from_bytes(data[:SIZE_BYTES])
-    return _unpack.decode(_codec.decompress(memoryview(data)[SIZE_BYTES:], size, asbytes=True))
+def _merged(parts: Sequence[Part]) -> Iterator[Part]:
+    """The same with what all share in as few parts as can be."""
+    for same, run in itertools.groupby(parts, lambda part: isinstance(part, bytes)):
+        if same:
+            yield b"".join(part for part in run if isinstance(part, bytes))
+        else:
+            yield from run
+
+
+def _place(thing: Any, held: list[Any]) -> int:
+    """Where a thing, which may be part of many values, is held once."""
+    for number, other in enumerate(held):
+        if other is thing:
+            return number
+    held.append(thing)
+    return len(held) - 1
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """How many there are, then name and value of each."""
+    texts = (text for name, value in headers for text in (name.encode(), value))
+    return b"".join((_number(len(headers)), *map(_text, texts)))
+
+
+def _text(text: bytes) -> bytes:
+    return _number(len(text)) + text
+
+
+def _number(number: int) -> bytes:
+    return number.to_bytes(4, "little")
+
+
+def _column(texts: pa.BinaryArray) -> tuple[bytes, bytes, bytes]:
+    """How many texts, how long each is (-1: null), and all of them one after the other."""
+    lengths = pc.fill_null(pc.binary_length(texts), -1).to_numpy().astype("<i4")
+    return _number(len(texts)), lengths.tobytes(), _content(texts.drop_null() if texts.null_count else texts)
+
+
+def _content(texts: pa.BinaryArray) -> bytes:
+    if not len(texts):
+        return b""
+    _, offsets, content = texts.buffers()
+    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return bytes(memoryview(content or b"")[ends[0] : ends[-1]])

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
@@ -19,26 +19,23 @@ from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedSitting
+from streaming.enforcer.headers import JSON_ALONE, content_type
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import Outgoing, Packed, pack
-from streaming.observability.comparison import NOTHING, Compared, encode_compared
-from streaming.observability.tally import Counts, tally
+from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
+from streaming.observability.comparison import NOTHING, Compared
+from streaming.observability.tally import Counts, Tally, tally
 from streaming.settings import Limits
 
 # As a text it would be parsed, in Java, with every batch.
-SCHEMA = StructType(
-    [
-        StructField("packed", BinaryType()),
-        StructField("tally", BinaryType()),
-        StructField("needed", ArrayType(LongType())),
-        StructField("compared", BinaryType()),
-    ]
-)
+SCHEMA = StructType([StructField("packed", BinaryType()), StructField("told", BinaryType())])
+PACKED, TOLD = range(2)
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -48,15 +45,30 @@ class Outputs(msgspec.Struct, frozen=True):
     verdicts: int | None = None
 
 
+class Told(msgspec.Struct, array_like=True, frozen=True):
+    """What a worker tells of an Arrow batch, beside the records to write.
+
+    `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
+    `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged.
+    """
+
+    tally: Tally
+    needed: list[int]
+    compared: Compared
+    decisions: list[bytes]
+
+
 class Task(msgspec.Struct, frozen=True):
     """What the workers of one batch need beside the snapshots. Plain data, the same for every worker.
 
-    `outputs`: by input topic, the numbers of its outputs. `read`: the newest offset read of every documents' topic;
-    `policy_offsets`: the same without the facts. `snapshots`: which of this run's snapshots the broadcasts hold and
-    since when (ms) each was in force, oldest first. `facts`: what is known beside the policies. `now`: the driver's
-    clock, ms. `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none.
+    `topics`: the batch's output topics, by number. `outputs`: by input topic, the numbers of its own. `read`: the
+    newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: which of
+    this run's snapshots the broadcasts hold and since when (ms) each was in force, oldest first. `facts`: what is known
+    beside the policies. `now`: the driver's clock, ms. `enforced`: whether anybody is to act by the decisions.
+    `candidate`: which one is tried; 0: none. `logged`: whether each decision is to be logged.
     """
 
+    topics: Sequence[str]
     committed: Mapping[Partition, int]
     topic_ids: Mapping[str, str]
     trust: Mapping[str, frozenset[str]]
@@ -71,6 +83,7 @@ class Task(msgspec.Struct, frozen=True):
     formats: Formats
     enforced: bool
     candidate: int
+    logged: bool
 
 
 class Worker:
@@ -87,21 +100,14 @@ class Worker:
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row for each Arrow batch that has any records to decide: these packed, and counted.
-
-        Beside it the ids of Avro schemas that are not known yet: while there are any, nothing of it may be used.
-        """
+        """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it."""
         for batch in batches:
             records = self._undecided(batch)
             if records is not None:
-                packed, counted, needed, compared = self._judge(records)
-                cells = {
-                    "packed": pa.array([packed], pa.binary()),
-                    "tally": pa.array([counted], pa.binary()),
-                    "needed": pa.array([needed], pa.list_(pa.int64())),
-                    "compared": pa.array([compared], pa.binary()),
-                }
-                yield pa.RecordBatch.from_pydict(cells)
+                packed, told = self._judge(records)
+                beside = [_encode(told), *itertools.repeat(None, len(packed) - 1)]
+                columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
+                yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
         _set_caches_aside()
 
     def _undecided(self, batch: pa.RecordBatch) -> Records | None:
@@ -114,18 +120,22 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _judge(self, records: Records) -> tuple[bytes, bytes, list[int], bytes]:
-        """The packed results, their tally, the ids of Avro schemas that are not known, and what a candidate says."""
+    def _judge(self, records: Records) -> tuple[list[bytes], Told]:
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         if outputs.verdicts is None:
             source = self._source(records, outputs.dead_letters)
-            packed, counts = self._decide(source, reader, records)
+            made, counts = self._decide(source, reader, records)
             if self._candidate is not None:
                 compared = self._compare(source, reader, records)
         else:
-            packed, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
+            made, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
         counted = tally(records.topic, self._task.now, counts, records.times, records.some_headers())
-        return pack(packed), counted, sorted(reader.needed), encode_compared(compared)
+        told = Told(counted, sorted(reader.needed), compared, list(made.decisions()) if self._task.logged else [])
+        return [self._pack(number, lot) for number, lot in made.lots()], told
+
+    def _pack(self, number: int, lot: Lot) -> bytes:
+        decisions = [content_type(self._task.formats.output)]
+        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
 
     def _decide(self, source: Source, reader: Reader, records: Records) -> tuple[Packed, Counts]:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
@@ -177,10 +187,7 @@ class Worker:
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:
-    packed = Packed()
-    for row in records.rows():
-        packed.add(*decide(*row))
-    return packed
+    return Packed([], [decide(*row) for row in records.rows()])
 
 
 _tasks = itertools.count(1)

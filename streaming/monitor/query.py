@@ -23,7 +23,8 @@ from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.source import connection_options
-from streaming.enforcer.transaction import Output, Result, lots_of
+from streaming.enforcer.transaction import Output
+from streaming.enforcer.wire import Result
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.observability.progress import ProgressListener
@@ -68,7 +69,7 @@ class MonitorQuery:
         self._spark = _session(spark, settings)
         self._spark.streams.addListener(ProgressListener(self._watch.monitored))
         self._encodings = Encodings(settings)
-        self._output = Output(self._settings)
+        self._output = Output(self._settings, self._spark)
         try:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
             self._admin = admin_client(self._settings)
@@ -148,8 +149,8 @@ class MonitorQuery:
         self, results: list[Result], ends: Mapping[Partition, int], checkpoint: str | None, batch: int
     ) -> None:
         offsets = self._ledger.to_commit(ends, checkpoint, batch)
-        written = lots_of(self._encodings.encoded(results))
-        self._output.publish(written, offsets, lambda: self._on_step("monitor-written", batch))
+        written = self._encodings.encoded(results)
+        self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
         self._watch.alerted(results)
 

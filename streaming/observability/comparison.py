@@ -14,16 +14,3 @@ class Compared(msgspec.Struct, array_like=True, frozen=True):
 
 
 NOTHING = Compared([], [])
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Compared).decode
-
-
-def encode_compared(compared: Compared) -> bytes:
-    """As one cell."""
-    return _encode(compared)
-
-
-def read_compared(cell: bytes) -> Compared:
-    """The reverse."""
-    return _decode(cell)

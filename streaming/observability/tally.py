@@ -60,26 +60,17 @@ class Tally(msgspec.Struct, array_like=True, frozen=True):
     traces: list[str]
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Tally).decode
-
-
 def no_counts() -> Counts:
     """Counts to begin with."""
     return defaultdict(int)
 
 
-def tally(topic: str, now: int, counts: Counts, times: npt.NDArray[np.int64], headers: Iterable[Any]) -> bytes:
-    """The tally of an Arrow batch, encoded. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
+def tally(topic: str, now: int, counts: Counts, times: npt.NDArray[np.int64], headers: Iterable[Any]) -> Tally:
+    """The tally of an Arrow batch. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
     ages, aged = np.unique(now - times, return_counts=True)
     told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
     outcomes = [(system, outcome, count) for (system, outcome), count in told]
-    return _encode(Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers)))
-
-
-def read_tally(data: bytes) -> Tally:
-    """What `tally` encoded."""
-    return _decode(data)
+    return Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers))
 
 
 def _traces(headers: Iterable[Any]) -> list[str]:

@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,9 +28,6 @@ DIFFERENCES_LOGGED = 5  # of a micro-batch
 
 Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
-
-Lots = TypeVar("Lots", bound=tuple[str, Sequence[bytes | None], Sequence[bytes | None], Any])
-"""The same of several, for one topic."""
 
 
 def _difference(live: bytes, candidate: bytes) -> dict[str, Any]:
@@ -69,7 +66,7 @@ class Watch:
         self._monitor = MonitorMetrics(self.metrics.registry) if settings.monitor.enabled else None
         self._tracing = tracing
         self._topics, self._name = settings.topics, settings.job_name
-        self._log_decisions = settings.log.decisions and settings.log.level == "debug"
+        self.logs_decisions = settings.log.decisions and settings.log.level == "debug"
         self._batch = _Batch(NO_BATCH)
 
     @contextlib.contextmanager
@@ -90,17 +87,6 @@ class Watch:
             if self._batch.decided:
                 self._finish(self._batch)
 
-    def passing(self, lots: Iterable[Lots]) -> Iterable[Lots]:
-        """The batch's records on their way to Kafka: held until they are committed where each is to be logged."""
-        return self._held(lots) if self._log_decisions else lots
-
-    def _held(self, lots: Iterable[Lots]) -> Iterator[Lots]:
-        for lot in lots:
-            topic, _, values, _ = lot
-            if topic == self._topics.decisions:
-                self._batch.decisions += filter(None, values)
-            yield lot
-
     def decided(self, tallies: Iterable[Tally], now: int, version: str) -> None:
         """The batch's decisions are committed; its last step follows. `now`: the clock of its tallies, ms."""
         batch, committed = self._batch, time.time_ns() // 1_000_000
@@ -111,6 +97,10 @@ class Watch:
                 batch.counts[outcome] += count
             batch.counts["dead_letters"] += tally.dead_letters
             batch.traces += tally.traces[: LINKS - len(batch.traces)]
+
+    def decisions(self, records: Iterable[bytes]) -> None:
+        """Decision records of the batch that is committed, each of which is to be logged."""
+        self._batch.decisions += records
 
     def compared(self, found: Iterable[Compared]) -> None:
         """What a candidate would have answered in the batch that is committed; a few differences are logged."""

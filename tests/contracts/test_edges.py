@@ -12,7 +12,7 @@ from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.wire import Packed, pack, unpack
+from streaming.enforcer.wire import Packed
 from streaming.observability.records import read_decision
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 from tests.contracts.schemas import documents
@@ -65,13 +65,10 @@ def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encodi
     assert read_decision(b"\xc3\x01x") is None
 
 
-def test_decisions_in_avro_are_packed_as_columns_as_those_in_json_are() -> None:
-    made = Packed()
-    for value in REQUESTS:
-        made.add(*_encoded(_sit()).decide(b"k", value, None, 17, AT))
-    packed = unpack(pack(made))
-    assert len(packed.values) == len(REQUESTS)
-    assert packed.others == []
+def test_decisions_in_avro_carry_the_usual_headers_as_those_in_json_do() -> None:
+    made = Packed([], [_encoded(_sit()).decide(b"k", value, None, 17, AT) for value in REQUESTS])
+    [(number, lot)] = made.lots()
+    assert (number, len(lot.keys), lot.headers.null_count) == (0, len(REQUESTS), len(REQUESTS))
 
 
 @pytest.mark.parametrize(

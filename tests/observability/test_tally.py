@@ -11,7 +11,7 @@ from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.observability.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, read_tally, tally
+from streaming.observability.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
 
 NOW = 1_795_000_000_000
@@ -27,7 +27,7 @@ def _sit(**limits: int) -> Sitting:
 def _tally(sitting: Sitting, values: list[bytes]) -> tuple[Tally, list[Any]]:
     """The tally of some records, and the decisions made of them."""
     made = [sitting.decide(b"key", value, None, number, NOW) for number, value in enumerate(values)]
-    told = read_tally(tally("requests", NOW, sitting.counts, np.full(len(values), NOW), [None] * len(values)))
+    told = tally("requests", NOW, sitting.counts, np.full(len(values), NOW), [None] * len(values))
     return told, [json.loads(value or b"") for number, _, value, _ in made if number == 0]
 
 
@@ -83,14 +83,14 @@ def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() 
     ]
     for number, event in enumerate(events):
         sitting.judge(b"k", json.dumps(event).encode(), None, number, NOW)
-    told = read_tally(tally("audit", NOW, sitting.counts, np.full(4, NOW), [None] * 4))
+    told = tally("audit", NOW, sitting.counts, np.full(4, NOW), [None] * 4)
     assert sorted(told.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
     assert told.dead_letters == 1
 
 
 def test_ages_are_counted_by_the_millisecond() -> None:
     times = [NOW - 5, NOW, NOW - 5, NOW + 2]
-    told = read_tally(tally("requests", NOW, no_counts(), np.array(times), [None] * 4))
+    told = tally("requests", NOW, no_counts(), np.array(times), [None] * 4)
     assert dict(zip(told.ages, told.aged, strict=True)) == {5: 2, 0: 1, -2: 1}
 
 
@@ -108,4 +108,4 @@ def _header(value: bytes | None) -> list[dict[str, Any]]:
     ],
 )
 def test_traces_are_few_and_short_whatever_strangers_send(headers: list[Any], kept: list[str]) -> None:
-    assert read_tally(tally("requests", NOW, no_counts(), np.zeros(0, np.int64), headers)).traces == kept
+    assert tally("requests", NOW, no_counts(), np.zeros(0, np.int64), headers).traces == kept

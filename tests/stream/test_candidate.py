@@ -15,7 +15,6 @@ from streaming.enforcer.candidate import Candidate, with_documents
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.wire import Packed
-from streaming.observability.comparison import encode_compared, read_compared
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from tests.brokers import TestBroker
 from tests.stream.test_observability import Observed
@@ -34,11 +33,11 @@ def _library(*documents: dict[str, Any]) -> Library:
 
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
-    judge, packed = Judge(compile_documents(documents), Limits()), Packed()
+    judge, packed = Judge(compile_documents(documents), Limits()), Packed([], [])
     sitting = judge.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), Basis("", {}, 0, {}, 1))
     for offset, told in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
-        packed.add(*sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))
+        packed.others.append(sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))
     return packed
 
 
@@ -47,7 +46,7 @@ def test_decisions_are_counted_by_system_and_both_outcomes_and_some_that_differ_
     asked.append({**asked[0], "system": "stranger"})
     live = _packed(*asked, {"no": "request"}, documents=LIVE)
     candidate = _packed(*asked, {"no": "request"}, documents=[role("readers", PAYMENTS), LIVE[1]])
-    compared = read_compared(encode_compared(compare(live, candidate)))
+    compared = compare(live, candidate)
     assert sorted(compared.counts) == [
         ("lenses6", "allow", "deny", 2),
         ("lenses6", "deny", "allow", 1),
@@ -62,7 +61,7 @@ def test_decisions_are_held_against_those_on_the_same_request_in_whatever_order_
     asked = [request(str(n), "dana", name) for n, name in enumerate(("orders", "payments", "other"))]
     live = _packed(*asked, documents=LIVE)
     candidate = _packed(*asked, documents=LIVE)
-    candidate.values.reverse()
+    candidate.others.reverse()
     assert compare(live, candidate) == compare(live, live)
 
 

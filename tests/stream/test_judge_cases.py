@@ -46,7 +46,7 @@ def _said_shortly(judge: Judge, source: Source, request: dict[str, Any], at: int
     for _ in range(3):
         judge._caches.clear()
         packed = judge.sit(source, BASIS).decide_all(Records(batch))
-    decisions = [value for _, values, _ in packed.decisions() for value in values]
+    decisions = list(packed.decisions())
     return _told(decisions[0]) if decisions else None
 
 

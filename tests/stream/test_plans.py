@@ -1,5 +1,6 @@
 """The short way says what the careful way says, byte for byte, whatever is sent; and it is taken."""
 
+import itertools
 import json
 from typing import Any
 
@@ -11,15 +12,16 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from streaming import workload
-from streaming.enforcer import columns, matching, plans
 from streaming.enforcer import judge as judging
+from streaming.enforcer import matching, plans
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.matching import RESOURCE_BYTES
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack, unpack
+from streaming.enforcer.wire import DECISIONS, Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
 from tests.stream.arrow import AT, Sent, records_at, records_batch
+from tests.stream.lots import read_headers
 from tests.stream.world import group, role
 
 DOCUMENTS = [
@@ -41,14 +43,14 @@ def _sit(judge: Judge) -> Sitting:
 
 def _all_ways(packed: Packed) -> list[Outgoing]:
     found = list(packed.others)
-    for keys, values, headers in packed.decisions():
-        rows = zip(keys, values, headers or [None] * len(keys), strict=True)
-        found += [(DECISIONS, key, value, told) for key, value, told in rows]
+    for lot in packed.shortly:
+        headers = (told and read_headers(told) for told in lot.headers.to_pylist())
+        found += zip(itertools.repeat(DECISIONS), lot.keys.to_pylist(), lot.values(), headers)
     return sorted(found, key=repr)
 
 
 def _values(packed: Packed) -> list[bytes]:
-    return [value for _, _, value, _ in _all_ways(unpack(pack(packed)))]
+    return sorted(packed.decisions())
 
 
 def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
@@ -57,7 +59,7 @@ def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = 
     careful = []
     for number, (key, value, _) in enumerate(sent):
         careful.append(_sit(Judge(judge.snapshot, limits)).decide(key, value, records.headers(number), number, at))
-    assert _all_ways(unpack(pack(_sit(judge).decide_all(records)))) == sorted(careful, key=repr)
+    assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -292,25 +294,15 @@ def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> 
 
 
 def test_answers_too_large_for_columns_are_given_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, module, bytes_ in (("TOLD_BYTES", plans, 10), ("LARGEST", judging, 500), ("TEXT_BYTES", judging, 10)):
+    for name, module, bytes_ in (("TOLD_BYTES", plans, 10), ("TEXT_BYTES", judging, 10)):
         with monkeypatch.context() as patched:
             patched.setattr(module, name, bytes_)
             judge = _taught()
             made = _sit(judge).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)])))
-            assert (len(made.columns), len(made.values)) == (0, 1)
+            assert (len(made.shortly), len(made.others)) == (0, 1)
     assert len(
-        _sit(_taught()).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)]))).columns
+        _sit(_taught()).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)]))).shortly
     )
-
-
-def test_more_records_than_are_put_together_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "TOGETHER", 7)
-    sent: list[Sent] = [
-        (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(20)
-    ]
-    judge = _taught()
-    assert [len(keys) for keys, _, _ in _sit(judge).decide_all(Records(records_batch(sent))).decisions()] == [7, 7, 6]
-    _compare(sent, judge)
 
 
 def test_records_beyond_the_limits_are_refused_as_ever() -> None:
@@ -344,14 +336,19 @@ def test_a_bug_in_the_short_way_costs_time_alone_and_is_told(monkeypatch: pytest
     def fail(*_: Any) -> Any:
         raise ValueError("secret")
 
-    monkeypatch.setattr(judging, "columns_of", fail)
+    monkeypatch.setattr(judging, "lot_of", fail)
     with capture_logs() as told:
         _compare(sent, judge)
     assert [(line["log_level"], line["error"]) for line in told] == [("warning", "ValueError")]
     assert "secret" not in repr(told)
 
 
-def test_what_is_packed_comes_back() -> None:
-    packed = Packed([], [b"k", None], [b"a" * 1000, b""], [(1, None, None, [("h", b"x")])])
-    assert unpack(pack(packed)) == packed
-    assert len(pack(packed)) < 500
+def test_each_decision_tells_its_own_requests_time_and_offset_where_others_go_the_careful_way() -> None:
+    values = [b"{", *(json.dumps(_request(f"r-{n}")).encode() for n in range(3))]
+    sent = [(b"k", value, None, AT + 1000 * late) for value, late in zip(values, (0, 3, 1, 2), strict=True)]
+    made = _sit(_taught()).decide_all(Records(records_at(sent)))
+    assert (len(made.shortly), len(made.others)) == (1, 1)
+    careful = [
+        _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
+    ]
+    assert _all_ways(made) == sorted(careful, key=repr)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streaming.enforcer.staleness import StaleWatch
-from streaming.enforcer.transaction import Result
+from streaming.enforcer.wire import Result
 from streaming.publish import publish
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running

@@ -1,0 +1,239 @@
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import net.jpountz.lz4.LZ4Factory;
+import net.jpountz.lz4.LZ4SafeDecompressor;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.Producer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.internals.RecordHeader;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.serialization.ByteArraySerializer;
+import org.apache.spark.sql.Row;
+
+/**
+ * What of a batch is done once for each record after the workers, in Spark's own JVM: lots of records are unpacked and
+ * handed to Kafka's producer. Lots are packed by streaming/enforcer/wire.py, which tells how. Everything else about a
+ * transaction is in streaming/enforcer/transaction.py, which calls the producer itself.
+ *
+ * Compiled when a job starts, by the compiler that Spark brings for the code it generates.
+ */
+public final class Sender {
+    private static final int SIZE_BYTES = 8;
+
+    private final Producer producer;
+    private final LZ4SafeDecompressor decompressor = LZ4Factory.fastestInstance().safeDecompressor();
+
+    public Sender(Properties settings) {
+        producer = new KafkaProducer(settings, new ByteArraySerializer(), new ByteArraySerializer());
+    }
+
+    public Producer producer() {
+        return producer;
+    }
+
+    /** Sends the lots that are in this column of the rows; null: there is none. */
+    public void sendAll(List rows, int column) {
+        for (int number = 0; number < rows.size(); number++) {
+            byte[] packed = cell(rows, number, column);
+            if (packed != null) {
+                send(packed);
+            }
+        }
+    }
+
+    static byte[] cell(List rows, int number, int column) {
+        return (byte[]) ((Row) rows.get(number)).get(column);
+    }
+
+    /** Sends a lot. What Kafka refuses of it, it tells when the transaction is to be committed. */
+    public void send(byte[] packed) {
+        ByteBuffer head = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN);
+        byte[] plain = new byte[Math.toIntExact(head.getLong())];
+        decompressor.decompress(packed, SIZE_BYTES, packed.length - SIZE_BYTES, plain, 0);
+        Lot lot = new Lot(ByteBuffer.wrap(plain).order(ByteOrder.LITTLE_ENDIAN));
+        for (int record = 0; record < lot.records; record++) {
+            producer.send(new ProducerRecord(
+                lot.topic, null, null, lot.keys.bytes(record), lot.value(record), lot.headers(record)));
+        }
+    }
+
+    /** What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. */
+    public byte[] told(List rows, int column) {
+        int count = 0;
+        int size = 5;
+        for (int number = 0; number < rows.size(); number++) {
+            byte[] cell = cell(rows, number, column);
+            count += cell == null ? 0 : 1;
+            size = Math.addExact(size, cell == null ? 0 : cell.length);
+        }
+        ByteBuffer all = ByteBuffer.allocate(size).put((byte) 0xdd).putInt(count);
+        for (int number = 0; number < rows.size(); number++) {
+            byte[] cell = cell(rows, number, column);
+            if (cell != null) {
+                all.put(cell);
+            }
+        }
+        return all.array();
+    }
+
+    /**
+     * Offsets to commit, from lines of topic, partition, offset and metadata, with tabs between them. Metadata ends with
+     * a NUL, as it does where librdkafka's clients commit it: they read it back up to there, however long it is.
+     */
+    public Map offsets(String lines) {
+        Map offsets = new HashMap();
+        for (String line : lines.split("\n")) {
+            String[] told = line.split("\t", 4);
+            TopicPartition partition = new TopicPartition(told[0], Integer.parseInt(told[1]));
+            offsets.put(partition, new OffsetAndMetadata(Long.parseLong(told[2]), told[3] + "\0"));
+        }
+        return offsets;
+    }
+}
+
+/** Records for one topic. A value is a chain of parts: texts that many records share, or that are a record's own. */
+final class Lot {
+    static final int EACH = -1;
+    static final int ONE = -2;
+
+    final String topic;
+    final int records;
+    final Texts keys;
+    final RecordHeaders usual;
+    final Texts headers;
+    final Part[] parts;
+
+    Lot(ByteBuffer in) {
+        topic = text(in);
+        usual = headers(in);
+        keys = new Texts(in);
+        records = keys.lengths.length;
+        headers = new Texts(in);
+        Texts[] columns = new Texts[in.getInt()];
+        for (int number = 0; number < columns.length; number++) {
+            columns[number] = new Texts(in);
+        }
+        int[][] picks = new int[in.getInt()][];
+        for (int number = 0; number < picks.length; number++) {
+            picks[number] = Texts.numbers(in, records);
+        }
+        parts = new Part[in.getInt()];
+        for (int number = 0; number < parts.length; number++) {
+            Texts texts = columns[in.getInt()];
+            int pick = in.getInt();
+            parts[number] = new Part(texts, pick < 0 ? null : picks[pick], pick == EACH);
+        }
+    }
+
+    /** The value of a record; null where its first part is. */
+    byte[] value(int record) {
+        if (parts[0].texts.isNull(parts[0].entry(record))) {
+            return null;
+        }
+        int size = 0;
+        for (int number = 0; number < parts.length; number++) {
+            size += parts[number].texts.length(parts[number].entry(record));
+        }
+        byte[] value = new byte[size];
+        int end = 0;
+        for (int number = 0; number < parts.length; number++) {
+            end = parts[number].texts.copy(parts[number].entry(record), value, end);
+        }
+        return value;
+    }
+
+    RecordHeaders headers(int record) {
+        byte[] own = headers.bytes(record);
+        return own == null ? usual : headers(ByteBuffer.wrap(own).order(ByteOrder.LITTLE_ENDIAN));
+    }
+
+    static RecordHeaders headers(ByteBuffer in) {
+        RecordHeaders headers = new RecordHeaders();
+        for (int left = in.getInt(); left > 0; left--) {
+            headers.add(new RecordHeader(text(in), bytes(in)));
+        }
+        return headers;
+    }
+
+    static String text(ByteBuffer in) {
+        return new String(bytes(in), StandardCharsets.UTF_8);
+    }
+
+    static byte[] bytes(ByteBuffer in) {
+        byte[] bytes = new byte[in.getInt()];
+        in.get(bytes);
+        return bytes;
+    }
+}
+
+/** A piece of all values of a lot: which of the texts each record has, by number. */
+final class Part {
+    final Texts texts;
+    final int[] pick;
+    final boolean each;
+
+    Part(Texts texts, int[] pick, boolean each) {
+        this.texts = texts;
+        this.pick = pick;
+        this.each = each;
+    }
+
+    int entry(int record) {
+        return pick != null ? pick[record] : each ? record : 0;
+    }
+}
+
+/** A column of texts, some of which may be null. */
+final class Texts {
+    final byte[] all;
+    final int[] lengths;
+    final int[] starts;
+
+    Texts(ByteBuffer in) {
+        lengths = numbers(in, in.getInt());
+        starts = new int[lengths.length];
+        all = in.array();
+        int start = in.position();
+        for (int number = 0; number < lengths.length; number++) {
+            starts[number] = start;
+            start += length(number);
+        }
+        in.position(start);
+    }
+
+    static int[] numbers(ByteBuffer in, int count) {
+        int[] numbers = new int[count];
+        in.asIntBuffer().get(numbers);
+        in.position(in.position() + 4 * count);
+        return numbers;
+    }
+
+    boolean isNull(int number) {
+        return number < 0 || lengths[number] < 0;
+    }
+
+    int length(int number) {
+        return isNull(number) ? 0 : lengths[number];
+    }
+
+    byte[] bytes(int number) {
+        return isNull(number) ? null : Arrays.copyOfRange(all, starts[number], starts[number] + lengths[number]);
+    }
+
+    /** Copies a text to a place in an array, and returns the place behind it. */
+    int copy(int number, byte[] to, int place) {
+        int length = length(number);
+        if (length > 0) {
+            System.arraycopy(all, starts[number], to, place, length);
+        }
+        return place + length;
+    }
+}

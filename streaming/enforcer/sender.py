@@ -1,0 +1,60 @@
+"""Kafka's own producer in Spark's JVM, where what the workers made of a batch is already."""
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streaming.enforcer.kafka import SECONDS
+from streaming.settings import Settings
+
+SOURCE = Path(__file__).with_name("Sender.java")
+KAFKA = "kafka."
+BATCH_BYTES = 256 << 10
+
+
+def open_sender(spark: SparkSession, settings: Settings) -> Any:
+    """An instance of the class in `Sender.java`, whose producer has the job's transactional id.
+
+    Raises Py4JJavaError when the producer does not take its settings.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    properties = gateway.jvm.java.util.Properties()
+    for name, value in _producer_settings(gateway.jvm, settings).items():
+        properties.setProperty(name, value)
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
+    arguments[0] = properties
+    return _constructor(gateway).newInstance(arguments)
+
+
+@functools.cache
+def _constructor(gateway: Any) -> Any:
+    """The class's constructor. In one JVM it is compiled once: py4j takes classes of one name for the same."""
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(SOURCE.read_text(encoding="utf-8"))
+    [constructor] = compiler.getClassLoader().loadClass("Sender").getConstructors()
+    return constructor
+
+
+def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
+    """How the producer finds the brokers, and who it is there, is told by the same settings as for Spark's reader."""
+    clients = jvm.org.apache.kafka.clients
+    ours, readers = clients.producer.ProducerConfig.configNames(), clients.consumer.ConsumerConfig.configNames()
+    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
+    return {
+        "linger.ms": "5",
+        "batch.size": str(min(BATCH_BYTES, settings.limits.record_out)),
+        "buffer.memory": str(max(64 << 20, 2 * settings.limits.record_out)),
+        # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
+        "compression.type": "lz4",
+        "max.block.ms": str(int(SECONDS * 1000)),
+        # What neither knows is for whom they load, such as a login of one's own.
+        **{name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)},
+        "bootstrap.servers": settings.bootstrap_servers,
+        "transactional.id": settings.job_name,
+        "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
+        "max.request.size": str(settings.limits.record_out + 64 * 1024),
+    }

@@ -1,0 +1,218 @@
+"""What Java hands to Kafka is what the workers packed; a transaction is visible whole or not at all."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
+from streaming.enforcer.headers import JSON_ALONE
+from streaming.enforcer.transaction import Evaluated, Output
+from streaming.enforcer.wire import NO_TEXT, Lot, Picked, encode_headers, pack
+from streaming.enforcer.worker import SCHEMA
+from streaming.runtime.spark import start_session
+from streaming.settings import Limits, Settings
+from tests.brokers import TestBroker
+from tests.stream.lots import read_lot
+from tests.stream.world import SHORT_LIVED, Reader
+
+pytestmark = pytest.mark.stream
+
+TRACE = [("traceparent", b"00-1"), ("→", b""), ("traceparent", b"\xff")]
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("sender", SHORT_LIVED, "local[1]")
+    yield session
+    session.stop()
+
+
+class Place:
+    """A topic of two partitions, and who writes to it."""
+
+    def __init__(self, broker: TestBroker, spark: SparkSession, name: str) -> None:
+        self.topic, self._spark = name, spark
+        self._client = {"bootstrap.servers": broker.bootstrap_servers}
+        self._admin = AdminClient(dict(self._client))
+        self._admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+        limits = Limits(record_out=100_000)
+        self.settings = Settings(job_name=name, bootstrap_servers=broker.bootstrap_servers, limits=limits)
+        self.output = self.another()
+
+    def another(self, **settings: Any) -> Output:
+        return Output(msgspec.structs.replace(self.settings, **settings), self._spark)
+
+    def evaluated(self, *lots: Lot) -> Evaluated:
+        """As if workers had made these lots."""
+        packed = [(pack(self.topic, JSON_ALONE, lot), None) for lot in lots]
+        return self.output.collect(self._spark.createDataFrame(packed, SCHEMA))
+
+    def there(self, least: int = 0) -> list[Any]:
+        """The committed records, once there are so many: markers are written after a commit is confirmed."""
+        reader = Reader(self._client, self.topic, self._admin)
+        reader.until(lambda messages: len(messages) >= least, f"{least} committed records")
+        return reader.to_the_end()
+
+    def offset(self) -> tuple[int, str | None]:
+        """What the group has committed for the first partition, and beside it."""
+        consumer = Consumer({**self._client, "group.id": self.settings.job_name})
+        [found] = consumer.committed([TopicPartition(self.topic, 0)], timeout=30)
+        consumer.close()
+        return found.offset, found.metadata
+
+    def metadata(self) -> list[str]:
+        """The same beside it, as Java reads it."""
+        jvm: Any = self._spark._jvm
+        properties = jvm.java.util.Properties()
+        properties.setProperty("bootstrap.servers", self.settings.bootstrap_servers)
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
+        offsets = admin.listConsumerGroupOffsets(self.settings.job_name).partitionsToOffsetAndMetadata().get()
+        told = [offset.metadata() for offset in offsets.values()]
+        admin.close()
+        return told
+
+    def place_of(self, keys: list[bytes]) -> dict[bytes | None, int]:
+        """Where librdkafka puts these keys as Java does."""
+        producer, found = Producer({**self._client, "partitioner": "murmur2_random"}), {}
+        for key in keys:
+            producer.produce(self.topic, b"", key, on_delivery=lambda _, told: found.update({told.key(): told}))
+        assert producer.flush(30) == 0
+        return {key: message.partition() for key, message in found.items()}
+
+
+@pytest.fixture
+def place(broker: TestBroker, spark: SparkSession, fresh_name: Callable[[str], str]) -> Iterator[Place]:
+    made = Place(broker, spark, fresh_name("sender"))
+    yield made
+    made.output.close()
+
+
+def _texts(*texts: bytes | None) -> Any:
+    return pa.array(texts, pa.binary())
+
+
+def _lot(*values: bytes | None) -> Lot:
+    return Lot(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), (_texts(*values),))
+
+
+def _manifold() -> Lot:
+    """All that a lot may have."""
+    keys = _texts(None, b"", b"k", "→".encode(), b"k")
+    headers = _texts(None, encode_headers(TRACE), encode_headers([]), None, None)
+    few = Picked(_texts(b"x" * 50_000, None, b"", b"y"), np.array([0, 1, 2, 3, NO_TEXT], np.int32))
+    own = _texts(b"1", b"", None, "ü".encode(), b"\0")
+    return Lot(keys, headers, (own, b"{", few, own, b"", few, b"}"))
+
+
+def _offsets(place: Place, offset: int) -> list[TopicPartition]:
+    return [TopicPartition(place.topic, 0, offset, '{"checkpoint":"c","batch":1}')]
+
+
+def test_java_reads_every_lot_as_it_was_packed(place: Place) -> None:
+    lots = [_manifold(), _lot(b"1", None, b"2"), _lot(*(b"%d" % n for n in range(20_000)))]
+    place.output.publish([], _offsets(place, 7), place.evaluated(*lots))
+    sent = [record for lot in lots for record in read_lot(pack(place.topic, JSON_ALONE, lot))[2]]
+    came = [(message.key(), message.value(), message.headers() or []) for message in place.there(len(sent))]
+    expected = [(key, value, JSON_ALONE if headers is None else headers) for key, value, headers in sent]
+    assert sorted(came, key=repr) == sorted(expected, key=repr)
+    assert place.offset() == (7, '{"checkpoint":"c","batch":1}')
+
+
+def test_offsets_are_committed_as_librdkafka_commits_them_which_reads_them_back(place: Place) -> None:
+    """Up to a NUL: without one it would read on, into whatever follows in memory."""
+    place.output.publish([], _offsets(place, 7))
+    assert place.offset()[0] == 7  # which waits for the transaction's marker
+    by_java = place.metadata()
+    consumer = Consumer({"bootstrap.servers": place.settings.bootstrap_servers, "group.id": place.settings.job_name})
+    consumer.commit(offsets=_offsets(place, 8), asynchronous=False)
+    consumer.close()
+    assert by_java == place.metadata() == ['{"checkpoint":"c","batch":1}\0']
+
+
+def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: Place) -> None:
+    keys = [b"", b"k", b"user:dana", "→".encode(), *(b"%d" % n for n in range(20))]
+    results = [(place.topic, key, b"%d" % n, JSON_ALONE) for n in range(50) for key in keys]
+    place.output.publish(results, _offsets(place, 1))
+    came = place.there(len(results))
+    for key in keys:
+        assert [message.value() for message in came if message.key() == key] == [b"%d" % n for n in range(50)]
+    assert {message.key(): message.partition() for message in came} == place.place_of(keys)
+
+
+def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
+    def fail() -> None:
+        raise ValueError("before the commit")
+
+    told = [(place.topic, None, None, JSON_ALONE)]
+    for offset, before_commit in ((3, fail), (5, lambda: None)):
+        try:
+            place.output.publish(told, _offsets(place, offset), place.evaluated(_lot(b"made")), before_commit)
+        except ValueError:
+            assert (place.there(), place.offset()[0]) == ([], -1001)
+    assert sorted(message.value() or b"" for message in place.there(2)) == [b"", b"made"]
+    assert place.offset()[0] == 5
+
+
+def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -> None:
+    beyond = b"x" * (place.settings.limits.record_out + 100_000)
+    with pytest.raises(JobStopped, match=r"nothing is visible.*max\.request\.size"):
+        place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"fine", beyond)))
+    assert (place.there(), place.offset()[0]) == ([], -1001)
+
+
+def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place) -> None:
+    successors: list[Output] = []
+
+    def succeed() -> None:
+        successors.append(place.another())
+
+    with pytest.raises(Fenced, match=rf"another instance of job '{place.topic}' took over"):
+        place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"first")), succeed)
+    [successor] = successors
+    successor.publish([(place.topic, b"k", b"second", JSON_ALONE)], _offsets(place, 4))
+    with pytest.raises(Fenced):
+        place.output.publish([], _offsets(place, 9))
+    successor.close()
+    assert [message.value() for message in place.there(1)] == [b"second"]
+    assert place.offset()[0] == 4
+
+
+def test_what_workers_tell_comes_beside_their_records(place: Place, spark: SparkSession) -> None:
+    told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"])
+    rows = [(None, msgspec.msgpack.encode(told)), (None, None), (None, msgspec.msgpack.encode(told))]
+    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]
+    assert evaluated.told[0].tally.outcomes == [("lenses6", "allow", 2)]
+    assert evaluated.told[0].decisions == [b"{}"]
+    assert place.output.collect(spark.createDataFrame([], SCHEMA)).told == []
+
+
+def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:
+    """Security above all; what only readers know is left out."""
+    settings = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.location": "/not/there",
+        "kafka.fetch.min.bytes": "1",
+    }
+    with pytest.raises(CannotWrite, match=r"does not let job .* write: .*KafkaException.*/not/there"):
+        place.another(source=settings)
+    place.another(source={"kafka.compression.type": "gzip", "kafka.transactional.id": "not-ours"}).close()
+
+
+def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place, spark: SparkSession) -> None:
+    """The monitor, which writes beside decisions, tries again later; of this try nothing is left."""
+    nobody = "127.0.0.1:1"
+    with pytest.raises(CannotWrite, match=r"TimeoutException") as refused:
+        place.another(bootstrap_servers=nobody, job_name="alone", source={"kafka.max.block.ms": "500"})
+    assert not isinstance(refused.value, JobStopped)
+    jvm: Any = spark._jvm
+    threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]
+    assert any(place.settings.job_name in name for name in threads)
+    assert not any("alone" in name for name in threads)

@@ -1,0 +1,120 @@
+"""Lots hold what was put into them, in however few texts they tell it."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.enforcer import wire
+from streaming.enforcer.wire import (
+    DECISIONS,
+    NO_TEXT,
+    Lot,
+    Outgoing,
+    Packed,
+    Part,
+    Picked,
+    encode_headers,
+    lots_of,
+    pack,
+)
+from tests.stream.lots import read_lot
+
+USUAL = [("content-type", b"application/json")]
+TEXT = st.one_of(st.sampled_from([b"", b"{", b"\0\xff", "→".encode()]), st.binary(max_size=5))
+OWN = st.lists(st.tuples(st.sampled_from(["traceparent", "", "→"]), TEXT), max_size=2).map(encode_headers)
+
+
+def _texts(texts: list[bytes | None]) -> Any:
+    return pa.array(texts, pa.binary())
+
+
+@st.composite
+def lots(draw: st.DrawFn) -> Lot:
+    """Any lot, its columns slices of others as Arrow likes to have them."""
+    size = draw(st.integers(1, 5))
+
+    def column(text: st.SearchStrategy[bytes]) -> Any:
+        told = draw(st.lists(st.none() | text, min_size=size + 2, max_size=size + 2))
+        return _texts(told)[1 : size + 1]
+
+    def picked() -> Picked:
+        shared = draw(st.lists(st.none() | TEXT, min_size=1, max_size=3))
+        which = st.lists(st.integers(NO_TEXT, len(shared) - 1), min_size=size, max_size=size)
+        return Picked(_texts(shared), np.array(draw(which), np.int32))
+
+    known = [column(TEXT), picked(), picked()]  # parts are there more than once
+    part: st.SearchStrategy[Part] = TEXT | st.sampled_from(known) | st.builds(picked)
+    return Lot(column(TEXT), column(OWN), draw(st.lists(part, min_size=1, max_size=6)))
+
+
+@given(lots())
+def test_a_packed_lot_has_the_same_records(lot: Lot) -> None:
+    topic, usual, records = read_lot(pack("decisions", USUAL, lot))
+    assert (topic, usual) == ("decisions", USUAL)
+    keys, values, headers = map(list, zip(*records, strict=True))
+    assert keys == lot.keys.to_pylist()
+    assert values == list(lot.values())
+    assert [None if own is None else encode_headers(own) for own in headers] == lot.headers.to_pylist()
+
+
+def test_a_value_is_the_chain_of_its_parts_and_null_where_the_first_is() -> None:
+    shared = Picked(_texts([b"x", None, b"y"]), np.array([0, 1, 2, NO_TEXT], np.int32))
+    first = _texts([b"1", b"2", None, b"4"])
+    lot = Lot(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
+    assert list(lot.values()) == [b"1-x-1", b"2--2", None, b"4--4"]
+
+
+def test_what_records_share_is_told_once() -> None:
+    shared = Picked(_texts([bytes(range(250)) * 4]), np.zeros(1000, np.int32))
+    nothing = pa.nulls(1000, pa.binary())
+    sizes = [len(pack("t", USUAL, Lot(nothing, nothing, (shared,) * times))) for times in (1, 4)]
+    assert sizes[1] - sizes[0] < 100
+
+
+RECORDS = st.lists(
+    st.tuples(st.sampled_from([0, 1, 2]), st.none() | TEXT, st.none() | TEXT, st.none() | st.just(USUAL))
+)
+
+
+@given(RECORDS, st.integers(1, 20))
+def test_records_one_by_one_are_all_in_lots_those_of_a_topic_in_order(records: list[Outgoing], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(wire, "LOT_BYTES", most)
+        made = [(number, lot) for number, lot in lots_of(records)]
+    for topic in range(3):
+        told = [record for number, lot in made for record in read_lot(pack("t", [], lot))[2] if number == topic]
+        assert told == [(key, value, headers) for number, key, value, headers in records if number == topic]
+
+
+def test_a_lot_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LOT_BYTES", 10)
+    records: list[Outgoing] = [(n % 2, b"k", b"1234", None) for n in range(10)]
+    assert [(number, len(lot.keys)) for number, lot in lots_of(records)] == [
+        (0, 2),
+        (1, 2),
+        (0, 2),
+        (1, 2),
+        (0, 1),
+        (1, 1),
+    ]
+
+
+def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None:
+    others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", USUAL)]
+    packed = Packed([Lot(_texts([None]), _texts([None]), (b"1",))], others)
+    assert list(packed.decisions()) == [b"1", b"2"]
+
+
+def test_what_lies_under_a_null_is_not_told() -> None:
+    """Arrow may leave anything there."""
+    _, offsets, content = _texts([b"gone", b"there"]).buffers()
+    texts = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, content])
+    assert texts.to_pylist() == [None, b"there"]
+    assert read_lot(pack("t", [], Lot(texts, _texts([None, None]), (b"v",))))[2] == [
+        (None, b"v", None),
+        (b"there", b"v", None),
+    ]
