@@ -28,13 +28,14 @@ from streaming.enforcer.headers import JSON, Header
 from streaming.enforcer.plans import TEXT_BYTES, Answered, Plans
 from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
 from streaming.enforcer.records import Records
-from streaming.enforcer.texts import Numbers, Texts
+from streaming.enforcer.texts import Numbers, Rows, Texts
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.observability.tally import DEAD, label, no_counts, outcome_of
 from streaming.settings import Limits
 
 log = structlog.get_logger()
 
+CAREFUL_AT_FIRST = 1000  # records of which plans are made before the short way is tried once more
 CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
@@ -137,29 +138,40 @@ class Sitting:
         self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
 
     def decide_all(self, records: Records) -> Packed:
-        """The records to write for all these, by the short way where a plan fits. Never raises."""
+        """The records to write for all these, by the short way where a plan fits. Never raises.
+
+        Where few do, plans are made of some records, and the others tried once more: after a change of policies there
+        are none, and a large batch would go the careful way whole.
+        """
         packed, left = Packed([], []), np.ones(len(records), np.bool_)
-        try:
-            for answered in self._shortly(records):
-                packed.shortly.append(self._lot(answered, records))
-                left[answered.rows] = False
-                self._count(answered)
-        except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
-            log.warning("records are decided the slow way; please report it", error=type(error).__name__)
-        for row in records.rows(np.flatnonzero(left)):
-            packed.others.append(self.decide(*row))
+        texts, some = None, CAREFUL_AT_FIRST
+        while left.any():
+            try:
+                texts = texts or self._texts(records)
+                for answered in self._shortly(texts, left, self._limits.record_out - records.longest_key):
+                    packed.shortly.append(self._lot(answered, records))
+                    left[answered.rows] = False
+                    self._count(answered)
+            except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
+                log.warning("records are decided the slow way; please report it", error=type(error).__name__)
+                some = len(records)
+            rows = np.flatnonzero(left)[:some]
+            packed.others.extend(self.decide(*row) for row in records.rows(rows))
+            left[rows] = False
+            some *= 2
         return packed
 
-    def _shortly(self, records: Records) -> Iterator[Answered]:
-        """What is decided by plans: answers that are known and not too large, to plain texts."""
-        plans = self._plans = self._judge.plans(self._source.trust, records.first, records.last)
-        if plans is not None:
-            limits, key = self._limits, records.longest_key
-            room = limits.record_out - key
-            for answered in plans.answer(Texts(records.values, min(TEXT_BYTES, limits.record_in - key))):
-                fitting = answered.among(sizes(self._frame, answered) <= room)
-                if len(fitting.rows):
-                    yield fitting
+    def _texts(self, records: Records) -> Texts:
+        """The records' values, and from now on the plans for their moments."""
+        self._plans = self._judge.plans(self._source.trust, records.first, records.last)
+        return Texts(records.values, min(TEXT_BYTES, self._limits.record_in - records.longest_key))
+
+    def _shortly(self, texts: Texts, left: Rows, room: int) -> Iterator[Answered]:
+        """What is decided by plans of those that are left: answers that are known and not too large."""
+        for answered in self._plans.answer(texts, left) if self._plans is not None else ():
+            fitting = answered.among(sizes(self._frame, answered) <= room)
+            if len(fitting.rows):
+                yield fitting
 
     def _lot(self, answered: Answered, records: Records) -> Lot:
         rows = answered.rows

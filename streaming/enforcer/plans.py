@@ -16,7 +16,6 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from policy.patterns import Name
@@ -34,7 +33,7 @@ from streaming.enforcer.matching import (
     Resources,
     each,
 )
-from streaming.enforcer.texts import ID, RESOURCE, Codes, Numbers, Shape, Texts, filled, shape_of
+from streaming.enforcer.texts import ID, RESOURCE, Codes, Numbers, Rows, Shape, Texts, filled, shape_of
 from streaming.observability.tally import Label, label
 
 PLANS_HELD = 50_000
@@ -78,7 +77,7 @@ class Answered(msgspec.Struct, frozen=True):
     askers: Codes
     echoes: Sequence[Echo]
 
-    def among(self, which: npt.NDArray[np.bool_]) -> "Answered":
+    def among(self, which: Rows) -> "Answered":
         """Those of `which` alone."""
         if which.all():
             return self
@@ -232,9 +231,9 @@ class Plans:
         self._answers, self._trust = answers, trust
         self._families: dict[str, Family] = {}
 
-    def answer(self, texts: Texts) -> Iterator[Answered]:
-        """The answers to those of the texts that have a plan, in groups."""
-        rows = np.flatnonzero(texts.plain)
+    def answer(self, texts: Texts, left: Rows) -> Iterator[Answered]:
+        """The answers to those of the texts that are left and have a plan, in groups."""
+        rows = np.flatnonzero(texts.plain & left)
         for family in tuple(self._families.values()):
             family.make_room()
             for shape in family.shapes:

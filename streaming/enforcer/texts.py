@@ -18,6 +18,9 @@ Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 """Places in a list of what there is but once."""
 
+Rows = npt.NDArray[np.bool_]
+"""Which of the records of a batch."""
+
 # The pieces into which a text is cut: what stands around the slots, the id with its quotes, the resource's without.
 PIECES = 6
 BEFORE, ID, BETWEEN, RESOURCE, AFTER, BEYOND = range(PIECES)

@@ -5,8 +5,8 @@ second of a core, which a small micro-batch would wait for.
 """
 
 import importlib
-
-from pyspark.daemon import manager
+import sys
+from importlib.machinery import PathFinder
 
 MODULES = (
     "pandas",
@@ -17,7 +17,18 @@ MODULES = (
     "streaming.monitor.processor",
 )
 
+
+def without_archives(path: list[str]) -> list[str]:
+    """A module search path without Spark's archives, where PySpark is there without them.
+
+    Spark puts them in front, and Python keeps nothing of what it compiles from an archive: it did so with each start.
+    """
+    others = [place for place in path if not place.endswith(".zip")]
+    return others if PathFinder.find_spec("pyspark", others) and PathFinder.find_spec("py4j", others) else path
+
+
 if __name__ == "__main__":
+    sys.path = without_archives(sys.path)
     for module in MODULES:
         importlib.import_module(module)
-    manager()
+    importlib.import_module("pyspark.daemon").manager()

@@ -16,6 +16,7 @@ from streaming.enforcer import judge as judging
 from streaming.enforcer import matching, plans
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.matching import RESOURCE_BYTES
+from streaming.enforcer.plans import Plans
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -54,12 +55,14 @@ def _values(packed: Packed) -> list[bytes]:
 
 
 def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
-    """What a judge with plans answers, and what one decides who has never seen anything."""
+    """What a judge with plans answers, who tries the short way again and again, and one who has never seen anything."""
     records = Records(records_batch(sent, at))
     careful = []
     for number, (key, value, _) in enumerate(sent):
         careful.append(_sit(Judge(judge.snapshot, limits)).decide(key, value, records.headers(number), number, at))
-    assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
+        assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -109,6 +112,25 @@ def test_a_workload_gets_the_same_answers() -> None:
     made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
     assert _all_ways(made) == sorted(careful, key=repr)
+
+
+def test_a_first_batch_learns_from_its_first_records_and_decides_the_others_the_short_way() -> None:
+    judge, first = Judge(SNAPSHOT, LIMITS), judging.CAREFUL_AT_FIRST
+    sent: list[Sent] = [
+        (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(3 * first)
+    ]
+    made = _sit(judge).decide_all(Records(records_batch(sent)))
+    assert ([len(lot.keys) for lot in made.shortly], len(made.others)) == ([2 * first], first)
+    offsets = (json.loads(value)["context"]["source"]["offset"] for value in made.decisions())
+    assert sorted(offsets) == list(range(3 * first))
+
+
+def test_where_nothing_can_be_learnt_each_try_is_for_twice_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+    monkeypatch.setattr(judging, "CAREFUL_AT_FIRST", 10)
+    monkeypatch.setattr(Plans, "answer", lambda _, __, left: tries.append(int(left.sum())) or iter(()))
+    made = _sit(Judge(SNAPSHOT, LIMITS)).decide_all(Records(records_batch([(b"k", b"{", None)] * 100)))
+    assert (tries, len(made.others)) == ([100, 90, 70, 30], 100)
 
 
 TEXTS = st.one_of(
