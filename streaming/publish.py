@@ -1,17 +1,15 @@
 """Publishing policy documents: checked first, then all of them in one transaction, or none."""
 
 import contextlib
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from policy.documents import Key, identify
-from policy.files import Located
-from policy.library import Library
+from policy.publishable import encode_document
 from streaming.enforcer.kafka import admin_client, stable_ends
 from streaming.settings import Settings
 from streaming.topics import SECONDS
@@ -36,47 +34,11 @@ class Record(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
-    """Why documents cannot be published, each text beginning with the place; empty when all can.
-
-    Beside what the systems refuse: `effective_at`, since the log dates the versions; two documents
-    with one key, since one of them would be lost; and more than `max_bytes`.
-    """
-    library, errors = Library(), list[str]()
-    places: dict[Key, Located] = {}
-    for order, document in enumerate(documents):
-        rejected = library.put(document.value, at=0, order=order)
-        if rejected:
-            errors += [f"{document.place}: {rejected.key}: {error}" for error in rejected.errors]
-        else:
-            errors += _clash(places, document)
-            errors += _excess(document, max_bytes)
-    return errors
-
-
-def _clash(places: dict[Key, Located], document: Located) -> Iterator[str]:
-    key = identify(document.value)
-    first = places.setdefault(key, document)
-    if first is not document:
-        yield f"{document.place}: {key} is also in {first.place}; a topic holds one version at a time: keep one"
-
-
-def _excess(document: Located, max_bytes: int) -> Iterator[str]:
-    size = len(encode_document(document.value))
-    if size > max_bytes:
-        yield f"{document.place}: {size} bytes; at most {max_bytes}: split the document"
-
-
-def encode_document(document: Mapping[str, Any]) -> bytes:
-    """The document as JSON."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
     """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
     From then on no request is judged by older ones. The documents are taken as they are: check them with
-    `refusals` first.
+    `policy.publishable.refusals` first.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """
     topics = settings.topics.policy_topics()

@@ -57,7 +57,7 @@ def _checked(path: Path, settings: "Settings") -> list["Located"]:
     """The documents at `path`, every one of them right; warnings are told. Raises Failure and FilesRefused."""
     from policy import compile_documents
     from policy.files import read_documents
-    from streaming.publish import refusals
+    from policy.publishable import refusals
 
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)

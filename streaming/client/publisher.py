@@ -8,8 +8,9 @@ from confluent_kafka import KafkaException
 
 from policy.documents import Key
 from policy.files import Located, Place, read_documents
+from policy.publishable import refusals
 from streaming.client.connection import Connection, connection_to, told
-from streaming.publish import Offsets, PublishFailed, publish, refusals
+from streaming.publish import Offsets, PublishFailed, publish
 from streaming.stored import find_key
 
 

@@ -15,8 +15,8 @@ from pyspark.core.broadcast import Broadcast
 from policy.documents import identify
 from policy.files import FilesRefused, Located, document_files, read_documents
 from policy.library import Library
+from policy.publishable import refusals
 from policy.snapshot import Snapshot
-from streaming.publish import refusals
 
 log = structlog.get_logger()
 

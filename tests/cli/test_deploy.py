@@ -7,8 +7,8 @@ import yaml
 
 from policy import compile_documents
 from policy.files import read_documents
+from policy.publishable import refusals
 from policy.systems import all_systems
-from streaming.publish import refusals
 from streaming.settings import Settings, load_settings
 from tests.cli.lockkeeper import Command
 

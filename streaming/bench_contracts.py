@@ -1,6 +1,6 @@
 """How fast the codec is alone: requests from Avro to JSON, decisions from JSON to Avro, in one thread.
 
-    python -m streaming.contracts.measure --requests 20000
+    python -m streaming.bench_contracts --requests 20000
 
 Prints a line of JSON for each encoding: the best of the rounds, by the thread's own time, since others use the machine
 as well.

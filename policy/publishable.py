@@ -1,0 +1,45 @@
+"""Whether documents can be published on topics, which say more than their systems do of what a document may be."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from policy.documents import Key, identify
+from policy.files import Located
+from policy.library import Library
+
+
+def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
+    """Why documents cannot be published, each text beginning with the place; empty when all can.
+
+    Beside what the systems refuse: `effective_at`, since the log dates the versions; two documents
+    with one key, since one of them would be lost; and more than `max_bytes`.
+    """
+    library, errors = Library(), list[str]()
+    places: dict[Key, Located] = {}
+    for order, document in enumerate(documents):
+        rejected = library.put(document.value, at=0, order=order)
+        if rejected:
+            errors += [f"{document.place}: {rejected.key}: {error}" for error in rejected.errors]
+        else:
+            errors += _clash(places, document)
+            errors += _excess(document, max_bytes)
+    return errors
+
+
+def _clash(places: dict[Key, Located], document: Located) -> Iterator[str]:
+    key = identify(document.value)
+    first = places.setdefault(key, document)
+    if first is not document:
+        yield f"{document.place}: {key} is also in {first.place}; a topic holds one version at a time: keep one"
+
+
+def _excess(document: Located, max_bytes: int) -> Iterator[str]:
+    size = len(encode_document(document.value))
+    if size > max_bytes:
+        yield f"{document.place}: {size} bytes; at most {max_bytes}: split the document"
+
+
+def encode_document(document: Mapping[str, Any]) -> bytes:
+    """The document as JSON."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
