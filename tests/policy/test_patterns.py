@@ -3,6 +3,7 @@
 import itertools
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,21 @@ def matched(pattern: Pattern) -> set[Name]:
 def test_matching_is_what_the_reference_does_character_by_character(pattern: Pattern, name: Name) -> None:
     """`matches` and the reference's naive matcher agree."""
     assert matches(pattern, name) is reference._matches(pattern, name)
+
+
+@settings(max_examples=500)
+@given(st.text(alphabet="ab*?", max_size=8), st.booleans(), st.text(alphabet="ab?\n", max_size=9))
+def test_a_glob_of_many_pieces_is_what_the_reference_does(text: str, single: bool, probe: str) -> None:
+    pattern, name = Pattern((Glob(text, single),)), (probe,)
+    assert matches(pattern, name) is reference._matches(pattern, name)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("glob", ["*a" * 20 + "*b", "*.*.*_raw", "*-eu-*-log", "?*a?*a?b"])
+def test_a_text_that_almost_matches_is_told_at_once(glob: str) -> None:
+    """Whoever asks chooses it; a regular expression would try every place for every star, for hours."""
+    for text in ("a" * 200_000, "." * 200_000, "-eu-" * 50_000):
+        assert not matches(Pattern((Glob(glob, single=True),)), (text,))
 
 
 @given(patterns(parts), patterns(parts))
