@@ -26,7 +26,7 @@ from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.headers import JSON, Header
 from streaming.enforcer.plans import TEXT_BYTES, Answered, Plans
-from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, open_envelope
+from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, must_be_read_whole, open_envelope
 from streaming.enforcer.records import Records
 from streaming.enforcer.texts import Numbers, Rows, Texts
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
@@ -249,7 +249,7 @@ class Sitting:
         return b"".join(parts)
 
     def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
-        if envelope.evaluations or _may_name_offsets(envelope.context):
+        if must_be_read_whole(envelope, value) or _may_name_offsets(envelope.context):
             given = self._work_out(envelope, value, at)
         else:
             given = self._recall(envelope, system, value, at)

@@ -25,6 +25,7 @@ class Envelope(msgspec.Struct, gc=False):
     time: str | int | None = None
     deadline: str | int | None = None
     evaluations: msgspec.Raw = msgspec.Raw()
+    options: msgspec.Raw = msgspec.Raw()
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
@@ -33,12 +34,18 @@ _decode = msgspec.json.Decoder(Envelope).decode
 def open_envelope(value: bytes) -> Envelope:
     """The envelope of a request in JSON; raises MalformedRequest."""
     try:
+        value.decode()  # of fields that are left aside nobody else looks whether they are UTF-8
         envelope = _decode(value)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
     if not envelope.id:  # the one field that must be looked at though no answer depends on it
         raise MalformedRequest("not a request: id must not be empty")
     return envelope
+
+
+def must_be_read_whole(envelope: Envelope, value: bytes) -> bool:
+    """Whether a request is more than its parts: several questions, or perhaps nested too deep where none of them is."""
+    return bool(envelope.evaluations or envelope.options) or value.count(b"{") + value.count(b"[") > MAX_NESTING
 
 
 def moment(value: str | int) -> int:
@@ -64,7 +71,7 @@ class Parts:
 
         The same as `decode_request(value)`, which it leaves everything to that is not plain.
         """
-        if envelope.evaluations or bytes(envelope.context) not in PLAIN_CONTEXTS or _may_be_deep(value):
+        if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
             return _judged_at(decode_request(value), at)
         try:
             subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
@@ -99,10 +106,6 @@ def _hold(cache: dict[bytes, Any], raw: bytes, part: Any) -> None:
         cache.clear()
     if len(raw) <= PART_BYTES:
         cache[raw] = part
-
-
-def _may_be_deep(value: bytes) -> bool:
-    return value.count(b"{") + value.count(b"[") > MAX_NESTING
 
 
 def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:

@@ -221,6 +221,12 @@ MALFORMED: dict[str, Any] = {
     "wrong time": _some_request(time="yesterday"),
     "wrong deadline": _some_request(deadline="soon"),
     "nested too deep": _some_request(context=DEEP),
+    "nested too deep where nobody looks": _some_request(other=DEEP),
+    "options of a wrong type": _some_request(options=5),
+    "options that are null": _some_request(options=None),
+    "options of an unknown semantic": _some_request(options={"evaluations_semantic": "any"}),
+    "not UTF-8 where nobody looks": json.dumps(_some_request(other="@")).encode().replace(b"@", b"\xff"),
+    "not UTF-8 in what is echoed": json.dumps(_some_request(id="@")).encode().replace(b"@", b"\xff"),
     "too big": _some_request(padding="x" * (1 << 20)),
 }
 
