@@ -16,7 +16,9 @@ from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import System
 from policy.systems import all_systems
 
-MAX_RELATED = 10_000  # atoms of one requirement
+MAX_RELATED = 10_000  # objects of one request …
+BESIDE = 2  # … beside the resource itself, and what it belongs to
+MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object, and the ways to have it
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
@@ -83,21 +85,29 @@ class Evaluation:
         self._standing = standing
         self._at = at
         self._parts = 0
+        self._objects: set[str] = set()
 
     def of(self, requirement: Requirement) -> Evidence:
         """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
         if isinstance(requirement, Holds):
+            self._objects.add(requirement.object_text)
             standing = self._standing
             if requirement.holders:
                 standing = _sound_standing(self._realm, requirement.holders, self._at)
             return _leaf(requirement, standing.grants_on(requirement.permission, requirement.object, self._at))
         if isinstance(requirement, Given):
             return Evidence(requirement, requirement.held)
-        self._parts += len(requirement.items)
-        if self._parts > MAX_RELATED:
-            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
+        self._bound(len(requirement.items))
         items = tuple(self.of(item) for item in requirement.items)
+        self._bound(0)
         return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
+
+    def _bound(self, more: int) -> None:
+        """Count ``more`` parts; objects are told by their atoms, or where one atom serves for all, by how many parts."""
+        self._parts += more
+        many = more > MAX_RELATED or len(self._objects) > MAX_RELATED + BESIDE
+        if many or self._parts > MAX_PARTS:
+            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
 def _leaf(requirement: Holds, grants: list[Grant]) -> Evidence:

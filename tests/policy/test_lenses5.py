@@ -104,11 +104,11 @@ def test_a_group_names_a_bounded_number_of_datasets(datasets: int, errors: int) 
 
 
 def test_too_many_topics_are_an_error_and_not_an_allow() -> None:
-    """A consumer group of ten thousand topics touches more objects than one request may."""
+    """A consumer group of ten thousand topics touches as many objects as one request may."""
     wide = {"connection": "main", "type": "Kafka", "datasets": ["*"], "permissions": ["Show Topic"]}
     snapshot = compile_documents([group(namespaces=[wide], application=["Kafka Consumers / View"])])
-    assert decide(snapshot, consumers([f"t{number}" for number in range(10)])).outcome == "allow"
-    decision = decide(snapshot, consumers([f"t{number}" for number in range(10_000)]))
+    assert decide(snapshot, consumers([f"t{number}" for number in range(10_000)])).outcome == "allow"
+    decision = decide(snapshot, consumers([f"t{number}" for number in range(10_001)]))
     assert (decision.outcome, decision.reasons[0].code) == ("error", "too-many-objects")
 
 
