@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from policy.model import DocumentRefused
+from policy.requests import check_nesting
 from policy.times import ALWAYS, Window, to_ms
 
 SINCE_EVER = -1  # `effective_at` of a document that does not say
@@ -62,6 +63,10 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     errors += [f"{field}: unknown field (known: {known})" for field in unknown]
     if not isinstance(value.get("spec"), Mapping):
         errors.append("spec: needed, as a mapping")
+    try:
+        check_nesting(value)
+    except ValueError as error:
+        errors.append(str(error))
     if at is not None and "effective_at" in value:
         errors.append("effective_at: not on Kafka, where the log dates the versions; leave it out")
     moments = {field: _moment(value, field, errors) for field in ("effective_at", "valid_from", "valid_until")}
@@ -75,7 +80,7 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
 
 
 def _moment(value: Mapping[str, Any], field: str, errors: list[str]) -> int | None:
-    if value.get(field) is None:
+    if field not in value:
         return None
     try:
         return to_ms(value[field])
@@ -85,8 +90,23 @@ def _moment(value: Mapping[str, Any], field: str, errors: list[str]) -> int | No
 
 
 def digest(value: object) -> str:
-    """SHA-256 of a document's content, the order of its keys and its ``effective_at`` left out."""
+    """SHA-256 of a document's content, the order of its keys and its ``effective_at`` left out.
+
+    Raises TypeError, ValueError or RecursionError for what JSON cannot hold.
+    """
     if isinstance(value, Mapping):
         value = {str(name): part for name, part in value.items() if name != "effective_at"}
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def texts_within(value: object) -> Iterator[str]:
+    """Every text in plain data, keys too, however it is nested; for data that may be anything."""
+    todo, seen = [value], set[int]()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, str):
+            yield part
+        elif isinstance(part, Mapping | list | tuple | set) and id(part) not in seen:
+            seen.add(id(part))
+            todo += (*part.keys(), *part.values()) if isinstance(part, Mapping) else part

@@ -57,12 +57,13 @@ class Form:
         return value
 
     def flag(self, field: str) -> bool | None:
-        """true or false; None when it is not given or wrong."""
+        """true or false; None when it is not given or wrong, as an empty one is: it may have been meant as either."""
         value = self.raw(field)
-        if value is not None and not isinstance(value, bool):
+        if isinstance(value, bool):
+            return value
+        if field in self._value:
             self.error(f"must be true or false, not {value!r}", field)
-            return None
-        return value
+        return None
 
     def texts(self, field: str, required: bool = True, one: bool = False) -> tuple[str, ...]:
         """A list of texts that are not empty; with ``one`` a single text stands for a list of one."""

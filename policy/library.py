@@ -156,14 +156,14 @@ class Library:
     def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
         """Add a version; ``at`` (ms) and ``order`` (offset) are the log's. Returns why it was refused, or None."""
         try:
-            key = identify(value)
+            key = _meant(value)
             kind = self._kind(key)
         except DocumentRefused as refused:
             rejected = Rejected(_name(value), tuple(refused.errors))
             self.nameless.add(rejected)
             return rejected
         assert isinstance(value, Mapping)
-        version = _version(value, at, order)
+        version = _version(key, value, at, order)
         self._shelf(key, kind).add(version)
         return None if version.good else Rejected(str(key), version.errors)
 
@@ -252,32 +252,41 @@ def _name(value: object) -> str:
     return "/".join(str(value.get(field, "?")) for field in ("system", "kind", "name"))
 
 
-def _version(value: Mapping[str, Any], at: int | None, order: int) -> Version:
-    mark = digest(value)
-    system = all_systems()[value["system"]]
+def _meant(value: object) -> Key:
+    """The key of a document, also of one that is refused for its name, a number: it must not bind nobody."""
+    if isinstance(value, Mapping) and type(value.get("name")) in (int, float):
+        return identify({**value, "name": str(value["name"])})
+    return identify(value)
+
+
+def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> Version:
+    mark, system = "", all_systems()[key.system]
     try:
+        mark = digest(value)
         document = parse_document(value, at)
         return Version(document.at, order, mark, document, system.read(document))
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
-    return Version(_moment(value, at), order, mark, None, Reading(), errors, system.binds(_unchecked(value)))
+    return Version(_moment(value, at), order, mark, None, Reading(), errors, system.binds(_unchecked(key, value)))
 
 
 def _moment(value: Mapping[str, Any], at: int | None) -> int:
-    """When a refused version would have been in force, as far as it tells."""
+    """When a refused version would have been in force; before all others where it says so and cannot be read."""
     if at is not None:
         return at
+    if "effective_at" not in value:
+        return SINCE_EVER
     try:
         return to_ms(value["effective_at"])
-    except (KeyError, ValueError):
-        return SINCE_EVER
+    except ValueError:
+        return SINCE_EVER - 1
 
 
-def _unchecked(value: Mapping[str, Any]) -> Document:
+def _unchecked(key: Key, value: Mapping[str, Any]) -> Document:
     spec = value.get("spec")
-    return Document(identify(value), dict(spec) if isinstance(spec, Mapping) else {})
+    return Document(key, dict(spec) if isinstance(spec, Mapping) else {"spec": spec})
 
 
 def _lines(key: Key, shelf: Shelf) -> list[str]:

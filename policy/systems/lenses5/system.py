@@ -5,7 +5,7 @@ for a Group document. Everything that any group of a user holds counts (L5-Q1); 
 """
 
 from policy.claims import claimed_names
-from policy.documents import Document
+from policy.documents import Document, texts_within
 from policy.facts import Facts
 from policy.model import All, Question, Reading
 from policy.powers import Power, read_powers
@@ -34,13 +34,11 @@ class Lenses5:
         return read_group(document) if document.key.kind == "Group" else read_inventory(document)
 
     def binds(self, document: Document) -> frozenset[str]:
-        """The group, whoever claims it, and the members that can still be read; facts bind nobody."""
+        """The group, whoever claims it, and its members, however they are written; facts bind nobody."""
         if document.key.kind != "Group":
             return frozenset()
-        members = (document.spec or {}).get("members")
-        readable = [member for member in members if isinstance(member, str)] if isinstance(members, list) else []
-        name = document.key.name
-        return frozenset({f"group:{name}", f"claim:{name}", *(f"user:{member}" for member in readable)})
+        name, members = document.key.name, texts_within((document.spec or {}).get("members"))
+        return frozenset({f"group:{name}", f"claim:{name}", *(f"user:{member}" for member in members)})
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The requirement of the action's rule on what the request is about; raises Unanswerable."""

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from policy.claims import claimed_names
-from policy.documents import Document
+from policy.documents import Document, texts_within
 from policy.facts import Facts
 from policy.forms import Form
 from policy.model import ALLOW, DENY, Grant, Holds, Membership, Origin, Question, Reading, Unanswerable
@@ -22,6 +22,7 @@ from policy.systems.lenses6.grammar import action_name, action_pattern, resource
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
 CLAIM = "claim:"
+NO_MEMBERS = ("roles", "sso_name", "display_name", "description", "metadata")  # fields of a group that name none
 
 
 class Lenses6:
@@ -40,14 +41,14 @@ class Lenses6:
         return _read_role(document) if document.key.kind == "Role" else _read_group(document)
 
     def binds(self, document: Document) -> frozenset[str]:
-        """Whoever has the role; of a group also the members that can still be read (L6-Q10)."""
+        """Whoever has the role; of a group also whoever is named in it, however that is written (L6-Q10)."""
         if document.key.kind == "Role":
             return frozenset({f"role:{document.key.name}"})
-        spec = document.spec or {}
-        members, sso_name = spec.get("members"), spec.get("sso_name")
-        readable = [m for m in members if isinstance(m, str)] if isinstance(members, list) else []
-        alias = [f"{CLAIM}{sso_name}"] if isinstance(sso_name, str) else []
-        return frozenset({f"group:{document.key.name}", f"{CLAIM}{document.key.name}", *readable, *alias})
+        name, spec = document.key.name, document.spec or {}
+        groups = (name, *texts_within(spec.get("sso_name")))
+        named = texts_within([value for field, value in spec.items() if field not in NO_MEMBERS])
+        members = {holder for text in named for holder in _perhaps(text)}
+        return frozenset({f"group:{name}", *(f"{CLAIM}{group}" for group in groups), *members})
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""
@@ -71,6 +72,11 @@ class Lenses6:
     def powers(self) -> tuple[Power, ...]:
         """What changes users, roles and Lenses itself, and the lone ``*``."""
         return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
+
+
+def _perhaps(member: str) -> tuple[str, ...]:
+    """The principals that a member may be meant to be: its prefix is forgotten easily."""
+    return (member,) if member.startswith(PRINCIPALS) else tuple(f"{prefix}{member}" for prefix in PRINCIPALS)
 
 
 @functools.lru_cache(maxsize=65536)

@@ -50,9 +50,8 @@ def read_organization(document: Document) -> Reading:
     if "/" in name:
         form.error("an organization's id has no /", "name")
     enforcement = form.flag("enforcement") or False
-    if document.spec and document.spec.get("enforcement", False) is None:
-        form.error("must be true or false, not empty; leave it out where it was never set", "enforcement")
-    task_roles = _task_roles(Form(form.raw("task_roles"), "task_roles", form.errors)) if form.has("task_roles") else {}
+    written = form.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
+    task_roles = _task_roles(Form(written, "task_roles", form.errors))
     form.refuse_window(document.window)
     form.close()
     form.finish()
