@@ -2,8 +2,30 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from policy.model import Unanswerable
 from policy.requests import Request
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """The names that count, and their claim: ``used`` where it gave some, ``contested`` where it must not be used."""
+
+    names: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
+
+
+def claimed(request: Request, claim: str, rule: str, trust: frozenset[str]) -> Claimed:
+    """What ``subject.properties.<claim>`` gives; raises Unanswerable when it is trusted and no list of texts.
+
+    What is not trusted is not looked at: whatever it is, but for an empty list, it is something that was claimed.
+    """
+    if claim not in trust:
+        given = request.subject.properties.get(claim)
+        return Claimed() if given is None or given == [] else Claimed(contested=(claim,))
+    names = claimed_names(request, claim, rule)
+    return Claimed(names, used=(claim,)) if names else Claimed()
 
 
 def claimed_names(request: Request, field: str, rule: str) -> tuple[str, ...]:

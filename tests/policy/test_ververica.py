@@ -1,5 +1,6 @@
 """Ververica beyond its case file: the catalogue is sound, limits hold, refused documents bind whom they name."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policy import Library, compile_documents
+from policy import Library, compile_documents, decide
 from policy.documents import Document, Key
 from policy.forms import MAX_STATEMENTS
 from policy.systems.ververica import SYSTEM
@@ -63,6 +64,44 @@ def test_settings_and_reserved_kinds_bind_nobody() -> None:
     """They are missed where they are needed, and only there."""
     for kind in ("Authentication", "ReservedKinds"):
         assert SYSTEM.binds(Document(Key("ververica", kind, "a"), {"initialAccess": [{"userId": "dana"}]})) == set()
+
+
+SETTINGS = {
+    "oidc": {"enabled": True, "groupsClaim": "groups"},
+    "saml": {"enabled": True, "identity-provider": {"groups-attribute": "memberOf"}},
+}
+MAY_BE = (None, "bob", "mallory")  # None: left out
+SHAPES = list(itertools.product(MAY_BE, MAY_BE, ([], ["admins"]), (None, {}, {"memberOf": ["admins"]})))
+
+
+def token_of(*claims: Any) -> dict[str, Any]:
+    """A token of these claims, in the order of `SHAPES`."""
+    named = zip(("email", "NameId", "groups", "attributes"), claims, strict=True)
+    return {name: claim for name, claim in named if claim is not None}
+
+
+def answer_to(token: Any, enabled: tuple[str, ...]) -> str:
+    """Whether bob may read as one of the admins."""
+    assigned = access({"userId": "group:admins", "workspaceId": "w", "role": "ADMIN"})
+    setup = {**assigned, "kind": "Authentication", "spec": {name: SETTINGS[name] for name in enabled}}
+    subject = {"type": "user", "id": "bob", "properties": {"token": token}}
+    place = {"type": "Job", "id": "j", "properties": {"workspaceId": "w", "namespaceId": "n"}}
+    request = {"id": "r", "system": "ververica", "subject": subject, "action": {"name": "read"}, "resource": place}
+    return decide(compile_documents([assigned, setup]), request).outcome
+
+
+@pytest.mark.parametrize("enabled", [(), ("oidc",), ("saml",), ("oidc", "saml")], ids="-".join)
+def test_a_token_counts_if_all_it_names_is_the_user_and_by_one_enabled_protocol(enabled: tuple[str, ...]) -> None:
+    """Whatever else it has: every form of a token under all that may be enabled (VV-BIND-USER, VV-GROUP-SOURCE)."""
+    for email, name_id, groups, attributes in SHAPES:
+        named = {"oidc": email, "saml": name_id}
+        told = {"oidc": groups, "saml": (attributes or {}).get("memberOf")}
+        names = [protocol for protocol in named if named[protocol]] or ["oidc"]
+        of = [protocol for protocol in names if protocol in enabled]
+        sound = {email, name_id} <= {"bob", None} and len(of) < 2
+        expected = ("allow" if any(told[protocol] for protocol in of) else "deny") if sound else "error"
+        token = token_of(email, name_id, groups, attributes)
+        assert answer_to(token, enabled) == expected, token
 
 
 def test_ververica_has_no_facts_of_the_facts_topic_and_never_looks_back() -> None:

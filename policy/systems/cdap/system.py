@@ -4,7 +4,7 @@ The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENT
 another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
 """
 
-from policy.claims import claimed_names
+from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
 from policy.model import All, Question, Reading, Unanswerable
@@ -46,14 +46,14 @@ class Cdap:
         need = need_of(request.action.name)
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
         _check_context(request, need)
-        questions = Questions(request, entity, facts, trust)
+        told = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
+        contested = tuple(claim for one in told.values() for claim in one.contested)
+        groups = (f"{CLAIMS[claim]}:{name}" for claim, one in told.items() for name in one.names)
+        holders = (f"user:{request.subject.id}", *groups)
+        questions = Questions(request, entity, facts, trust, holders)
         needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
-        names = {claim: claimed_names(request, claim, "CD-Q9") for claim in CLAIMS}
-        used = [claim for claim in CLAIMS if names[claim] and claim in trust]
-        contested = tuple(claim for claim in CLAIMS if names[claim] and claim not in trust)
-        holders = [f"{CLAIMS[claim]}:{name}" for claim in used for name in names[claim]]
-        claims = tuple(sorted({*used, *questions.claims}))
-        return Question((f"user:{request.subject.id}", *holders), needed, claims, contested=contested)
+        claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
+        return Question(holders, needed, claims, contested=contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """CDAP never looks back."""

@@ -4,7 +4,7 @@ Holders: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that th
 for a Group document. Everything that any group of a user holds counts (L5-Q1); there is no deny.
 """
 
-from policy.claims import claimed_names
+from policy.claims import claimed
 from policy.documents import Document, texts_within
 from policy.facts import Facts
 from policy.model import All, Question, Reading
@@ -46,15 +46,13 @@ class Lenses5:
         descriptions, notes = describe(request, action, facts, "facts" in trust)
         requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
         requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
-        groups, subject = claimed_names(request, "groups", "L5-Q1"), f"user:{request.subject.id}"
-        trusted = groups if "groups" in trust else ()
-        claims = (("groups", bool(trusted)), ("facts", any(d.rests_on_claims for d in descriptions)))
+        told, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return Question(
-            holders=(subject, *(f"claim:{group}" for group in trusted)),
+            holders=(subject, *(f"claim:{group}" for group in told.names)),
             requirement=requirement,
-            claims=tuple(claim for claim, used in claims if used),
+            claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
-            contested=("groups",) if groups and not trusted else (),
+            contested=told.contested,
         )
 
     def horizon(self, facts: Facts) -> int | None:

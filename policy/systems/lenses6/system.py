@@ -7,7 +7,7 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 import functools
 from collections.abc import Callable, Iterator
 
-from policy.claims import claimed_names
+from policy.claims import claimed
 from policy.documents import Document, texts_within
 from policy.facts import Facts
 from policy.forms import Form
@@ -58,12 +58,8 @@ class Lenses6:
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
-        groups = claimed_names(request, "groups", "L6-GROUP")
-        if not groups:
-            return Question((subject,), needed)
-        if "groups" not in trust:
-            return Question((subject,), needed, contested=("groups",))
-        return Question(_holders(subject, groups), needed, claims=("groups",))
+        told = claimed(request, "groups", "L6-GROUP", trust)
+        return Question(_holders(subject, told.names), needed, claims=told.used, contested=told.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""

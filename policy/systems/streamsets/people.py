@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import claimed_names
+from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
@@ -45,6 +45,8 @@ class Asker(msgspec.Struct, frozen=True):
 def read_session(document: Document) -> Reading:
     """A user's last login; raises DocumentRefused."""
     form = Form(document.spec)
+    if document.key.name.startswith(PREFIXES):
+        form.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
     groups, roles = (_names(form, field) for field in ("groups", "roles"))
     session = Session(_moment(form, "login_at"), groups, roles)
     return _fact(document, form, SESSION, session)
@@ -78,11 +80,11 @@ def _moment(form: Form, field: str) -> int:
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """Groups or roles that count, the claim that they rest on, and the one that was not to be trusted."""
+    """Groups or roles that count, the claims that they rest on, and those that were not to be trusted."""
 
     names: tuple[str, ...] = ()
-    used: str = ""
-    contested: str = ""
+    used: tuple[str, ...] = ()
+    contested: tuple[str, ...] = ()
     note: Reason | None = None
 
 
@@ -103,38 +105,36 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
         groups.names,
         roles.names,
         session.login_at if session else None,
-        claims=tuple(sorted({one.used for one in told if one.used})),
-        contested=tuple(sorted({one.contested for one in told if one.contested})),
+        claims=tuple(sorted({claim for one in told for claim in one.used})),
+        contested=tuple(sorted({claim for one in told for claim in one.contested})),
         notes=tuple(one.note for one in told if one.note),
     )
 
 
 def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]) -> _Told:
     """The session's word, where it has one, wins over the claim: what came after the login waits (SS-Q11)."""
-    claimed = claimed_names(request, claim, "SS-Q11")
+    told = claimed(request, claim, "SS-Q11", trust)
     if at_login is not None:
-        return _Told(at_login, note=_contradiction(request.subject.id, claim, claimed, at_login, trust))
-    if not claimed:
-        return _Told()
-    return _Told(claimed, used=claim) if claim in trust else _Told(contested=claim)
+        return _Told(at_login, note=_contradiction(request.subject.id, claim, told.names, at_login))
+    return _Told(told.names, used=told.used, contested=told.contested)
 
 
-def _contradiction(
-    user: str, claim: str, claimed: tuple[str, ...], at_login: tuple[str, ...], trust: frozenset[str]
-) -> Reason | None:
-    if not claimed or claim not in trust or set(claimed) == set(at_login):
+def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> Reason | None:
+    if not names or set(names) == set(at_login):
         return None
-    written, held = (", ".join(sorted(names)) or "none" for names in (claimed, at_login))
+    written, held = (", ".join(sorted(told)) or "none" for told in (names, at_login))
     message = f"the request claims the {claim} {written}; at his last login {user} had {held}, which counts"
     return Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}")
 
 
 def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, _Told]:
     """The user's organization: claimed (trusted with his roles), else the one there is, else not known."""
-    claimed = request.subject.properties.get("organization")
+    written = request.subject.properties.get("organization")
     sole = sole_organization(facts)
-    if claimed is None or claimed == sole:
+    if written is None or written == sole:
         return sole, _Told()
-    if not isinstance(claimed, str) or not claimed or "/" in claimed:
+    if "roles" not in trust:
+        return None, _Told(contested=("roles",))
+    if not isinstance(written, str) or not written or "/" in written:
         raise Unanswerable("malformed-claim", "subject.properties.organization must be an organization's id")
-    return (claimed, _Told(used="roles")) if "roles" in trust else (None, _Told(contested="roles"))
+    return written, _Told(used=("roles",))

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import claimed_names, names_in
+from policy.claims import claimed, names_in
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
@@ -18,7 +18,7 @@ SECRET = "clientSecret"
 
 
 class Authentication(msgspec.Struct, frozen=True):
-    """``groups``: protocol (oidc, saml) → the claim or attribute that names the groups, of what is enabled."""
+    """``groups``: enabled protocol (oidc, saml) → the claim or attribute that names the groups; "" when not set."""
 
     groups: dict[str, str]
 
@@ -35,19 +35,19 @@ class Identity(msgspec.Struct, frozen=True):
 def read_authentication(document: Document) -> Reading:
     """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
     form = Form(document.spec)
-    found = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
+    read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
     form.refuse_window(document.window)
     form.close()
     form.finish()
-    groups = {protocol: setting for protocol, setting in found.items() if setting}
+    groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
     keys = tuple(("protocol", protocol) for protocol in groups)
     return Reading(facts=(Fact(KIND, document.key.name, Authentication(groups), keys, Origin(str(document.key))),))
 
 
-def _read_protocol(form: Form, protocol: str) -> str:
-    """The name of the groups claim; "" when the protocol is off or the name is not set."""
+def _read_protocol(form: Form, protocol: str) -> str | None:
+    """The name of the groups claim, "" when it is not set; None when the protocol is off."""
     if not form.has(protocol):
-        return ""
+        return None
     settings = Form(form.raw(protocol), protocol, form.errors)
     enabled = settings.flag("enabled")
     fields = catalogue()["protocols"][protocol]
@@ -59,7 +59,7 @@ def _read_protocol(form: Form, protocol: str) -> str:
     if len(names) > 1:
         settings.error(f"{' and '.join(sorted(names))} are two names for one setting: keep one (VV-Q5)")
     settings.close()
-    return min(names) if enabled and names else ""
+    return min(names, default="") if enabled else None
 
 
 def _places(settings: Form, protocol: str) -> tuple[Form, ...]:
@@ -86,54 +86,73 @@ def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
     token = request.subject.properties.get("token")
     if token is not None and "token" in trust:
         return _of_token(request, token, facts)
-    groups = claimed_names(request, "groups", "VV-BIND-GROUP")
+    groups = claimed(request, "groups", "VV-BIND-GROUP", trust)
     unused = ("token",) if token is not None else ()
-    if groups and "groups" not in trust:
-        return Identity(contested=("groups", *unused))
-    return Identity(groups, ("groups",) if groups else (), unused)
+    return Identity(groups.names, groups.used, (*groups.contested, *unused))
 
 
 def _of_token(request: Request, token: object, facts: Facts) -> Identity:
     """Groups that the token does not have do not count, whoever claims them (VV-GROUP-MISSING)."""
     if not isinstance(token, Mapping):
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
-    protocol = "saml" if "NameId" in token or "attributes" in token else "oidc"
-    _check_owner(request.subject.id, token, catalogue()["protocols"][protocol]["identifier"])
-    claims, place = token, "subject.properties.token"
-    if protocol == "saml":
-        claims, place = token.get("attributes") or {}, f"{place}.attributes"
-    if not isinstance(claims, Mapping):
-        raise Unanswerable("malformed-claim", f"{place} must be a mapping", "VV-GROUP-SOURCE")
+    protocol = _protocol(_identifiers(token, request.subject.id), facts)
     name = _groups_claim(facts, protocol)
-    groups = _groups_in(claims, name, f"{place}.{name}") if name else ()
+    groups = _groups_in(*_claims(token, protocol), name) if name else ()
     return Identity(groups, ("token",), notes=_ignored(request))
 
 
-def _check_owner(subject: str, token: Mapping[str, Any], identifier: str) -> None:
-    """The token must be the subject's own, letter by letter (VV-BIND-USER, VV-Q6)."""
-    if identifier in token and token[identifier] != subject:
-        message = f"subject.properties.token is not {subject}'s: its {identifier} is {token[identifier]!r}"
-        raise Unanswerable("token-mismatch", message, "VV-BIND-USER")
+def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
+    """Protocol → where the token names its user: the subject, everywhere, letter by letter (VV-BIND-USER, VV-Q6).
+
+    One that names nobody holds claims of an ID token: whose they are, the request says.
+    """
+    known = {protocol: fields["identifier"] for protocol, fields in catalogue()["protocols"].items()}
+    present = {protocol: identifier for protocol, identifier in known.items() if identifier in token}
+    for identifier in present.values():
+        if token[identifier] != subject:
+            message = f"subject.properties.token is not {subject}'s: its {identifier} is {token[identifier]!r}"
+            raise Unanswerable("token-mismatch", message, "VV-BIND-USER")
+    return present or {"oidc": known["oidc"]}
+
+
+def _protocol(identifiers: Mapping[str, str], facts: Facts) -> str:
+    """The enabled protocol among those whose identifier the token has; "" when none of them is enabled."""
+    if broken := facts.broken(KIND):
+        message = f"ververica/{KIND}/{broken[0]} was refused and has no earlier good version, so groups are not known"
+        raise Unanswerable("refused-document", message, "VV-GROUP-SOURCE")
+    enabled = [protocol for protocol in identifiers if facts.find(KIND, "protocol", protocol)]
+    if len(enabled) > 1:  # one provider's word must not be read as the other's
+        both = f"both {' and '.join(identifiers.values())}, and {' and '.join(enabled)} are enabled"
+        raise Unanswerable("ambiguous-token", f"subject.properties.token has {both}: send one", "VV-GROUP-SOURCE")
+    return enabled[0] if enabled else ""
+
+
+def _claims(token: Mapping[str, Any], protocol: str) -> tuple[Mapping[str, Any], str]:
+    """Where the protocol has its groups, and what an error calls that: beside the user, or in SAML's attributes."""
+    place = "subject.properties.token"
+    if protocol == "oidc":
+        return token, place
+    attributes = token.get("attributes") or {}
+    if not isinstance(attributes, Mapping):
+        raise Unanswerable("malformed-claim", f"{place}.attributes must be a mapping", "VV-GROUP-SOURCE")
+    return attributes, f"{place}.attributes"
 
 
 def _groups_claim(facts: Facts, protocol: str) -> str:
     """The claim that names the groups, as set; "" when it is not set, and then there are no groups."""
-    if broken := facts.broken(KIND):
-        message = f"ververica/{KIND}/{broken[0]} was refused and has no earlier good version, so groups are not known"
-        raise Unanswerable("refused-document", message, "VV-GROUP-SOURCE")
     bodies = (facts.get(KIND, document) for document in sorted(facts.find(KIND, "protocol", protocol)))
-    names = {body.groups[protocol] for body in bodies if body is not None}
+    names = {body.groups[protocol] for body in bodies if body is not None} - {""}
     if len(names) > 1:
         message = f"{KIND} documents name different {protocol} group claims: {', '.join(sorted(names))}; keep one"
         raise Unanswerable("ambiguous-authentication", message, "VV-GROUP-SOURCE")
     return min(names, default="")
 
 
-def _groups_in(claims: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
+def _groups_in(claims: Mapping[str, Any], place: str, name: str) -> tuple[str, ...]:
     """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
     if isinstance(claims.get(name), str):
         return tuple(sorted(set(claims[name].split(","))))
-    return names_in(claims, name, place, "VV-GROUP-SOURCE")
+    return names_in(claims, name, f"{place}.{name}", "VV-GROUP-SOURCE")
 
 
 def _ignored(request: Request) -> tuple[Reason, ...]:
