@@ -1,5 +1,6 @@
 """Moments: RFC 3339 text or whole milliseconds since the epoch, and windows between two of them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,6 +8,12 @@ import msgspec
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last moment RFC 3339 can write
+MILLISECOND = timedelta(milliseconds=1)
+RFC_3339 = re.compile(  # its date-time: ISO 8601, of which `datetime` reads far more, has many other forms
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:[.][0-9]+)?"
+    r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
+)
+SECONDS = slice(17, 19)  # where RFC 3339 has them
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -56,18 +63,30 @@ def to_ms(value: object) -> int:
         if not 0 <= value <= LAST_MS:
             raise ValueError(f"{value} ms is not between 1970 and 9999")
         return value
-    return to_ms((_parse(value) - EPOCH) // timedelta(milliseconds=1))
+    return to_ms((_parse(value) - EPOCH) // MILLISECOND)
 
 
 def _parse(text: str) -> datetime:
-    wrong = f"{text!r} is not RFC 3339 with a zone, such as 2026-11-21T10:00:00Z"
+    if RFC_3339.fullmatch(text) is None:
+        raise ValueError(_wrong(text))
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(wrong) from None
-    if moment.tzinfo is None or "T" not in text.upper():
-        raise ValueError(wrong)
-    return moment
+        return _after_leap_second(text) if text[SECONDS] == "60" else datetime.fromisoformat(text.upper())
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{_wrong(text)}: {error}") from None
+
+
+def _wrong(text: str) -> str:
+    return f"{text!r} is not RFC 3339 with a zone, such as 2026-11-21T10:00:00Z"
+
+
+def _after_leap_second(text: str) -> datetime:
+    """The start of the next second, for `datetime` knows no leap seconds: the last of a month in UTC, and no others."""
+    before = f"{text[: SECONDS.start]}59{text[SECONDS.stop :]}"
+    last = datetime.fromisoformat(before.upper()).astimezone(UTC).replace(microsecond=0)
+    after = last + timedelta(seconds=1)
+    if (after.day, after.hour, after.minute) != (1, 0, 0):
+        raise ValueError("only the last minute of a month in UTC has a second 60")
+    return after
 
 
 def to_text(moment: int) -> str:
