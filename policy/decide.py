@@ -103,7 +103,7 @@ class Evaluation:
         return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
 
     def _bound(self, more: int) -> None:
-        """Count ``more`` parts; objects are told by their atoms, or where one atom serves for all, by how many parts."""
+        """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
         self._parts += more
         many = more > MAX_RELATED or len(self._objects) > MAX_RELATED + BESIDE
         if many or self._parts > MAX_PARTS:

@@ -1,6 +1,6 @@
 """Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policy.model import Fact, Unanswerable
@@ -50,6 +50,10 @@ class FactTable:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
         return sorted(self._by_kind.get(kind, ()))
 
+    def all(self, kind: str) -> Iterable[Fact]:
+        """All facts of ``kind``, in no particular order."""
+        return self._by_kind.get(kind, {}).values()
+
 
 class Facts:
     """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused."""
@@ -78,6 +82,10 @@ class Facts:
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
         return sorted({name for layer in self._layers for name in layer.names(kind)})
+
+    def bodies(self, kind: str) -> Iterator[Any]:
+        """Every body of ``kind`` in any layer, hidden by another or not: what may come to count."""
+        return (fact.body for layer in self._layers for fact in layer.all(kind))
 
     def broken(self, kind: str) -> list[str]:
         """Names of the refused documents of ``kind`` that have no good version there or above, sorted."""

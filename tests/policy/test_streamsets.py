@@ -17,6 +17,7 @@ from policy.snapshot import Snapshot
 from policy.systems import streamsets
 from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Leaf, catalogue, operations
 from policy.systems.streamsets.checks import CHECKS
+from policy.systems.streamsets.needs import ENGINES
 from tests.policy.strategies.streamsets import GRANTED, REQUESTED, USERS, objects
 
 PIPELINE = Key("streamsets", "Object", "pipeline:p")
@@ -168,6 +169,13 @@ def test_the_horizon_is_the_oldest_login_or_start_of_a_run() -> None:
     assert horizon(library, facts) == 150
 
 
+def test_a_login_that_a_refused_document_hides_is_in_the_horizon_all_the_same() -> None:
+    """What the horizon is worked out from stops nothing, and may come to count again."""
+    library = policies(at_100=pipeline())
+    library.put(document("Session", "rita", {"login": 1}), at=400)
+    assert horizon(library, logins(rita=300)) == 300
+
+
 def test_history_is_held_as_long_as_it_is_needed_and_the_library_says_how_much() -> None:
     """The version in force at the horizon is the oldest kept; without a horizon only the newest is."""
     library = policies(at_100=pipeline("a"), at_200=pipeline("b"), at_300=pipeline("c"))
@@ -270,7 +278,7 @@ def end_of(leaf: Leaf, start: str) -> str:
         return path[1]
     for field in path:
         fields = {**catalogue().types[type_].one, **catalogue().types[type_].many}
-        type_ = "engine" if field == "engines" else fields[field]
+        type_ = "engine" if field in ENGINES else fields[field]
     return type_
 
 

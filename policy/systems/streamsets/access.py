@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from policy.facts import Facts
 from policy.model import All, AnyOf, Given, Holds, Requirement
-from policy.systems.streamsets.moments import counting
+from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
 from policy.systems.streamsets.people import Asker
 from policy.systems.streamsets.records import (
@@ -62,8 +62,12 @@ class Access:
         found = counting(thing, self.asker.login_at) if thing else None
         if thing is None or found is None:
             return unknown(name)
-        held = [Holds(OWNER, grant_name(name, place), rule, "ownership", name) for place in found.places]
-        return held[0] if len(held) == 1 else All(tuple(held), rule)
+        held = tuple(
+            _not_valid(name, thing.versions[place], found, rule)
+            or Holds(OWNER, grant_name(name, place), rule, "ownership", name)
+            for place in found.places
+        )
+        return held[0] if len(held) == 1 else All(held, rule)
 
     def administrator(self, organization: str, rule: str) -> Holds:
         """The role Organization Administrator of ``organization`` (SS-ADMIN-FULL)."""
@@ -82,7 +86,8 @@ class Access:
     def governed(self, name: str, until: int | None = None) -> tuple[str, Organization] | Given:
         """The object's organization and its record, if the user belongs to it; else why not."""
         thing = self.thing(name)
-        found = counting(thing, None, until) if thing else None
+        # What is younger than the run has an organization all the same: its switch and its administrators count.
+        found = (counting(thing, None, until) or counting(thing, None)) if thing else None
         if thing is None or found is None:
             return unknown(name)
         organization = self.organization_of(thing.versions[found.places[-1]])
@@ -118,21 +123,28 @@ class Access:
         found = counting(thing, self.asker.login_at, until) if thing else None
         if thing is None or found is None:
             return [unknown(name)]
-        parts = [self._by_version(name, thing, place, level, rule, because, found.created) for place in found.places]
+        parts = [self._by_version(name, thing, place, level, rule, because, found) for place in found.places]
         return parts[0] if len(parts) == 1 else [All(tuple(AnyOf(tuple(part), rule) for part in parts), rule)]
 
     def _by_version(
-        self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, created: bool
+        self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, found: Counting
     ) -> list[Requirement]:
         """Of a provisioned engine its owner, and whoever holds the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
         version = thing.versions[place]
+        too_early = _not_valid(name, version, found, rule)
+        if too_early is not None:
+            return [too_early]
         text = ", ".join(part for part in (because, self._held_back(thing, place)) if part)
-        owned = created or version.deployment is not None
+        owned = found.created or version.deployment is not None
         held = Holds(OWNER if owned else (level,), grant_name(name, place), rule, level, name, text)
         if version.deployment is None:
             return [held]
-        inherited = f"the deployment of {name}"
-        return [held, *self._ways(version.deployment, level, "SS-DEP-INHERIT", inherited)]
+        return [held, *self._inherited(version.deployment, level, f"the deployment of {name}")]
+
+    def _inherited(self, deployment: str, level: str, because: str) -> list[Requirement]:
+        """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
+        body = self.governed(deployment)
+        return [body] if isinstance(body, Given) else self._ways(deployment, level, "SS-DEP-INHERIT", because)
 
     def _held_back(self, thing: Thing, place: int) -> str:
         """Says so where a newer version waits for the user's next login (SS-LOGIN)."""
@@ -143,6 +155,13 @@ class Access:
 
     def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> Holds:
         return Holds(permission, organization_name(organization), rule, text, f"organization:{organization}")
+
+
+def _not_valid(name: str, version: Version, found: Counting, rule: str) -> Given | None:
+    """Why a version grants nothing, where it is valid for a time only; None: it had begun to be."""
+    if all(version.window.holds(moment) for moment in found.moments):
+        return None
+    return Given(False, f"the document of {name} was not valid yet at the login or the start of the run", rule)
 
 
 def unknown(name: str) -> Given:

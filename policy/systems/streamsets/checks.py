@@ -9,7 +9,7 @@ from policy.forms import Form
 from policy.model import Given, Unanswerable
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
-from policy.systems.streamsets.engines import current, engines_of
+from policy.systems.streamsets.engines import current, engines_of_run
 from policy.systems.streamsets.objects import HOLDERS, read_levels
 from policy.systems.streamsets.records import ACTIVE_JOB
 
@@ -48,7 +48,7 @@ def new_owner(asked: Asked) -> Given:
         return Given(None, "who is to be the owner is not told: context.new_owner", asked.rule)
     if not isinstance(written, str) or not written.startswith(HOLDERS) or written in HOLDERS:
         raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", asked.rule)
-    if not written.startswith("user:"):
+    if not written.startswith("user:") or written.removeprefix("user:").startswith(HOLDERS):
         return Given(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
     return Given(True, f"{written} can own {asked.name}", asked.rule)
 
@@ -81,7 +81,7 @@ def engine_of_kind(asked: Asked) -> Given | None:
 
 def runs_on_engine(asked: Asked) -> Given:
     """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
-    engine, engines = named(asked.context, "engine", "engine"), engines_of(asked.access, asked.name)
+    engine, engines = named(asked.context, "engine", "engine"), engines_of_run(asked.access, asked.name)
     if isinstance(engines, Given):
         return engines
     if asked.access.facts.get(ACTIVE_JOB, asked.name) is None:

@@ -4,18 +4,30 @@ An engine that might be one of them but does not tell its kind or labels, or who
 makes the collection unknown: it could be the one that stands in the way.
 """
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Hashable, Iterator
 
 from policy.model import Given
 from policy.systems.streamsets.access import Access, unknown
-from policy.systems.streamsets.records import OBJECT, Version
+from policy.systems.streamsets.moments import at_start
+from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Version
 
 RULE = "SS-JOB-ENGINES"
 
 
 def engines_of(access: Access, job: str) -> tuple[str, ...] | Given:
     """Names of the job's engines, sorted; or why they cannot be told."""
-    wanted = _wanted(access, job)
+    return _engines(access, job, None)
+
+
+def engines_of_run(access: Access, job: str) -> tuple[str, ...] | Given:
+    """The same of an active job's present run: for the pipeline and the labels with which it was started."""
+    run: ActiveJob | None = access.facts.get(ACTIVE_JOB, job)
+    return _engines(access, job, run.started_at if run else None)
+
+
+def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | Given:
+    wanted = _wanted(access, job, until)
     if isinstance(wanted, Given):
         return wanted
     refused = [name for name in access.facts.broken(OBJECT) if name.startswith("engine:")]
@@ -30,9 +42,9 @@ def engines_of(access: Access, job: str) -> tuple[str, ...] | Given:
 Wanted = tuple[str, frozenset[str], str]  # kind, labels, organization
 
 
-def _wanted(access: Access, job: str) -> Wanted | Given:
-    """What the job's engines are, from the documents of job and pipeline."""
-    version = current(access, job)
+def _wanted(access: Access, job: str, until: int | None) -> Wanted | Given:
+    """What the job's engines are, from the documents of job and pipeline, as they were at ``until``."""
+    version = _at(access, job, until, _of_job)
     if isinstance(version, Given):
         return version
     pipeline, organization = version.links.get("pipeline"), access.organization_of(version)
@@ -40,7 +52,7 @@ def _wanted(access: Access, job: str) -> Wanted | Given:
         return organization
     if pipeline is None or version.labels is None:
         return Given(None, f"the document of {job} does not tell its pipeline and labels", RULE)
-    design = current(access, pipeline[0])
+    design = _at(access, pipeline[0], until, operator.attrgetter("kind"))
     if isinstance(design, Given):
         return design
     if design.kind is None:
@@ -52,6 +64,21 @@ def current(access: Access, name: str) -> Version | Given:
     """The newest version of an object; not a deletion."""
     thing = access.thing(name)
     return unknown(name) if thing is None or thing.current.deleted else thing.current
+
+
+def _at(access: Access, name: str, until: int | None, told: Callable[[Version], Hashable]) -> Version | Given:
+    """An object as it was at ``until`` (ms; None: now); of several that it may have been, if all tell the same."""
+    thing = access.thing(name)
+    if thing is None or thing.current.deleted:
+        return unknown(name)
+    found = at_start(thing, until)
+    if len({told(version) for version in found}) > 1:
+        return Given(None, f"what {name} was when the run started is not known any more", RULE)
+    return found[-1]
+
+
+def _of_job(job: Version) -> Hashable:
+    return job.links.get("pipeline"), job.labels, job.organization
 
 
 def _labelled(access: Access, wanted: Wanted) -> frozenset[str]:

@@ -15,6 +15,8 @@ How the rules are read, where they leave room:
 - Connections and fragments of an active job's pipeline are as frozen (SS-ACTIVE-CONNECTION,
   SS-ACTIVE-FRAGMENT): no action on a job that is active asks for them, so no change of theirs can
   touch it. The next start asks for connections as they are then.
+- What a document grants for a time only counts where that time had begun by the login and by the start of the
+  run; once it is over it grants nothing any more.
 - Where versions that may have been in force at that moment are not known any more, every version that
   is known must allow. Only the first version after a moment from which all is known is a creation.
 """
@@ -27,10 +29,14 @@ from policy.systems.streamsets.records import Thing, Version
 
 
 class Counting(msgspec.Struct, frozen=True):
-    """Places of the versions that count, every one of which must allow; ``created``: for the owner alone."""
+    """Places of the versions that count, every one of which must allow; ``created``: for the owner alone.
+
+    ``moments``: at which they had to be valid already, ms: the login, and the start of the run.
+    """
 
     places: tuple[int, ...]
     created: bool = False
+    moments: tuple[int, ...] = ()
 
 
 def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Counting | None:
@@ -43,21 +49,29 @@ def counting(thing: Thing, login_at: int | None, until: int | None = None) -> Co
     life = _life([n for n, version in enumerate(thing.versions) if lost or _upto(version, until)], thing)
     if not life:
         return None
+    start = () if until is None else (until,)
+    moments = start if login_at is None else (login_at, *start)
     born_in_sight = thing.versions[life[0]].at > thing.known_from
     if lost:
-        return None if born_in_sight else Counting(tuple(life))
+        return None if born_in_sight else Counting(tuple(life), moments=moments)
     if login_at is None:
-        return Counting((life[-1],))
+        return Counting((life[-1],), moments=moments)
     if login_at < thing.known_from and not born_in_sight:
-        return Counting(tuple(life))
+        return Counting(tuple(life), moments=moments)
     held = [place for place in life if thing.versions[place].at <= login_at]
-    return Counting((held[-1],)) if held else Counting((life[0],), created=True)
+    return Counting((held[-1],), moments=moments) if held else Counting((life[0],), created=True, moments=start)
 
 
 def at_moment(thing: Thing, until: int | None) -> tuple[Version, ...]:
     """The versions that may have been in force at ``until`` (None: now), without deletions."""
     found = counting(thing, None, until)
     return tuple(thing.versions[place] for place in found.places) if found else ()
+
+
+def at_start(thing: Thing, until: int | None) -> tuple[Version, ...]:
+    """The same; of a thing whose documents are all younger than that, the first: it comes nearest."""
+    life = _life(range(len(thing.versions)), thing)
+    return at_moment(thing, until) or tuple(thing.versions[place] for place in life[:1])
 
 
 def _upto(version: Version, until: int | None) -> bool:

@@ -1,5 +1,7 @@
 """A need of the catalogue on an object as a requirement of the core: the one interpreter of catalogue.yaml."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from policy.model import All, Given, Requirement, Unanswerable
@@ -7,12 +9,14 @@ from policy.needs import Need, requirement
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, Asked, Context, named
-from policy.systems.streamsets.engines import engines_of
+from policy.systems.streamsets.engines import engines_of, engines_of_run
 from policy.systems.streamsets.moments import at_moment
 from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
 from policy.times import to_text
 
 Related = tuple[str, ...] | Given
+
+ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
 
 
 class Needs:
@@ -58,8 +62,8 @@ class Needs:
 
     def _related(self, name: str, field: str, until: int | None) -> Related:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
-        if field == "engines":
-            engines = engines_of(self._access, name)
+        if field in ENGINES:
+            engines = ENGINES[field](self._access, name)
             return engines or Given(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
         thing = self._access.thing(name)
         versions = at_moment(thing, until) if thing else ()

@@ -64,6 +64,7 @@ def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
     acl = read_levels(Form(form.raw("acl"), "acl", form.errors), type_) if form.has("acl") else {}
     version = Version(
         document.at,
+        window=document.window,
         owner=owner,
         organization=form.text("organization", required=False) or None,
         links=dict(_links(form, type_)),

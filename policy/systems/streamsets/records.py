@@ -2,6 +2,8 @@
 
 import msgspec
 
+from policy.times import ALWAYS, Window
+
 OBJECT, ORGANIZATION, SESSION, ACTIVE_JOB = "Object", "Organization", "Session", "ActiveJob"
 
 OWNER = ("OWNER",)  # permission names beside the levels: on a version of an object …
@@ -13,12 +15,13 @@ AUTH_TOKEN_ADMINISTRATOR = "Auth Token Administrator"
 class Version(msgspec.Struct, frozen=True):
     """One version of an object, in force from ``at`` (ms). ``links``: field → names; a field not given is missing.
 
-    ``kind``: the kind of engine a pipeline runs on, or an engine is. ``own_list``: an Organization
-    Administrator changed a provisioned engine's permissions (SS-DEP-OVERRIDE).
+    ``window``: outside of it the document grants nothing. ``kind``: the kind of engine a pipeline runs on, or an
+    engine is. ``own_list``: an Organization Administrator changed a provisioned engine's permissions (SS-DEP-OVERRIDE).
     """
 
     at: int
     deleted: bool = False
+    window: Window = ALWAYS
     owner: str = ""
     organization: str | None = None
     links: dict[str, tuple[str, ...]] = {}

@@ -6,7 +6,6 @@ There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from policy.documents import Document
 from policy.facts import Facts
@@ -74,17 +73,13 @@ class StreamSets:
 
     def horizon(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""
-        logins = (session.login_at for session in _bodies(facts, SESSION))
-        starts = (run.started_at for run in _bodies(facts, ACTIVE_JOB))
+        logins = (session.login_at for session in facts.bodies(SESSION))
+        starts = (run.started_at for run in facts.bodies(ACTIVE_JOB))
         return min((*logins, *starts), default=None)
 
     def powers(self) -> tuple[Power, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
         return read_powers(catalogue().powers)
-
-
-def _bodies(facts: Facts, kind: str) -> Iterator[Any]:
-    return (body for name in facts.names(kind) if (body := facts.get(kind, name)) is not None)
 
 
 def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Requirement]:
@@ -128,7 +123,7 @@ def _need(wanted: Operation, request: Request, object_type: str) -> Need:
     via = request.context.get("via")
     if via is None or not wanted.via:
         return wanted.needs_on(object_type)
-    if via not in wanted.via:
+    if not isinstance(via, str) or via not in wanted.via:
         message = f"context.via: {via!r} is not one of {', '.join(wanted.via)}"
         raise Unanswerable("malformed-context", message, wanted.rules[0])
     return wanted.via[via]
