@@ -67,7 +67,8 @@ def tokens(draw: st.DrawFn, user: str) -> Any:
     """What an identity provider tells of ``user``, now and then of somebody else."""
     claims = {draw(st.sampled_from(CLAIMS)): draw(st.one_of(names, names, st.just("readers,writers"), st.just([7])))}
     owner = user if draw(st.integers(0, 9)) else "mallory"
-    return draw(st.sampled_from(({"email": owner, **claims}, {"NameId": owner, "attributes": claims}, claims)))
+    both = {"email": owner, "NameId": user, "attributes": claims, **claims}
+    return draw(st.sampled_from(({"email": owner, **claims}, {"NameId": owner, "attributes": claims}, both, claims)))
 
 
 @st.composite
