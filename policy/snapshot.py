@@ -13,6 +13,7 @@ from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
 from policy.model import Grant, Membership, Reading, Unanswerable
 from policy.objects import GrantIndex, Objects, index_of
+from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
@@ -121,16 +122,23 @@ class Realm:
         yield from (edge for window in windows for edge in (window.start, window.end) if edge is not None)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("grants", "memberships", "facts", "broken", "_policy_facts", "_policy_broken")
-        return {name: value for name, value in self.__dict__.items() if name in kept}
+        kept = ("facts", "broken", "_policy_facts", "_policy_broken")
+        packed = {"grants": pack_grants(self.grants), "memberships": pack_memberships(self.memberships)}
+        return {**packed, **{name: value for name, value in self.__dict__.items() if name in kept}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self.grants = unpack_grants(state["grants"])
+        self.memberships = unpack_memberships(state["memberships"])
         self._start()
 
     def with_facts(self, system: str, layer: FactLayer) -> "Realm":
-        """The same with the facts of a layer below those of the policy topics, which win."""
-        other = copy.copy(self)
+        """The same with the facts of a layer below those of the policy topics, which win.
+
+        What was worked out of grants and memberships is shared.
+        """
+        other = object.__new__(Realm)
+        other.__dict__.update(self.__dict__)
         other.facts = Facts(self._policy_facts, layer.table(system))
         other.broken = _broken({**self._policy_broken, **layer.bound(system)})
         return other

@@ -85,3 +85,11 @@ def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
         layer.apply(change_of(key, facts.shelves[key]))
         outcomes.append(policy.decide(Snapshot(policies).with_facts(layer), _requests()[0]).outcome)
     assert outcomes == ["error", "allow"]
+
+
+def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() -> None:
+    """Else each login would have it worked out anew."""
+    snapshot = policy.compile_documents(POLICIES)
+    realm, other = (some.realms["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
+    assert other.standing(("user:dana",), 20) is realm.standing(("user:dana",), 20)
+    assert other.objects is realm.objects
