@@ -1,5 +1,6 @@
 """CDAP beyond its case file: the catalogue is sound, names and wildcards agree, limits hold."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide
+from policy.library import Library
 from policy.patterns import Exact, Pattern, Prefix, matches, overlaps, wildcard
 from policy.systems.cdap import SYSTEM
 from policy.systems.cdap.catalogue import actions, catalogue, lineage
@@ -110,6 +112,64 @@ def test_more_entities_than_the_limit_are_an_error() -> None:
     assert outcome(beyond, "stream.drop-all", "namespace:n") == ("error", "too-many-objects")
     assert outcome(beyond, "namespace.delete", "namespace:n") == ("error", "too-many-objects")
     assert outcome(beyond, "namespace.get", "namespace:n")[0] == "allow", "names tell, however many there are"
+
+
+def test_one_misnamed_entity_makes_no_namespace_too_large() -> None:
+    """Beside it a grant counts by its name as before, however many entities there are."""
+    streams = [entity(f"stream:n.{number}", "namespace:n") for number in range(10_001)]
+    moved = [entity("stream:n.moved", "namespace:m"), grant("stream:n.moved", "READ", name="moved")]
+    assert outcome(compile_documents([*streams, *moved]), "namespace.get", "namespace:n")[0] == "deny"
+    for other in ("stream:n.7", "stream:n.new", "stream:n.1*"):
+        snapshot = compile_documents([*streams, *moved, grant(other, "READ")])
+        assert outcome(snapshot, "namespace.get", "namespace:n")[0] == "allow", other
+
+
+def test_what_the_policy_topics_refuse_the_facts_topic_does_not_place() -> None:
+    """A refused document of the policies may say where the entity is, whatever the facts topic says."""
+    policies, facts = Library(), Library(facts_only=True)
+    for document in (entity("dataset:d", "dataset:n"), grant("dataset:d", "READ")):
+        policies.put(document)
+    facts.put(entity("dataset:d", "namespace:n"))
+    assert outcome(Snapshot(policies, facts), "namespace.get", "namespace:n")[0] == "error"
+
+
+SEGMENTS = ("n", "m", "z")  # no document names z: it stands for whatever else there may be
+DOTTED = [".".join(parts) for depth in (1, 2, 3) for parts in itertools.product(SEGMENTS, repeat=depth)]
+PLACED = {"application": "namespace", "program": "application", "dataset": "namespace"}
+documented = st.dictionaries(
+    st.tuples(st.sampled_from(sorted(PLACED)), st.sampled_from([name for name in DOTTED if "z" not in name])),
+    st.sampled_from([name for name in DOTTED if "z" not in name]),
+    max_size=6,
+)
+GRANTED = [*DOTTED, "*", "n*", "n.*", "n.m.*", "?.m", "n?m", "n.?", "?.m.n", "n.m?n", "?.m.*", "*.m"]
+
+
+def ancestors(kind: str, name: str, known: Mapping[tuple[str, str], str]) -> list[tuple[str, str]]:
+    """What an entity lies in: by its document, else by its dots."""
+    if (kind, name) in known:
+        parent = (PLACED[kind], known[kind, name])
+        return [parent, *ancestors(*parent, known)]
+    dots = name.split(".", 2 if kind == "program" else 1)
+    if kind == "program" and len(dots) == 3:
+        parent = ("application", ".".join(dots[:2]))
+        return [parent, *ancestors(*parent, known)]
+    return [("namespace", dots[0])] if len(dots) > 1 and kind != "namespace" else []
+
+
+@thorough
+@given(documented, st.sampled_from(["dataset", "program"]), st.sampled_from(GRANTED), st.sampled_from(DOTTED[:12]))
+def test_an_entity_is_seen_if_something_granted_lies_below(
+    known: Mapping[tuple[str, str], str], kind: str, pattern: str, asked: str
+) -> None:
+    """And only then: whether it exists or not, and wherever documents put it and what is around it (CD-LIST)."""
+    target = ("application" if "." in asked else "namespace", asked)
+    links = [entity(f"{of}:{name}", f"{PLACED[of]}:{parent}") for (of, name), parent in known.items()]
+    glob = Pattern((wildcard(pattern, single=True),))
+    below = any(matches(glob, (name,)) and target in ancestors(kind, name, known) for name in DOTTED)
+    seen = outcome(
+        compile_documents([grant(f"{kind}:{pattern}", "READ"), *links]), f"{target[0]}.list", ":".join(target)
+    )
+    assert seen[0] == ("allow" if below else "deny")
 
 
 def test_a_refused_entity_binds_nobody() -> None:

@@ -2,8 +2,9 @@
 
 An entity is (kind, name), written ``KIND:NAME``. What it lies in is told by its document. A name without a document
 lies where its dots say: in the namespace before the first dot, a program also in the application before the second
-(``program:ns.app.p``); a name without dots lies nowhere. That is how grants on entities which do not exist (yet, or any
-more) count for what is above them (CD-LIST). Where documents contradict the names, see `tree`.
+(``program:ns.app.p``); a name without dots lies nowhere, nor does one with nothing before or behind the dot (``.d``).
+That is how grants on entities which do not exist (yet, or any more) count for what is above them (CD-LIST). Where
+documents contradict the names, see `below`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,12 +45,14 @@ def named_above(entity: Name) -> tuple[Name, ...]:
     kind, name = entity
     above = lineage(kind)
     segments = name.split(".", len(above))
-    return tuple((each, ".".join(segments[:n])) for n, each in enumerate(above, 1) if len(segments) > n)
+    told = (n for n in range(1, len(segments)) if all(segments[:n]) and segments[n:] != [""])
+    return tuple((above[n - 1], ".".join(segments[:n])) for n in told)
 
 
 def named_properly(entity: Name) -> bool:
     """Whether ``entity`` can be what dotted names below it begin with."""
-    return entity[1].count(".") == len(lineage(entity[0]))
+    segments = entity[1].split(".")
+    return all(segments) and len(segments) == 1 + len(lineage(entity[0]))
 
 
 def entity_field(form: Form, field: str, text: str) -> Name | None:

@@ -2,25 +2,31 @@
 
 Holders: ``user:NAME``, and for CD-Q9 ``group:NAME`` and ``role:NAME``. A Grant gives each of its privileges, ``ANY``
 (one privilege or more) on the same entities, and ``BELOW`` on all that may lie above them by name: what list and get
-ask for (CD-LIST, CD-GET). Nothing flows down from a parent (CD-EXACT-ENTITY, CD-Q4). Grants do not need their entity
-to exist and outlive it (CD-CREATE, CD-GRANT).
+ask for (CD-LIST, CD-GET). Where its wildcards match more names below than documents could ever put elsewhere, that is
+``SURELY_BELOW``; where it names but one entity there, a fact tells which (`singled_out`). Nothing flows down from a
+parent (CD-EXACT-ENTITY, CD-Q4). Grants do not need their entity to exist and outlive it (CD-CREATE, CD-GRANT).
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from policy.documents import Document
+from policy.facts import Facts
 from policy.forms import Form
-from policy.model import ALLOW, Grant, Origin, Reading
+from policy.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.patterns import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
 
 ANY = ("ANY",)
 BELOW = ("BELOW",)
+SURELY_BELOW = (*BELOW, "SURELY")
+SURELY = Pattern((Exact(BELOW[0]),), open=True)  # BELOW and SURELY_BELOW
 ADMINISTRATION = ("BACKEND",)
 BACKEND = ("backend",)
 HOLDERS = ("user", "group", "role")
+SINGLED_OUT = "SingledOut"  # kind of the facts about grants that name but one entity below another
+SOME = "?"  # in their keys, for any name that matches a wildcard
 
 
 def read_grant(document: Document) -> Reading:
@@ -35,14 +41,20 @@ def read_grant(document: Document) -> Reading:
     origin = Origin(str(document.key))
     there = _pattern(entity)
     held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
-    held += [(_permission(BELOW), above) for above in _above(entity)]
-    return Reading(tuple(Grant(holder, ALLOW, what, where, origin, document.window) for what, where in held))
+    held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
+    grants = tuple(Grant(holder, ALLOW, what, where, origin, document.window) for what, where in held)
+    return Reading(grants, facts=_facts(document.key.name, holder, entity))
 
 
 @functools.cache
 def _permission(name: Name) -> Pattern:
     """The same few objects for all grants, of which there may be very many."""
     return exactly(name)
+
+
+def _below(one: Name | None) -> Pattern:
+    """BELOW, and SURELY_BELOW too unless only ``one`` entity is named."""
+    return SURELY if one is None else _permission(BELOW)
 
 
 def _holder(form: Form) -> str:
@@ -71,21 +83,61 @@ def _pattern(entity: Name) -> Pattern:
     return Pattern((Exact(kind), wildcard(name, single=True)))
 
 
-def _above(entity: Name) -> Iterator[Pattern]:
-    """What may lie above, by name, an entity that matches."""
+def _cuts(entity: Name) -> Iterator[tuple[Name, Name | None]]:
+    """What may lie above, by name, an entity that matches; beside it what is named there, if that is but one entity."""
     kind, name = entity
-    for n, above in enumerate(lineage(kind), 1):
-        yield from (_pattern((above, head)) for head in _heads(name) if head.count(".") < n)
+    kinds = (*lineage(kind), kind)
+    for n, above in enumerate(kinds[:-1], 1):
+        for head, tail in _parts(name):
+            if head.count(".") < n:
+                yield (above, head), _one(kinds[n:], tail)
 
 
-def _heads(name: str) -> Iterator[str]:
-    """Wildcard texts of what stands before some dot of the names that match ``name``."""
+def _parts(name: str) -> Iterator[tuple[str, str]]:
+    """Wildcard texts of what stands before and after some dot of the names that match ``name``."""
     for at, mark in enumerate(name):
         if mark == "*":  # the rest can match whatever follows, after any dot
-            yield name[: at + 1]
+            yield name[: at + 1], name[at:]
             return
         if mark in ".?" and 0 < at < len(name) - 1:
-            yield name[:at]
+            yield name[:at], name[at + 1 :]
+
+
+def _one(kinds: tuple[str, ...], tail: str) -> Name | None:
+    """The entity that ``tail`` names or names something in, by the rest of its name; None: wildcards name too many.
+
+    ``kinds``: those from the one directly below to the one that is granted on.
+    """
+    if not _wild(tail):
+        return (kinds[-1], tail)
+    first = tail.partition(".")[0]
+    return (kinds[0], first) if len(kinds) > 1 and first and not _wild(first) else None
+
+
+def _wild(text: str) -> bool:
+    return "*" in text or "?" in text
+
+
+def _facts(document: str, holder: str, entity: Name) -> tuple[Fact, ...]:
+    """Where the grant names entities one by one, found by its holder and what these are below."""
+    keys = tuple(_key(holder, above) for above, one in _cuts(entity) if one is not None)
+    return (Fact(SINGLED_OUT, document, entity, keys),) if keys else ()
+
+
+@functools.lru_cache(maxsize=65536)
+def _key(holder: str, above: Name) -> tuple[str, str]:
+    """The same few objects for the many grants of a holder in one place."""
+    kind, head = above
+    return ("below", f"{kind}:{SOME if _wild(head) else head} {holder}")
+
+
+def singled_out(facts: Facts, holders: Iterable[str], above: Name) -> set[Name]:
+    """What grants of ``holders`` may name, or name something in, one by one below ``above``."""
+    keys = (_key(holder, place) for holder in holders for place in (above, (above[0], SOME)))
+    named = {document for key in keys for document in facts.find(SINGLED_OUT, *key)}
+    granted = filter(None, (facts.get(SINGLED_OUT, document) for document in named))
+    cuts = (cut for entity in granted for cut in _cuts(entity))
+    return {(one[0], f"{above[1]}.{one[1]}") for (kind, _), one in cuts if one is not None and kind == above[0]}
 
 
 def read_backend(document: Document) -> Reading:

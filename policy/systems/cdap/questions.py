@@ -5,7 +5,7 @@ topic is not trusted with it, the leaf cannot be told. A need on "all of" an unk
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.facts import Facts
@@ -13,21 +13,28 @@ from policy.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
 from policy.needs import Need
 from policy.patterns import Name
 from policy.requests import Request
+from policy.systems.cdap.below import Below
 from policy.systems.cdap.catalogue import catalogue, has_below, lineage
 from policy.systems.cdap.entities import parse_entity, written
-from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND, BELOW
+from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
 
 
 class Questions:
-    """One request with what is known of its entities. ``claims``: those that its needs have used so far."""
+    """One request with what is known of its entities. ``claims``: those that its needs have used so far.
 
-    def __init__(self, request: Request, entity: Name, facts: Facts, trust: frozenset[str]) -> None:
+    ``holders``: all that the subject is.
+    """
+
+    def __init__(
+        self, request: Request, entity: Name, facts: Facts, trust: frozenset[str], holders: Sequence[str]
+    ) -> None:
         self._context = request.context
         self._entity = entity
         self._tree = Tree(facts)
+        self._inside = Below(facts, self._tree, holders)
         self._trust = trust
         self.claims: set[str] = set()
 
@@ -90,18 +97,25 @@ class Questions:
         return [named_entity(text, form["kinds"], f"context.{field}") for text in texts]
 
     def _below(self, rule: str) -> Requirement | None:
-        """ANY on something below: by name, and by the documents of what is named otherwise (CD-LIST, CD-GET)."""
+        """ANY on something below (CD-LIST, CD-GET)."""
         if not has_below(self._entity[0]):
             return None
-        entity, because = written(self._entity), f"which lies below {written(self._entity)}"
-        items: list[Requirement] = [_holds("ANY", other, rule, because) for other in self._beyond()]
-        if self._tree.names_tell(self._entity):
-            items.append(Holds(BELOW, self._entity, rule, PERMISSION_TEXTS["ANY"], f"something below {entity}"))
+        because = f"which lies below {written(self._entity)}"
+        others = self._inside.entities(self._entity)
+        items: list[Requirement] = [_holds("ANY", other, rule, because) for other in others]
+        items += self._by_name(self._entity, rule)
+        for other in others:
+            items += self._by_name(other, rule, because)
         items += self._refused(self._kinds_below(), rule)
-        return AnyOf(tuple(items), rule, f"nothing is known below {entity}")
+        return AnyOf(tuple(items), rule, f"nothing is known below {written(self._entity)}")
 
-    def _beyond(self) -> list[Name]:
-        return self._tree.beyond_names(self._entity)
+    def _by_name(self, entity: Name, rule: str, because: str = "") -> Iterator[Holds]:
+        """ANY on something whose name tells that it is below ``entity``, if names can tell that."""
+        permission = self._inside.by_name(entity) if has_below(entity[0]) else None
+        if permission is not None:
+            yield Holds(
+                permission, entity, rule, PERMISSION_TEXTS["ANY"], f"something below {written(entity)}", because
+            )
 
     def _kinds_below(self) -> list[str]:
         return [kind for kind in catalogue()["tree"] if self._entity[0] in lineage(kind)]

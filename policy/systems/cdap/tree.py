@@ -1,18 +1,20 @@
 """What lies below an entity, as far as Entity documents tell.
 
-Names and links are two tellers. Where they agree, names suffice, and no entity need be looked at. A document that puts
-an entity elsewhere than its dots say (``misnamed``) makes names useless for what they wrongly name, and there links
-alone count. A refused Entity document without a good version may be anything below: no answer rests on its absence.
+Names and links are two tellers, and of an entity with a document the links count. A document may put an entity where
+its dots do not say (``beyond``) and not where they say (``misnamed``). A refused Entity document without a good version
+may be anything below: no answer rests on its absence.
 """
 
-from collections.abc import Iterable
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator
 
 from policy.decide import MAX_RELATED
 from policy.facts import Facts
 from policy.model import Unanswerable
 from policy.patterns import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
-from policy.systems.cdap.entities import KIND, named_above, named_properly, parse_entity, written
+from policy.systems.cdap.entities import KIND, named_above, parse_entity, written
 
 
 class Tree:
@@ -45,7 +47,7 @@ class Tree:
     def children(self, entity: Name, kind: str) -> list[Name]:
         """The entities of ``kind`` directly in ``entity``, by their documents."""
         inside = (parse_entity(name) for name in self._facts.find(KIND, "parent", written(entity)))
-        return _bounded(child for child in inside if child[0] == kind)
+        return bounded(child for child in inside if child[0] == kind)
 
     def linked_below(self, entities: Iterable[str]) -> list[Name]:
         """``entities`` and everything below them by the documents' links."""
@@ -53,7 +55,7 @@ class Tree:
         while todo:
             found.update(todo)
             todo = [child for name in todo for child in self._facts.find(KIND, "parent", name)]
-        return _bounded(map(parse_entity, found))
+        return bounded(map(parse_entity, found))
 
     def contents(self, namespace: Name) -> list[Name]:
         """Everything known in a namespace, also programs of applications that themselves have no document."""
@@ -71,28 +73,48 @@ class Tree:
         body = self._facts.get(KIND, entity)
         return body is not None and self._facts.get(KIND, body.parent) is None
 
-    def names_tell(self, entity: Name) -> bool:
-        """Whether dotted names tell what lies below ``entity``, no document contradicting them."""
-        broken = map(_named_above, self._facts.broken(KIND))
-        contradicted = self._facts.find(KIND, "misnamed", written(entity)) or any(entity in above for above in broken)
-        return named_properly(entity) and not contradicted
+    def lies_below(self, entity: Name, other: Name) -> bool:
+        """Whether ``entity`` is known to lie below ``other``, at any depth."""
+        try:
+            return other in self._above(entity)
+        except Unanswerable:  # a refused document, which stands for itself in the answer
+            return False
 
-    def beyond_names(self, entity: Name) -> list[Name]:
-        """What lies below ``entity`` though its name does not tell so; everything where names do not tell."""
-        index = "beyond" if self.names_tell(entity) else "parent"
-        return self.linked_below(self._facts.find(KIND, index, written(entity)))
+    def _above(self, entity: Name) -> Iterator[Name]:
+        """What ``entity`` lies in, the nearest first; raises Unanswerable past what was refused."""
+        parent = self.parent(entity)
+        if parent is not None:
+            yield parent
+            yield from self._above(parent)
+        elif not self.exists(entity):
+            yield from named_above(entity)
+
+    def linked_beyond(self, entity: Name) -> set[Name]:
+        """What documents may put below ``entity`` though its own name does not tell so."""
+        return self._found("beyond", entity)
+
+    def misnamed(self, entity: Name) -> set[Name]:
+        """What the names wrongly put below ``entity``, or not certainly rightly: its own document was refused."""
+        return self._found("misnamed", entity) | self._refused_in.get(entity, set())
+
+    def _found(self, index: str, entity: Name) -> set[Name]:
+        return set(map(parse_entity, self._facts.find(KIND, index, written(entity))))
+
+    @functools.cached_property
+    def _refused_in(self) -> dict[Name, set[Name]]:
+        """The refused entities by what they lie in by their dots."""
+        found: dict[Name, set[Name]] = {}
+        for name in self._facts.broken(KIND):
+            with contextlib.suppress(ValueError):  # it names no entity
+                entity = parse_entity(name)
+                for above in named_above(entity):
+                    found.setdefault(above, set()).add(entity)
+        return found
 
 
-def _bounded(entities: Iterable[Name]) -> list[Name]:
+def bounded(entities: Iterable[Name]) -> list[Name]:
     """Sorted; raises Unanswerable when there are too many to judge."""
     found = sorted(entities)
     if len(found) > MAX_RELATED:
         raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} entities")
     return found
-
-
-def _named_above(text: str) -> tuple[Name, ...]:
-    try:
-        return named_above(parse_entity(text))
-    except ValueError:
-        return ()
