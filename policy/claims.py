@@ -24,13 +24,8 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str]) -> C
     if claim not in trust:
         given = request.subject.properties.get(claim)
         return Claimed() if given is None or given == [] else Claimed(contested=(claim,))
-    names = claimed_names(request, claim, rule)
+    names = names_in(request.subject.properties, claim, f"subject.properties.{claim}", rule)
     return Claimed(names, used=(claim,)) if names else Claimed()
-
-
-def claimed_names(request: Request, field: str, rule: str) -> tuple[str, ...]:
-    """The names in ``subject.properties.<field>``, sorted; raises Unanswerable unless it is a list of texts."""
-    return names_in(request.subject.properties, field, f"subject.properties.{field}", rule)
 
 
 def names_in(properties: Mapping[str, object], field: str, place: str, rule: str) -> tuple[str, ...]:

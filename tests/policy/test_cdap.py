@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide
@@ -135,6 +135,7 @@ def test_what_the_policy_topics_refuse_the_facts_topic_does_not_place() -> None:
 
 SEGMENTS = ("n", "m", "z")  # no document names z: it stands for whatever else there may be
 DOTTED = [".".join(parts) for depth in (1, 2, 3) for parts in itertools.product(SEGMENTS, repeat=depth)]
+DEEPER = [*DOTTED, *(".".join(parts) for parts in itertools.product(SEGMENTS, repeat=4))]  # `*` is for dots, too
 PLACED = {"application": "namespace", "program": "application", "dataset": "namespace"}
 documented = st.dictionaries(
     st.tuples(st.sampled_from(sorted(PLACED)), st.sampled_from([name for name in DOTTED if "z" not in name])),
@@ -157,6 +158,7 @@ def ancestors(kind: str, name: str, known: Mapping[tuple[str, str], str]) -> lis
 
 
 @thorough
+@example({("program", "m.m.m"): "n"}, "program", "*.m", "m.m")
 @given(documented, st.sampled_from(["dataset", "program"]), st.sampled_from(GRANTED), st.sampled_from(DOTTED[:12]))
 def test_an_entity_is_seen_if_something_granted_lies_below(
     known: Mapping[tuple[str, str], str], kind: str, pattern: str, asked: str
@@ -165,7 +167,7 @@ def test_an_entity_is_seen_if_something_granted_lies_below(
     target = ("application" if "." in asked else "namespace", asked)
     links = [entity(f"{of}:{name}", f"{PLACED[of]}:{parent}") for (of, name), parent in known.items()]
     glob = Pattern((wildcard(pattern, single=True),))
-    below = any(matches(glob, (name,)) and target in ancestors(kind, name, known) for name in DOTTED)
+    below = any(matches(glob, (name,)) and target in ancestors(kind, name, known) for name in DEEPER)
     seen = outcome(
         compile_documents([grant(f"{kind}:{pattern}", "READ"), *links]), f"{target[0]}.list", ":".join(target)
     )
