@@ -5,7 +5,7 @@ themselves takes ten times as long, and a change of policies waits for it.
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -69,15 +69,13 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     """The reverse."""
     told = _decode(packed)
     patterns, origins, windows = told.patterns, told.origins, _windows(told)
-    columns = zip(*(told.rows[column::5] for column in range(5)), strict=True)
-
-    def read(holder: str, count: int) -> list[Grant]:
-        return [
+    return {
+        holder: [
             Grant(holder, EFFECTS[effect], patterns[permission], patterns[object_], origins[origin], windows[window])
-            for effect, permission, object_, origin, window in itertools.islice(columns, count)
+            for effect, permission, object_, origin, window in rows
         ]
-
-    return {holder: read(holder, count) for holder, count in told.owners}
+        for holder, rows in _rows(told, 5)
+    }
 
 
 def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
@@ -92,19 +90,20 @@ def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     """The reverse."""
     told = _decode(packed)
     texts, origins, windows = told.texts, told.origins, _windows(told)
-    columns = zip(*(told.rows[column::3] for column in range(3)), strict=True)
-
-    def read(member: str, count: int) -> list[Membership]:
-        return [
-            Membership(member, texts[holder], origins[origin], windows[window])
-            for holder, origin, window in itertools.islice(columns, count)
-        ]
-
-    return {member: read(member, count) for member, count in told.owners}
+    return {
+        member: [Membership(member, texts[holder], origins[origin], windows[window]) for holder, origin, window in rows]
+        for member, rows in _rows(told, 3)
+    }
 
 
 def _owners(items: Mapping[str, Sequence[Item]]) -> list[tuple[str, int]]:
     return [(owner, len(owned)) for owner, owned in items.items()]
+
+
+def _rows(told: _Packed, width: int) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
+    """Each owner with the rows of its items, which are to be read before the next owner's."""
+    rows = zip(*(told.rows[column::width] for column in range(width)), strict=True)
+    return ((owner, itertools.islice(rows, count)) for owner, count in told.owners)
 
 
 def _windows(told: _Packed) -> list[Window]:
