@@ -21,7 +21,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test docs soak check format bench lock dist clean
+.PHONY: help setup demo test verify docs soak check format bench lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,11 +52,20 @@ $(READY): pyproject.toml uv.lock streaming/runtime/jars.lock
 demo: $(READY) ## See it work: a broker, policies, requests, and the decisions as they come
 	$(BIN)/lockkeeper demo $(ARGS)
 
-test: $(READY) ## Run all tests (ARGS="-m 'not stream'" leaves out those with a broker and Spark)
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+# One process more than there are cores: many tests wait for a broker or a job.
+PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 \
+  --dist loadfile --no-loadscope-reorder
 
-soak: $(READY) ## Change policies a thousand times under load: no request is judged by an older one
-	LOCKKEEPER_TEST_CHANGES=1000 $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
+test: $(READY) ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
+	$(PYTEST) -m "not long" $(ARGS)
+
+verify: $(READY) ## Run the long tests: kill points, faults, whole sessions, and `make soak` in short form
+	$(PYTEST) -m long --timeout=900 $(ARGS)
+	$(MAKE) --no-print-directory soak CHANGES=200
+
+CHANGES ?= 1000
+soak: $(READY) ## Change policies CHANGES times under load: no request is judged by an older one
+	LOCKKEEPER_TEST_CHANGES=$(CHANGES) $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)

@@ -25,10 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[TestBroker]:
+def broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
     """A Kafka broker, the same for the whole run: tests keep apart by `fresh_name`."""
     with any_broker() as found:
-        make_archive(found.bootstrap_servers)
+        if request.config.getoption("markexpr") == "long":  # it takes as long to make as it saves `make test`
+            make_archive(found.bootstrap_servers)
         yield found
         gc.collect()  # clients that tests have left behind would look for it, and say so, until the end
 

@@ -80,9 +80,9 @@ class Output:
             before_commit()
             self._commit()
         except Py4JJavaError as error:
-            if FENCED.intersection(_classes(error)):
+            # A fenced producer may also learn it late: its call times out, and Kafka refuses what follows.
+            if FENCED.intersection(_classes(error)) or FENCED.intersection(self._abort()):
                 raise self._fenced() from error
-            self._abort()
             raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}") from error
         except BaseException:
             self._abort()
@@ -118,10 +118,18 @@ class Output:
             "need different values of job_name"
         )
 
-    def _abort(self) -> None:
-        # What cannot be aborted now is aborted by the next instance's start, or by its timeout.
-        with contextlib.suppress(Py4JError):
+    def _abort(self) -> frozenset[str]:
+        """Abort, as far as Kafka lets it; the classes of what Java raised.
+
+        What cannot be aborted now is aborted by the next instance's start, or by its timeout.
+        """
+        try:
             self._producer.abortTransaction()
+        except Py4JJavaError as error:
+            return frozenset(_classes(error))
+        except Py4JError:  # Java has ended
+            pass
+        return frozenset()
 
 
 def _lines(offsets: Iterable[TopicPartition]) -> str:

@@ -15,7 +15,7 @@ from streaming.settings import SchemaRegistry
 from tests.brokers import TestBroker
 from tests.contracts.apicurio import HOST, Apicurio, free_port
 from tests.contracts.door import Door
-from tests.stream.running import Job, running
+from tests.stream.running import Job, ServedJob, running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
@@ -43,7 +43,7 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World
 
 
 @pytest.fixture(scope="module")
-def job(world: World) -> Iterator[Job]:
+def job(world: World) -> Iterator[Job | ServedJob]:
     """The job."""
     with running(world.settings) as started:
         yield started
@@ -101,7 +101,7 @@ def test_json_beside_it_and_a_broken_document_are_answered_in_avro(world: World)
 
 
 def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
-    world: World, job: Job, registry: Apicurio
+    world: World, job: Job | ServedJob, registry: Apicurio
 ) -> None:
     """First it is out of reach; later it is so again, and what was read of it still holds."""
     id_ = registry.register("requests-value", read("avro/request.avsc"))
@@ -120,7 +120,7 @@ def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
     assert f"the Avro schema with id {NOBODYS_ID} cannot be read by: the schema registry says" in why
 
 
-def _batches_begun(job: Job) -> int:
+def _batches_begun(job: Job | ServedJob) -> int:
     return sum(step["step"] == "policies-read" for step in job.told)
 
 

@@ -20,7 +20,7 @@ from tests.docs.pages import PAGES, Block, blocks, pages
 from tests.docs.shell import JOB, elsewhere, environment_of, folder_for, leaves_nothing, needs_broker, run, save
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.stream, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
 
 TUTORIAL = PAGES / "tutorial.md"
 READY_SECONDS = 240.0

@@ -1,12 +1,16 @@
 """Runs the job in a process of its own, which may kill itself at a step: the real job, watched from outside.
 
     python -m tests.stream.job_process SETTINGS_JSON [STEP]
+    python -m tests.stream.job_process
 
-Prints each step as a line of JSON. With STEP it dies by SIGKILL when the first batch gets there.
+Prints each step as a line of JSON. With STEP it dies by SIGKILL when the first batch gets there. Without arguments
+it runs one job after the other on one JVM: each line of standard input has the settings of a job, an empty line
+stops the job that is running, and `{"ended": CODE}` is printed when a job has ended.
 """
 
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -24,10 +28,8 @@ def _tell(told: dict[str, Any]) -> None:
     os.write(sys.stdout.fileno(), json.dumps(told).encode() + b"\n")
 
 
-def main(settings: Settings, deadly: str | None) -> int:
-    """Run until SIGTERM; 1 when the job stopped by itself, which it explains on standard output."""
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+def main(settings: Settings, deadly: str | None, stop: threading.Event) -> int:
+    """Run until `stop` is set; 1 when the job stopped by itself, which it explains on standard output."""
 
     def on_step(step: str, batch: int) -> None:
         _tell({"step": step, "batch": batch})
@@ -42,5 +44,35 @@ def main(settings: Settings, deadly: str | None) -> int:
     return 0
 
 
+def serve() -> None:
+    """Run the jobs that standard input names, until it is closed."""
+    jobs: queue.SimpleQueue[tuple[Settings, threading.Event] | None] = queue.SimpleQueue()
+
+    def listen() -> None:
+        stop = threading.Event()
+        for line in sys.stdin:
+            if line.strip():
+                stop = threading.Event()
+                jobs.put((msgspec.json.decode(line, type=Settings), stop))
+            else:
+                stop.set()
+        stop.set()
+        jobs.put(None)
+
+    threading.Thread(target=listen, daemon=True).start()
+    while (job := jobs.get()) is not None:
+        _tell({"ended": main(job[0], None, job[1])})
+
+
+def _until_sigterm() -> threading.Event:
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    return stop
+
+
 if __name__ == "__main__":
-    sys.exit(main(msgspec.json.decode(sys.argv[1], type=Settings), next(iter(sys.argv[2:]), None)))
+    if len(sys.argv) == 1:
+        serve()
+    else:
+        given = msgspec.json.decode(sys.argv[1], type=Settings)
+        sys.exit(main(given, next(iter(sys.argv[2:]), None), _until_sigterm()))

@@ -1,6 +1,7 @@
-"""Starts, watches and ends job processes."""
+"""Starts, watches and ends jobs: each in a process of its own, or one after the other in a process that serves many."""
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
@@ -12,17 +13,19 @@ from typing import Any
 import msgspec
 
 from streaming.settings import Settings
+from tests.stream.world import SHORT_LIVED
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0
+PROCESS = [sys.executable, "-m", "tests.stream.job_process"]
 
 
 class Job:
     """A job process and what it has told so far."""
 
     def __init__(self, settings: Settings, kill_at: str | None = None) -> None:
-        command = [sys.executable, "-m", "tests.stream.job_process", msgspec.json.encode(settings).decode()]
+        command = [*PROCESS, msgspec.json.encode(settings).decode()]
         self.told: list[dict[str, Any]] = []
         self.process = subprocess.Popen(
             [*command, *([kill_at] if kill_at else [])], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -51,15 +54,96 @@ class Job:
         self.process.terminate()
         return self.await_end()
 
+    def kill(self) -> None:
+        """End its process, if it has not ended."""
+        self.process.kill()
+        self.process.wait()
+
+
+class JobServer:
+    """A process that runs one job after the other: Java and Spark's classes are loaded once for all of them."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.busy = False
+        self._process = subprocess.Popen(PROCESS, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                self.told.append(json.loads(line))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can run another job."""
+        return self._process.poll() is None
+
+    def write(self, line: str) -> None:
+        """Settings of a job, or an empty line to stop the one that is running."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """End the process with whatever job it runs."""
+        self._process.kill()
+        self._process.wait()
+
+
+class ServedJob:
+    """A job in a `JobServer`, and what it has told so far."""
+
+    def __init__(self, server: JobServer, settings: Settings) -> None:
+        self._server = server
+        self.told: list[dict[str, Any]] = []
+        server.told, server.busy = self.told, True
+        server.write(msgspec.json.encode(settings).decode())
+
+    def await_start(self) -> None:
+        """Return when its first transaction is written, or it has ended."""
+        wait_until(lambda: bool(self.told) or not self._server.alive, "the job has begun", START_SECONDS)
+
+    def end(self) -> int:
+        """Ask it to stop and return its exit code."""
+        self._server.write("")
+        wait_until(lambda: self._code() is not None or not self._server.alive, "the job has ended", START_SECONDS)
+        code = self._code()
+        return -1 if code is None else code
+
+    def _code(self) -> int | None:
+        return next((told["ended"] for told in self.told if "ended" in told), None)
+
+    def kill(self) -> None:
+        """Leave the server to the next job, or end it when this job has not ended."""
+        if self._code() is None:
+            self._server.kill()
+        self._server.busy = False
+
+
+@functools.cache
+def _servers() -> list[JobServer]:
+    """The server of this test process, once there is one; it ends with this process, when its input is closed."""
+    return []
+
+
+def _started(settings: Settings) -> Job | ServedJob:
+    """A job in the server, if it has time and runs Spark with these settings, else in a process of its own."""
+    servers = _servers()
+    if not servers or not servers[0].alive:
+        servers[:] = [JobServer()]
+    alone = servers[0].busy or settings.spark != SHORT_LIVED
+    return Job(settings) if alone else ServedJob(servers[0], settings)
+
 
 @contextlib.contextmanager
-def running(settings: Settings) -> Iterator[Job]:
+def running(settings: Settings) -> Iterator[Job | ServedJob]:
     """A job that runs; afterwards it must end cleanly when asked to."""
-    job = Job(settings)
+    job = _started(settings)
     try:
         job.await_start()
         yield job
-        assert job.end() == 0, f"the job ended by itself: {job.told[-1:]}"
+        assert job.end() == 0, f"the job ended by itself: {job.told[-2:]}"
     finally:
-        job.process.kill()
-        job.process.wait()
+        job.kill()

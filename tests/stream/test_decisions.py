@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "50"))  # `make soak` has a thousand
+CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "20"))  # `make verify` has 200, `make soak` 1000
 ORDERS = "kafka:topic:prod/main/orders"
 
 

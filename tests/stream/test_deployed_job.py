@@ -23,7 +23,7 @@ from tests.stream.secured_broker import PASSWORD, apply, secured_broker
 from tests.stream.world import group, request, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 BASE = DEPLOY / "kubernetes" / "base"
 START_SECONDS = 120.0

@@ -13,7 +13,7 @@ from tests.stream.running import Job, running
 from tests.stream.world import World, group, request, role
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.stream
+pytestmark = [pytest.mark.stream, pytest.mark.long]
 
 STEPS = ("policies-read", "evaluated", "written", "committed")
 

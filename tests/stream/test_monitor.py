@@ -73,6 +73,7 @@ ACCESS_KINDS = ("unauthorized-access", "unrequested-access")
 STEPS = ("monitor-evaluated", "monitor-written", "monitor-committed")
 
 
+@pytest.mark.long
 def test_killed_at_every_step_of_the_monitor_each_alert_and_fact_is_written_once(world: World) -> None:
     """Three jobs, each killed at another step of the monitor, then one that is left alone."""
     [audit] = world.names.audit
@@ -162,6 +163,7 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
 
 
+@pytest.mark.long
 def test_without_its_checkpoint_the_monitor_goes_on_from_the_committed_offsets(world: World) -> None:
     """What it remembered is lost; what comes after is watched, and nothing is told under another id."""
     [audit] = world.names.audit

@@ -56,6 +56,7 @@ def _open_transaction(world: World) -> Iterator[None]:
     producer.abort_transaction(30)
 
 
+@pytest.mark.long
 def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -85,8 +86,7 @@ def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
         expected.add(f"{rejected}-{broken}")
         assert _alerts(world, 3).keys() == expected
     finally:
-        job.process.kill()
-        job.process.wait()
+        job.kill()
     finn = world.publish(group("admin", "user:dana", "user:erik", "user:finn"))
     _enforce(world, True)
     expected.add(f"{changes}-{finn}")
