@@ -159,6 +159,7 @@ def ancestors(kind: str, name: str, known: Mapping[tuple[str, str], str]) -> lis
 
 @thorough
 @example({("program", "m.m.m"): "n"}, "program", "*.m", "m.m")
+@example({("application", "n.m"): "m"}, "program", "n.m?n", "n")
 @given(documented, st.sampled_from(["dataset", "program"]), st.sampled_from(GRANTED), st.sampled_from(DOTTED[:12]))
 def test_an_entity_is_seen_if_something_granted_lies_below(
     known: Mapping[tuple[str, str], str], kind: str, pattern: str, asked: str
@@ -167,7 +168,8 @@ def test_an_entity_is_seen_if_something_granted_lies_below(
     target = ("application" if "." in asked else "namespace", asked)
     links = [entity(f"{of}:{name}", f"{PLACED[of]}:{parent}") for (of, name), parent in known.items()]
     glob = Pattern((wildcard(pattern, single=True),))
-    below = any(matches(glob, (name,)) and target in ancestors(kind, name, known) for name in DEEPER)
+    names = [*DEEPER, pattern.replace("?", "z")]  # `?` is for a dot, and for a letter
+    below = any(matches(glob, (name,)) and target in ancestors(kind, name, known) for name in names)
     seen = outcome(
         compile_documents([grant(f"{kind}:{pattern}", "READ"), *links]), f"{target[0]}.list", ":".join(target)
     )
