@@ -54,7 +54,7 @@ def test_a_running_job_is_asked_watched_and_stopped(
     applied = lockkeeper("policy", "apply", str(readers_folder(tmp_path / "policies")), "--json", *with_config)
     demand = json.dumps({"min_policy_offsets": applied.records[0]})
 
-    allowed = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--context", demand, "--timeout", "90", *with_config)
+    allowed = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--context", demand, "--timeout", "240", *with_config)
     assert (allowed.code, allowed.err) == (0, ""), (tmp_path / "job.log").read_text()[-3000:]
     assert allowed.lines[0].startswith("ALLOW  after ")
     assert "lenses6/Role/order-readers statement 0 allows kafka:GetTopicDetails" in allowed.lines[1]

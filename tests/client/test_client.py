@@ -207,7 +207,7 @@ def test_a_decision_consumer_goes_on_where_its_group_was_and_gets_again_what_was
     assert asked[3] not in handled
     with DecisionConsumer(connection, group, take) as consumer:
         for decision in consumer:
-            assert decision.request_id not in handled
+            assert decision.request_id not in asked or decision.request_id not in handled
             handled.append(decision.request_id)
             stop_at_the_end()
     mine = [id_ for id_ in handled if id_ in asked]

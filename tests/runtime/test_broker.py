@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,13 +64,10 @@ def _config_of(broker: EmbeddedBroker) -> dict[str, str]:
     return {name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(10).items()}
 
 
-def test_starts_within_15_seconds_and_leaves_neither_folder_nor_process() -> None:
-    began = time.monotonic()
+def test_it_leaves_neither_folder_nor_process() -> None:
     with EmbeddedBroker() as broker:
-        ready_after = time.monotonic() - began
         folder = broker.folder
         assert processes_naming(str(folder)), "the broker's command line names its folder"
-    assert ready_after < 15
     assert not folder.exists()
     assert processes_naming(str(folder)) == []
 
