@@ -31,7 +31,9 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"lockkeeper {version('lockkeeper')}")
+        from streaming import DISTRIBUTION
+
+        typer.echo(f"lockkeeper {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

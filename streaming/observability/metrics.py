@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 
 from policy.decisions import Outcome
 from policy.systems import all_systems
+from streaming import DISTRIBUTION
 from streaming.observability.health import Health
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.lag import ConsumerLag
@@ -56,7 +57,7 @@ class Metrics:
         self._systems = (*all_systems(), OTHER)
         ProcessCollector(registry=self.registry)
         job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
-        job.info({"job_name": settings.job_name, "version": importlib.metadata.version("lockkeeper")})
+        job.info({"job_name": settings.job_name, "version": importlib.metadata.version(DISTRIBUTION)})
         ready = Gauge(
             "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from streaming import DISTRIBUTION
 from streaming.observability.steps import Step
 from streaming.settings import SettingsError, TracingSettings
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 LINKS = 32  # requests that a batch's span is linked to, at most
 NOT_INSTALLED = (
     "tracing.enabled: {missing} is not installed. Install lockkeeper with the extra `tracing` "
-    "(pip install 'lockkeeper[tracing]'), or set tracing.enabled to false"
+    f"(pip install '{DISTRIBUTION}[tracing]'), or set tracing.enabled to false"
 )
 
 

@@ -21,7 +21,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    [built] = folder.glob("lockkeeper-*-py3-none-any.whl")
+    [built] = folder.glob("lockkeeper_authz-*-py3-none-any.whl")
     return zipfile.ZipFile(built)
 
 
