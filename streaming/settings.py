@@ -1,7 +1,8 @@
 """The settings of the job: a YAML file, then environment variables `LOCKKEEPER_…`, then checks that name the fix."""
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -10,10 +11,15 @@ import msgspec
 import yaml
 
 from policy.requests import CLAIMS
+from policy.suggest import nearest
 from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
+OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
+TEST_PREFIX = "LOCKKEEPER_TEST_"
+# Kubernetes sets variables for each Service of the namespace, this one for all of them.
+SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
 MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry"})
 DEFAULT_TRUST = CLAIMS - {"time"}
 MIB = 1 << 20
@@ -178,10 +184,33 @@ def variables() -> dict[str, tuple[tuple[str, ...], Any]]:
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], Any]]:
     known = variables()
+    _check_variables(environment, known)
     for name, text in environment.items():
         if name in known:
             path, type_ = known[name]
             yield path, text if type_ in (str, Text) else _parse(name, text)
+
+
+def _check_variables(environment: Iterable[str], known: Iterable[str]) -> None:
+    """An unknown variable must not be ignored: its setting would keep the default. Values may be secrets."""
+    known, services = {*known, *OTHER_VARIABLES}, _service_variables(environment)
+    unknown = sorted(
+        name
+        for name in environment
+        if name.startswith(PREFIX)
+        and name not in known
+        and not name.startswith(TEST_PREFIX)
+        and not services.fullmatch(name)
+    )
+    if unknown:
+        hints = (f"{name}: there is no such setting{nearest(name.upper(), known, PREFIX)}" for name in unknown)
+        raise SettingsError(f"the environment: {'. '.join(hints)}. Correct the name, or unset the variable")
+
+
+def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:
+    """What Kubernetes calls the variables of its Services: NAME_SERVICE_HOST, NAME_SERVICE_PORT…, NAME_PORT…"""
+    services = [re.escape(found[1]) for found in map(SERVICE_HOST.fullmatch, environment) if found]
+    return re.compile(rf"(?:{'|'.join(services)})_(?:SERVICE_HOST|(?:SERVICE_)?PORT(?:_.+)?)" if services else r"(?!)")
 
 
 def _parse(name: str, text: str) -> Any:

@@ -13,7 +13,8 @@ import msgspec
 from policy.forms import Form
 from policy.importers.frame import Document, Findings, Given, Source, Spot, document
 from policy.importers.inputs import read_values
-from policy.systems.lenses5.catalogue import catalogue, nearest
+from policy.suggest import nearest
+from policy.systems.lenses5.catalogue import catalogue
 
 SPELLINGS = {  # the field of our documents → how Lenses spells it
     "namespaces": ("namespaces", "dataNamespaces"),

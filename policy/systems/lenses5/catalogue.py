@@ -1,8 +1,7 @@
 """Permissions, things and actions of Lenses 5, read from catalogue.yaml beside this file."""
 
-import difflib
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
@@ -10,6 +9,7 @@ import msgspec
 import yaml
 
 from policy.model import Unanswerable
+from policy.suggest import nearest
 
 Clause: TypeAlias = Mapping[str, Any]  # a requirement as catalogue.yaml writes it
 FieldType: TypeAlias = Literal["text", "texts", "flag"] | list[str]  # a list: one of these texts
@@ -65,9 +65,3 @@ def find_action(name: str) -> Action:
     if (action := known.get(name)) is None:
         raise Unanswerable("unknown-action", f"Lenses 5 has no action {name!r}{nearest(name, known)}")
     return action
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?", or nothing when nothing is near."""
-    close = difflib.get_close_matches(name, list(known), n=3)
-    return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -12,7 +12,8 @@ from policy.documents import Document
 from policy.forms import MAX_STATEMENTS, Form
 from policy.model import ALLOW, Grant, Membership, Origin, Reading
 from policy.patterns import Exact, Name, Pattern, exactly, wildcard
-from policy.systems.lenses5.catalogue import catalogue, nearest
+from policy.suggest import nearest
+from policy.systems.lenses5.catalogue import catalogue
 
 LENSES: Name = ("lenses",)
 CLUSTER_ACCESS = "Connect Clusters Access"

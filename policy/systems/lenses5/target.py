@@ -8,7 +8,8 @@ import msgspec
 from policy.forms import Form
 from policy.model import Unanswerable
 from policy.requests import Request
-from policy.systems.lenses5.catalogue import Action, Thing, catalogue, nearest
+from policy.suggest import nearest
+from policy.systems.lenses5.catalogue import Action, Thing, catalogue
 
 
 class Target(msgspec.Struct, frozen=True):
