@@ -2,8 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import structlog
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotStart
@@ -20,7 +21,9 @@ from streaming.observability.watch import Watch
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import Sizes
-from streaming.topics import check_topics
+from streaming.topics import Problem, check_topics
+
+log = structlog.get_logger()
 
 StepObserver = Callable[[Step | MonitorStep, int], None]
 
@@ -61,9 +64,8 @@ def run(
 def _check_cluster(settings: Settings) -> None:
     """What can be told before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
-    problems = check_topics(admin, settings.topics, Sizes(settings.limits.record_out, settings.limits.document))
-    if problems:
-        raise CannotStart("\n".join(map(str, problems)))
+    sizes = Sizes(settings.limits.record_out, settings.limits.document)
+    refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
     for job, topics in ((settings, read), (monitor_settings(settings), watched_topics(settings))):
         group = job.job_name
@@ -74,6 +76,18 @@ def _check_cluster(settings: Settings) -> None:
                 f"the consumer group {group!r} has members ({', '.join(members)}), who would commit offsets "
                 "of their own. Give them another group.id, or the job another job_name"
             )
+
+
+def refuse_or_warn(problems: Iterable[Problem]) -> None:
+    """Log the problems that the job can run with; raises CannotStart for the others."""
+    refused = []
+    for problem in problems:
+        if problem.refused:
+            refused.append(str(problem))
+        else:
+            log.warning("a topic could lose what was acknowledged", problem=str(problem))
+    if refused:
+        raise CannotStart("\n".join(refused))
 
 
 @contextlib.contextmanager

@@ -64,7 +64,8 @@ class TopicSpec(msgspec.Struct, frozen=True):
 
     def new_topic(self, partitions: int, replication: int) -> NewTopic:
         """What to ask Kafka for; `partitions` counts where the topic does not say its own."""
-        config = {**self.settings, **{rule.setting: rule.value for rule in self.rules}}
+        rules = (*self.rules, *durability_rules(replication))
+        config = {**self.settings, **{rule.setting: rule.value for rule in rules}}
         return NewTopic(self.name, self.partitions or partitions, replication, config=config)
 
 
@@ -79,6 +80,19 @@ KEEPS_ACKNOWLEDGED = Rule(
 KEEPS_VERSIONS = Rule(
     "min.compaction.lag.ms", str(7 * DAY_MS), "older versions could be gone before they were read", at_least=True
 )
+IN_SYNC = Rule(
+    "min.insync.replicas",
+    "2",
+    "what is acknowledged could be on one replica alone, and be lost with it",
+    at_least=True,
+)
+REPLICATED = 3  # with fewer replicas, two in sync would stop writes as soon as one is away
+
+
+def durability_rules(replicas: int) -> tuple[Rule, ...]:
+    """What a topic of so many replicas (-1: unknown) should have beside its rules; `run` warns where it has not."""
+    return (IN_SYNC,) if replicas >= REPLICATED else ()
+
 
 LOG_ORDERS = "the order of changes would be lost between the partitions"
 TOMBSTONES = {"delete.retention.ms": str(7 * DAY_MS)}

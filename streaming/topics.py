@@ -27,6 +27,7 @@ from streaming.topic_specs import (
     TopicNames,
     TopicSpec,
     dead_letters_of,
+    durability_rules,
     topic_specs,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "create_topics",
     "dead_letters_of",
     "mend_topics",
+    "problems_of",
     "topic_specs",
 ]
 
@@ -49,7 +51,8 @@ EVENT_PARTITIONS = 6
 class Problem(msgspec.Struct, frozen=True):
     """A topic that would break a promise: what is wrong, what that breaks, and what mends it.
 
-    `setting` and `value`: what `mend_topics` sets; empty where no setting mends it.
+    `setting` and `value`: what `mend_topics` sets; empty where no setting mends it. `refused`: whether `run` does not
+    start with it; otherwise it warns.
     """
 
     topic: str
@@ -58,6 +61,7 @@ class Problem(msgspec.Struct, frozen=True):
     fix: str
     setting: str = ""
     value: str = ""
+    refused: bool = True
 
     def __str__(self) -> str:
         return f"topic {self.topic}: {self.wrong}: {self.breaks}. To mend it: {self.fix}"
@@ -123,7 +127,7 @@ def _created(future: Any) -> bool:
 
 
 def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[Problem]:
-    """Every topic that is missing or would break a promise; none: the job may run.
+    """Every topic that is missing or would break a promise; none that is `refused`: the job may run.
 
     Raises KafkaException when the cluster does not answer.
     """
@@ -135,7 +139,9 @@ def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZ
         if spec.name not in there:
             problems.append(_missing(spec))
         else:
-            problems += _wrong(spec, len(there[spec.name].partitions), settings[spec.name])
+            partitions = there[spec.name].partitions
+            replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
+            problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
     return problems
 
 
@@ -161,19 +167,23 @@ def _missing(spec: TopicSpec) -> Problem:
     return Problem(spec.name, "it does not exist", "the job reads and writes it", "lockkeeper topics create")
 
 
-def _wrong(spec: TopicSpec, partitions: int, settings: Mapping[str, str | None]) -> Iterator[Problem]:
+def problems_of(
+    spec: TopicSpec, partitions: int, replicas: int, settings: Mapping[str, str | None]
+) -> Iterator[Problem]:
+    """What is wrong with a topic that has so many partitions, each with so many replicas, and these settings."""
     if spec.single and partitions != 1:
         fix = (
             "Kafka cannot take partitions away. Name another topic in the configuration, "
             "run `lockkeeper topics create`, and publish the documents there"
         )
         yield Problem(spec.name, f"it has {partitions} partitions instead of 1", spec.single, fix)
-    for rule in spec.rules:
+    rules = [(rule, True) for rule in spec.rules] + [(rule, False) for rule in durability_rules(replicas)]
+    for rule, refused in rules:
         found = settings.get(rule.setting)
         if not rule.holds(found):
             wanted = f"{rule.value} or more" if rule.at_least else rule.value
             wrong = f"{rule.setting} is {found} instead of {wanted}"
-            yield Problem(spec.name, wrong, rule.why, _fix(spec.name, rule), rule.setting, rule.value)
+            yield Problem(spec.name, wrong, rule.why, _fix(spec.name, rule), rule.setting, rule.value, refused)
 
 
 def _fix(topic: str, rule: Rule) -> str:

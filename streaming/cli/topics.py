@@ -49,13 +49,16 @@ def create(
         problems = check_topics(admin, settings.topics, sizes)
     names = [spec.name for spec in topic_specs(settings.topics)]
     _show(names, set(made), problems, as_json)
-    if problems:
+    if any(problem.refused for problem in problems):
         raise typer.Exit(FAILED)
 
 
 @topics_app.command("check")
 def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
     """Check that the topics are there with settings that keep the promises; change nothing.
+
+    Exit code 1: `run` would refuse a topic. With a warning it runs: of three or more replicas, at least two should be
+    in sync (min.insync.replicas) before a record is acknowledged.
 
     \b
     Example:
@@ -66,7 +69,7 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
     settings = settings_of(config, bootstrap)
     problems = check_topics(reach(settings), settings.topics, _sizes(settings))
     _show([spec.name for spec in topic_specs(settings.topics)], set(), problems, as_json)
-    if problems:
+    if any(problem.refused for problem in problems):
         raise typer.Exit(FAILED)
 
 
@@ -106,7 +109,7 @@ def _sizes(settings: "Settings") -> "Sizes":
 
 
 def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: bool) -> None:
-    wrong = {problem.topic for problem in problems}
+    wrong = {problem.topic for problem in problems if problem.refused}
     states = {name: "wrong" if name in wrong else "made" if name in made else "kept" for name in names}
     if as_json:
         import msgspec
@@ -116,4 +119,4 @@ def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: 
     for name, state in states.items():
         tell(f"{state:5}  {name}")
     for problem in problems:
-        remark(str(problem))
+        remark(str(problem) if problem.refused else f"warning: {problem}")

@@ -4,10 +4,15 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+import structlog
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from policy.systems import all_systems
+from streaming.application import refuse_or_warn
+from streaming.enforcer.errors import CannotStart
+from streaming.manifests import topic_manifests
+from streaming.settings import Settings
 from streaming.topic_specs import KEEPS_NEWEST, KEEPS_VERSIONS
 from streaming.topics import (
     Problem,
@@ -17,6 +22,7 @@ from streaming.topics import (
     create_topics,
     dead_letters_of,
     mend_topics,
+    problems_of,
     topic_specs,
 )
 from tests.brokers import TestBroker
@@ -54,6 +60,49 @@ def test_a_rule_holds_for_the_right_settings_alone(rule: object, good: list[str]
     assert isinstance(rule, type(KEEPS_NEWEST))
     assert [rule.holds(value) for value in good] == [True] * len(good)
     assert [rule.holds(value) for value in bad] == [False] * len(bad)
+
+
+@pytest.mark.parametrize(("replication", "expected"), [(-1, None), (1, None), (2, None), (3, "2"), (5, "2")])
+def test_a_new_topic_of_three_replicas_acknowledges_what_two_have(replication: int, expected: str | None) -> None:
+    """Kafka's default is one: `acks=all` would wait for the leader alone while its followers are away."""
+    for spec in topic_specs(TopicNames()):
+        assert (spec.new_topic(6, replication).config or {}).get("min.insync.replicas") == expected, spec.name
+    if replication > 0:
+        manifests = topic_manifests(Settings(), "kafka", 6, replication)
+        assert {topic["spec"]["config"].get("min.insync.replicas") for topic in manifests} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "found", "warns"),
+    [
+        *((1, "1", False), (2, "1", False), (3, "1", True), (3, None, True), (3, "2", False), (3, "3", False)),
+        (5, "1", True),
+    ],
+)
+def test_three_replicas_of_which_one_acknowledges_are_warned_of(replicas: int, found: str | None, warns: bool) -> None:
+    """Not refused: topics of clusters that run are so. One replica on one machine is as good as it gets there."""
+    for spec in topic_specs(TopicNames()):
+        wanted = spec.new_topic(1, replicas).config or {}
+        settings = {**wanted, "min.insync.replicas": found}
+        problems = list(problems_of(spec, 1, replicas, settings))
+        assert [(problem.setting, problem.value) for problem in problems] == [("min.insync.replicas", "2")] * warns
+        assert not any(problem.refused for problem in problems)
+        for problem in problems:
+            assert f"min.insync.replicas is {found} instead of 2 or more" in str(problem)
+
+
+def test_run_starts_with_a_warning_and_refuses_what_breaks_a_promise() -> None:
+    spec = topic_specs(TopicNames())[0]
+    good = {**(spec.new_topic(6, 3).config or {}), "min.insync.replicas": "1"}
+    with structlog.testing.capture_logs() as logged:
+        refuse_or_warn(problems_of(spec, 6, 3, good))
+    [event] = logged
+    assert event["log_level"] == "warning"
+    assert f"topic {spec.name}: min.insync.replicas is 1 instead of 2 or more" in event["problem"]
+    assert "--add-config min.insync.replicas=2" in event["problem"]
+    with pytest.raises(CannotStart, match=r"cleanup\.policy is compact instead of delete") as refused:
+        refuse_or_warn(problems_of(spec, 6, 3, {**good, "cleanup.policy": "compact"}))
+    assert "min.insync" not in str(refused.value)
 
 
 @pytest.mark.stream
