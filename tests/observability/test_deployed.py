@@ -122,6 +122,37 @@ def test_panels_do_not_overlap_and_have_ids_of_their_own() -> None:
     assert max(x for x, _ in taken) < 24
 
 
+def _headings() -> dict[str, list[dict[str, Any]]]:
+    """The panels under each heading, by where they stand."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for panel in sorted(DASHBOARD["panels"], key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"])):
+        if panel["type"] == "row":
+            under = found.setdefault(panel["title"], [])
+        else:
+            under.append(panel)
+    return found
+
+
+def test_panels_stand_under_the_heading_of_what_they_show() -> None:
+    """Further headings have their metrics' prefix; what the requests were answered stands with the decisions."""
+    asked = {
+        heading: {name for panel in panels for target in panel["targets"] for name in names_in(target["expr"])[0]}
+        for heading, panels in _headings().items()
+    }
+    assert {name.partition("_")[0] for name in asked["Driver's process"]} == {"process"}
+    assert all(name.startswith("lockkeeper_monitor_") for name in asked["Monitor of audit events"])
+    for heading, names in asked.items():
+        if heading not in ("At a glance", "Decisions"):
+            assert not [name for name in names if "decision" in name], heading
+    assert "lockkeeper_candidate_decisions_total" in asked["Decisions"]
+
+
+def test_panels_come_in_the_file_in_the_order_in_which_they_are_shown() -> None:
+    """A heading that is folded takes along the panels after it in the file."""
+    shown = [panel["title"] for panels in _headings().values() for panel in panels]
+    assert [panel["title"] for panel in _panels()] == shown
+
+
 def test_every_rule_says_what_is_wrong_and_what_to_do() -> None:
     for rule in _rules():
         assert rule["labels"]["severity"] in {"critical", "warning"}, rule["alert"]
@@ -135,6 +166,23 @@ def test_labels_that_annotations_show_are_there_when_a_rule_fires(exposed: dict[
         metrics, listed = names_in(rule["expr"])
         there = listed or SCRAPED.union(*(exposed.get(metric, set()) for metric in metrics))
         assert shown <= there, rule["alert"]
+
+
+def test_labels_that_absent_cannot_give_are_shown_only_where_there_are_some() -> None:
+    """`absent(up{job="x"})` has the label job and no other: an instance that is not there has no name."""
+    with_absent = [rule for rule in _rules() if "absent(" in rule["expr"]]
+    assert with_absent
+    for rule in with_absent:
+        given = set(re.findall(r'(\w+)="', " ".join(re.findall(r"absent\((.*?)\)", rule["expr"]))))
+        for text in rule["annotations"].values():
+            unguarded = re.sub(r"{{ *with \$labels\.\w+ *}}.*?{{ *end *}}", "", text, flags=re.DOTALL)
+            assert set(re.findall(r"\$labels\.(\w+)", unguarded)) <= given, rule["alert"]
+
+
+def test_a_job_that_moves_raises_nothing_in_the_half_minute_that_takes() -> None:
+    [fenced] = [rule for rule in _rules() if rule["alert"] == "LockkeeperFenced"]
+    assert "half a minute" in fenced["annotations"]["description"]
+    assert fenced.get("for") == "1m"
 
 
 def test_prometheus_and_grafana_find_each_other_and_the_job() -> None:
