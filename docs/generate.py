@@ -26,7 +26,7 @@ from streaming.monitor.rules import DEFAULTS, KindRule
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.settings import Settings, variables
-from streaming.topic_specs import TopicNames, topic_specs
+from streaming.topic_specs import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent
 ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"
@@ -150,6 +150,10 @@ def topics() -> str:
     for spec in topic_specs(TopicNames()):
         partitions = f"One partition: {spec.single}." if spec.single else f"Partitions: {spec.partitions or 'any'}."
         rows = [(_code(r.setting), ("at least " if r.at_least else "") + _code(r.value), r.why) for r in spec.rules]
+        rows += [
+            (_code(r.setting), f"at least {_code(r.value)}", f"{r.why} ({REPLICATED} replicas or more; `run` warns)")
+            for r in durability_rules(REPLICATED)
+        ]
         rows += [
             (_code(name), _code(value), "not checked: what a new one gets") for name, value in spec.settings.items()
         ]
