@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from policy.requests import MalformedRequest
 from policy.systems import all_systems
@@ -17,6 +18,8 @@ from streaming.contracts.formats import JSON_ALONE
 from streaming.settings import Limits
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
+
+ID = "https://lockkeeper.invalid/contracts/v1/"
 
 # What the systems' rules refuse beyond the fields of a document.
 BY_RULE = re.compile(r"unknown field|needed, as|must be (a list|a mapping|true|text)|must hold texts")
@@ -242,6 +245,24 @@ def test_the_schemas_are_files_of_their_own_that_need_no_other_place() -> None:
     refs = {ref for schema in documents().values() for ref in _refs(schema)}
     assert {ref.partition("#")[0] for ref in refs} <= {"", *documents()}
     assert not any(Path(ref).is_absolute() or "://" in ref for ref in refs)
+
+
+def test_every_schema_has_an_id_by_which_validators_find_it_and_it_the_others() -> None:
+    """`.invalid` is nobody's (RFC 6761): a validator without the files fails, and fetches no schema of strangers."""
+    schemas = documents()
+    assert {name: schema.get("$id") for name, schema in schemas.items()} == {name: ID + name for name in schemas}
+    registry = Registry().with_resources((one["$id"], Resource.from_contents(one)) for one in schemas.values())
+    for name, schema in schemas.items():
+        asked = Draft202012Validator({"$ref": schema["$id"]}, registry=registry)
+        assert [list(asked.iter_errors(example)) for example in schema.get("examples", [])] == [
+            [] for _ in schema.get("examples", [])
+        ], name
+    assert list(Draft202012Validator({"$ref": f"{ID}request.json"}, registry=registry).iter_errors({"id": ""}))
+
+
+def test_the_schemas_of_a_release_stay_as_they_were() -> None:
+    """The first had no ids."""
+    assert all("$id" not in schema for schema in documents("0.1.0").values())
 
 
 def _refs(schema: Any) -> list[str]:

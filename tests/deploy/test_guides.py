@@ -1,5 +1,6 @@
 """What the guides say of deploying and upgrading can be done, in the order in which they say it."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_no_page_applies_one_overlay_over_another(page: Path) -> None:
     text, lines = page.read_text(encoding="utf-8"), page.read_text(encoding="utf-8").splitlines()
     applied = [(block, folder) for block in blocks(page) for folder in _applied(block)]
     assert all(f"kubectl apply -k {folder.relative_to(ROOT)}" in text for _, folder in applied)
-    for (first, one), (second, other) in zip(applied, applied[1:], strict=False):
+    for (first, one), (second, other) in itertools.pairwise(applied):
         if _exclude_each_other(one, other):
             between = " ".join(lines[first.line - 1 + first.body.count("\n") + 2 : second.line - 1])
             assert "instead" in between, f"{second}: {other.name} cannot be applied over {one.name}"
