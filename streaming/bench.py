@@ -261,6 +261,7 @@ def _send_steadily(
     for number, request in enumerate(asked):
         time.sleep(max(0.0, begun + number / rate - time.perf_counter()))
         _send(producer, topic, request, sent)
+    producer.flush(END_SECONDS)
     _await(lambda: sent.keys() <= arrived.keys())
     return sent
 

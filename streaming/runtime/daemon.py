@@ -5,8 +5,11 @@ second of a core, which a small micro-batch would wait for.
 """
 
 import importlib
+import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from socket import socket
 
 MODULES = (
     "pandas",
@@ -27,8 +30,25 @@ def without_archives(path: list[str]) -> list[str]:
     return others if PathFinder.find_spec("pyspark", others) and PathFinder.find_spec("py4j", others) else path
 
 
+def ending_quietly(worker: Callable[[socket, bool], int]) -> Callable[[socket, bool], int]:
+    """A worker that ends without a trace once Spark has closed its socket: Spark does so when it stops.
+
+    PySpark's own prints one for each worker, as it cannot write to Spark why it ends.
+    """
+
+    def run(sock: socket, authenticated: bool) -> int:
+        try:
+            return worker(sock, authenticated)
+        except ConnectionError:
+            os._exit(1)  # as PySpark's does after the trace
+
+    return run
+
+
 if __name__ == "__main__":
     sys.path = without_archives(sys.path)
     for module in MODULES:
         importlib.import_module(module)
-    importlib.import_module("pyspark.daemon").manager()
+    daemon = importlib.import_module("pyspark.daemon")
+    daemon.worker = ending_quietly(daemon.worker)  # type: ignore[attr-defined]
+    daemon.manager()

@@ -1,11 +1,17 @@
 """Workers load PySpark from where it is installed, not from the archive that Spark puts in front."""
 
+import os
+import socket
+import struct
+import subprocess
 import sys
 from pathlib import Path
 
 import pyspark
 
 from streaming.runtime.daemon import without_archives
+from tests.processes import alive
+from tests.waiting import wait_until
 
 INSTALLED = Path(pyspark.__file__).parents[1]
 ARCHIVES = [str(path) for path in (INSTALLED / "pyspark" / "python" / "lib").glob("*.zip")]
@@ -19,3 +25,28 @@ def test_archives_are_left_out_where_pyspark_is_installed() -> None:
 def test_archives_stay_where_there_is_nothing_else() -> None:
     path = ["", *ARCHIVES, "/nowhere"]
     assert without_archives(path) == path
+
+
+def test_a_worker_that_spark_stops_ends_without_a_trace(tmp_path: Path) -> None:
+    """Spark closes the sockets of idle workers when it ends, as here; what they then cannot write, nobody reads.
+
+    With the variables that Spark sets, and in its place at the other end of the pipe and of the socket.
+    """
+    told = {
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    command = [sys.executable, "-m", "streaming.runtime.daemon", "pyspark.worker"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env={**os.environ, **told}, stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
+        assert daemon.stdout is not None
+        (length,) = struct.unpack("!i", daemon.stdout.read(4))
+        with socket.socket(socket.AF_UNIX) as spark:
+            spark.settimeout(30)
+            spark.connect(daemon.stdout.read(length).decode())
+            (worker,) = struct.unpack("!i", spark.recv(4, socket.MSG_WAITALL))
+        wait_until(lambda: not alive({worker}), "the worker ends")
+        _, written = daemon.communicate()
+    assert written.decode() == ""
