@@ -5,9 +5,12 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
+import pytest
 
 from streaming.runtime.daemon import without_archives
 from tests.processes import alive
@@ -27,14 +30,21 @@ def test_archives_stay_where_there_is_nothing_else() -> None:
     assert without_archives(path) == path
 
 
-def test_a_worker_that_spark_stops_ends_without_a_trace(tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[str]:
+    """A folder for sockets, whose paths have a hundred characters at most: those of `tmp_path` are longer."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield folder
+
+
+def test_a_worker_that_spark_stops_ends_without_a_trace(short_path: str) -> None:
     """Spark closes the sockets of idle workers when it ends, as here; what they then cannot write, nobody reads.
 
     With the variables that Spark sets, and in its place at the other end of the pipe and of the socket.
     """
     told = {
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": short_path,
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         "SPARK_REUSE_WORKER": "1",
     }
