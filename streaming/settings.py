@@ -95,6 +95,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
     `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
     when they happened. `policy_stale_seconds`: after so long without the policies, an alert.
+    `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
+    `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
     often offsets are committed then (Kafka forgets them after days; a fenced job notices).
     `encoding`: of decisions and alerts; that of requests is told by their first bytes.
@@ -116,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
+    accepted_topic_ids: tuple[str, ...] = ()
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0

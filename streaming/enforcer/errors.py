@@ -21,5 +21,9 @@ class Stopping(JobStopped):
     """It was asked to stop while it waited: no failure."""
 
 
+class TopicChanged(JobStopped):
+    """A topic that the job reads was deleted and re-created while it ran, or records of documents were deleted."""
+
+
 class OffsetsDisagree(JobStopped):
     """Spark proposed a range that does not follow from the committed offsets: records would be lost."""

@@ -6,20 +6,27 @@ history: after compaction a refused fact without a good version is `error`, neve
 
 A kept version was superseded by another, whose offset is written beside it. Where that one is known no more (the
 job was away while both topics were compacted), the kept version must not come back into force: see `close_gaps`.
+
+A kept version is of one topic id. Once the policy topic was re-created, its offsets mean nothing and it must not come
+back into force. Kafka forgets committed offsets together with their topic, so the history topic keeps, too, which logs
+the job has read: a start with other ones is refused until they are accepted.
 """
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from policy.documents import Key
 from policy.library import Library
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
+from streaming.enforcer.topic_logs import TopicLog, parse_log
 from streaming.enforcer.wire import Result
 from streaming.topic_specs import DAY_MS
 
-AT, NEXT, FORM = "at", "next", "format"
+AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
+LOG = b"topic/"  # begins the key of a record that names the log of a topic
 KEPT_BY_TOPIC_MS = 7 * DAY_MS  # what was superseded since then, every policy topic still holds (topic_specs)
 CLOCKS_DIFFER_MS = 60 * 60 * 1000
 NO_DOCUMENT = b"?"  # stands for one too large to be kept: refused again when it is read back
@@ -29,38 +36,62 @@ Place = tuple[Key, int]  # a version of a document: the document, and the versio
 class History:
     """Knows what is on the history topic, and what must be added and taken away.
 
-    `names`: the policy topic of each system.
+    `names`: the policy topic of each system. `logs`: of the topics that the job reads, as they are now.
+    `known_logs`: as they were when a job last wrote here.
     """
 
-    def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int) -> None:
-        self._topic, self._names, self._max_bytes = topic, names, max_bytes
+    def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int, logs: Mapping[str, TopicLog]) -> None:
+        self._topic, self._names, self._max_bytes, self._logs = topic, names, max_bytes, logs
+        self.known_logs: dict[str, TopicLog] = {}
         self._versions: dict[Place, Record] = {}
         self._written: set[Place] = set()
+        self._void: set[Place] = set()  # on the history topic, but of a topic that is no more
         self._successors: dict[Place, int] = {}
 
     def note(self, key: Key, record: Record) -> None:
         """Hold a version that was read, until it is known whether anybody will need it."""
         self._versions[key, record.offset] = record
 
-    def read_back(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> Record | None:
+    def read_back(
+        self, key: bytes, value: bytes | None, headers: Iterable[Any], trusted: Container[str] = ()
+    ) -> Record | None:
         """The version that a record of the history topic keeps; None for a deletion or what is not ours.
 
+        `trusted`: topics whose id is the one of before, also for records of lockkeeper 0.1.0, which name none.
         Raises CannotStart for one of a newer lockkeeper: read amiss, it could bring back what was revoked.
         """
+        if key.startswith(LOG):
+            self._read_log(key, value)
+            return None
         place = _place(key)
         told = dict(headers)
         if place is None or place[0].system not in self._names:
             return None
         check_format(int(told.get(FORM, 1)), f"the record {key!r} of {self._topic}")
+        self._forget(place)
         if value is None or not {AT, NEXT} <= told.keys():
-            self._written.discard(place)
-            self._successors.pop(place, None)
+            return None
+        document, offset = place
+        topic = self._names[document.system]
+        if not self._is_of(topic, told.get(TOPIC_ID), trusted):
+            self._void.add(place)
             return None
         self._written.add(place)
         self._successors[place] = int(told[NEXT])
-        document, offset = place
         short = f"{document.kind}/{document.name}".encode()
-        return Record(self._names[document.system], short, value, offset, int(told[AT]))
+        return Record(topic, short, value, offset, int(told[AT]))
+
+    def _forget(self, place: Place) -> None:
+        self._written.discard(place)
+        self._void.discard(place)
+        self._successors.pop(place, None)
+
+    def _is_of(self, topic: str, topic_id: bytes | None, trusted: Container[str]) -> bool:
+        return topic in trusted if topic_id is None else topic_id.decode() == self._logs[topic].id
+
+    def _read_log(self, key: bytes, value: bytes | None) -> None:
+        with contextlib.suppress(ValueError):
+            self.known_logs[key.removeprefix(LOG).decode()] = parse_log((value or b"").decode())
 
     def close_gaps(self, library: Library, now: int) -> None:
         """Once all topics are read: end kept versions whose successor is lost, and say from when all is known.
@@ -88,11 +119,18 @@ class History:
         """What to write so that the topic holds what is needed, and nothing else; see `written`."""
         needed = self._needed(library)
         added = [self._to_keep(place, needed[place]) for place in sorted(needed.keys() - self._written)]
-        return added + [(self._topic, _key(place), None, []) for place in sorted(self._written - needed.keys())]
+        gone = sorted((self._written | self._void) - needed.keys())
+        return self._new_logs() + added + [(self._topic, _key(place), None, []) for place in gone]
 
     def written(self, library: Library) -> None:
         """Note that the transaction with these changes was committed."""
         self._written = set(self._needed(library))
+        self._void.clear()
+        self.known_logs.update(self._logs)
+
+    def _new_logs(self) -> list[Result]:
+        new = ((topic, log) for topic, log in self._logs.items() if self.known_logs.get(topic) != log)
+        return [(self._topic, LOG + topic.encode(), str(log).encode(), []) for topic, log in sorted(new)]
 
     def _needed(self, library: Library) -> dict[Place, int]:
         """The versions to keep, each with the offset of its successor."""
@@ -104,6 +142,7 @@ class History:
         record = self._versions[place]
         value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
         headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
+        headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
         return self._topic, _key(place), value, headers
 
 

@@ -24,13 +24,14 @@ from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Pub
 from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.encodings import open_encodings
-from streaming.enforcer.errors import JobStopped, Stopping
+from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
+from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.transaction import Evaluated, Output
 from streaming.enforcer.wire import VERDICTS, Result
 from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
@@ -68,14 +69,16 @@ class Enforcer:
         self._inputs = (*settings.topics.requests, *settings.topics.audit)
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
-        self._topic_ids = topic_ids(self._admin, (*self._inputs, *_document_topics(settings)))
+        documents = document_topics(settings.topics)
+        self._logs = find_logs(self._admin, documents, (*self._inputs, settings.topics.history))
+        self._topic_ids = {topic: log.id for topic, log in self._logs.items()}
         self._output_topics = (
             settings.topics.decisions,
             settings.topics.verdicts,
             *map(dead_letters_of, self._inputs),
         )
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs)
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
@@ -97,9 +100,10 @@ class Enforcer:
         return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
 
     def _open_ledger(self) -> Ledger:
-        topics = (*self._inputs, *_document_topics(self._settings))
+        topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
-        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint)
+        accepted = self._settings.accepted_topic_ids
+        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
 
     def run(self, companion: Callable[[], None] = lambda: None) -> None:
         """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
@@ -138,6 +142,7 @@ class Enforcer:
         self._ledger.check_range(batch, starts)
         self._on_step("range-fixed", batch)
         evaluated, task, version = self._evaluate(records, batch)
+        self._await_same_inputs()
         self._on_step("evaluated", batch)
         self._commit([], ends, evaluated, batch)
         self._last_batch = batch
@@ -179,9 +184,26 @@ class Enforcer:
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
                 self._watch.policies_unread(since)
-                if self._stop.is_set():
-                    raise Stopping("asked to stop while reading the policies") from error
                 self._tell(self._stale.unread(self._policies.positions, since, str(error)))
+                if self._stop.wait(self._settings.idle_seconds):
+                    raise Stopping("asked to stop while reading the policies") from error
+
+    def _await_same_inputs(self) -> None:
+        """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.
+
+        Once the records are read: a topic whose id is still the same was the same throughout.
+        """
+        while True:
+            try:
+                return self._check_inputs()
+            except (KafkaException, TimeoutError) as error:
+                log.warning("the topic ids of the input topics are not known; waiting", error=str(error))
+                if self._stop.wait(self._settings.idle_seconds):
+                    raise Stopping("asked to stop while asking for topic ids") from error
+
+    def _check_inputs(self) -> None:
+        found = {topic: TopicLog(id_) for topic, id_ in topic_ids(self._admin, self._inputs).items()}
+        check_logs(self._settings, self._logs, found, TopicChanged)
 
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
@@ -269,6 +291,9 @@ class Enforcer:
         query.stop()  # without the lock, for which a batch that begins just now would wait, and Spark for that batch
         if self._stop.is_set():
             return
+        if self._failure is None:
+            with contextlib.suppress(KafkaException, TimeoutError):
+                self._check_inputs()  # offsets that are gone end a query, with a message of Spark's that names no cause
         raise self._failure or JobStopped(f"the query ended: {query.exception()}")
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
@@ -282,7 +307,3 @@ class Enforcer:
         self._watch.unfollow(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
-
-
-def _document_topics(settings: Settings) -> tuple[str, ...]:
-    return *settings.topics.policy_topics().values(), settings.topics.facts

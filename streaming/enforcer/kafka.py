@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -13,10 +13,12 @@ SECONDS = 30.0
 LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+STALE_EPOCHS = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
 Found = TypeVar("Found")
+Answer = Callable[[], Found]
 
 
 def admin_client(settings: Settings) -> AdminClient:
@@ -59,9 +61,30 @@ def partitions_of(admin: AdminClient, topics: Iterable[str]) -> list[Partition]:
 
 
 def topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
-    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and made anew."""
+    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created."""
+    return _ask_ids(admin, topics)()
+
+
+def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Answer[dict[str, str]]:
     asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS)
-    return {topic: str(future.result(SECONDS).topic_id).translate(URL_SAFE) for topic, future in asked.items()}
+    return lambda: {topic: str(f.result(SECONDS).topic_id).translate(URL_SAFE) for topic, f in asked.items()}
+
+
+class LogState(NamedTuple):
+    """Last stable offset and log start offset of each partition, and the id of each topic."""
+
+    ends: dict[Partition, int]
+    starts: dict[Partition, int]
+    ids: dict[str, str]
+
+
+def log_state(admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str]) -> LogState:
+    """All of it asked for at once, which takes as long as one answer. Raises KafkaException and TimeoutError."""
+    partitions = list(partitions)
+    ends = _ask_offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+    starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+    ids = _ask_ids(admin, topics)
+    return LogState(ends(), starts(), ids())
 
 
 def stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -97,12 +120,31 @@ def _offsets(
     isolation: IsolationLevel,
     seconds: float = SECONDS,
 ) -> dict[Partition, int]:
+    return _ask_offsets(admin, partitions, spec, isolation, seconds)()
+
+
+def _ask_offsets(
+    admin: AdminClient,
+    partitions: Iterable[Partition],
+    spec: Callable[[], OffsetSpec],
+    isolation: IsolationLevel,
+    seconds: float = SECONDS,
+) -> Answer[dict[Partition, int]]:
     asked: Mapping[TopicPartition, Any] = admin.list_offsets(
         {TopicPartition(*partition): spec() for partition in partitions},
         isolation_level=isolation,
         request_timeout=seconds,
     )
-    return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
+
+    def answer() -> dict[Partition, int]:
+        try:
+            return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
+        except KafkaException as error:
+            if error_name(error) in STALE_EPOCHS:
+                admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good
+            raise
+
+    return answer
 
 
 def group_members(admin: AdminClient, group: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
@@ -9,6 +9,7 @@ from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
 from streaming.enforcer.formats import FORMAT
 from streaming.enforcer.kafka import SECONDS, Partition
+from streaming.enforcer.topic_logs import ACCEPT
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
 
@@ -102,9 +103,13 @@ def open_ledger(
     requests: Iterable[str],
     topic_ids: Mapping[str, str],
     checkpoint: Checkpoint,
+    accepted: Collection[str] = (),
 ) -> Ledger:
-    """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together."""
-    committed = read_committed(group, partitions)
+    """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
+
+    `accepted`: ids of re-created topics that are read from their beginning.
+    """
+    committed = without_replaced(read_committed(group, partitions), topic_ids, accepted)
     known = checkpoint.query_id()
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
@@ -113,6 +118,17 @@ def open_ledger(
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
     checkpoint.clear_unfinished()
     return Ledger(committed, topic_ids)
+
+
+def without_replaced(
+    committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str], accepted: Collection[str]
+) -> dict[Partition, Committed]:
+    """The committed offsets but those that count records of a deleted topic whose successor is accepted."""
+    return {
+        (topic, number): known
+        for (topic, number), known in committed.items()
+        if topic_ids.get(topic) not in accepted or known.mark is None or known.mark.topic_id == topic_ids[topic]
+    }
 
 
 def check_marks(
@@ -134,9 +150,9 @@ def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | 
         return
     if mark.topic_id and mark.topic_id != topic_id:
         raise CannotStart(
-            f"the topic of {place} was deleted and made anew: the committed offset counts records of the old one. "
-            "Delete the group's offsets of this topic with kafka-consumer-groups.sh --delete-offsets, and move the "
-            "checkpoint away; the job will then read the new topic from its start"
+            f"the topic of {place} was deleted and re-created: the committed offset counts records of topic id "
+            f"{mark.topic_id}, and its id is {topic_id}. To read the new topic from its beginning, move the checkpoint "
+            f"away, unless it is a topic of policies or facts, and start the job with {ACCEPT}='[\"{topic_id}\"]'"
         )
     if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed >= 0:
         raise CannotStart(

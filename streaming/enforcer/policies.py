@@ -1,7 +1,7 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 import structlog
 from confluent_kafka import Message
@@ -14,10 +14,12 @@ from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
+from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.history import History
 from streaming.enforcer.holdings import measure
-from streaming.enforcer.kafka import Partition
+from streaming.enforcer.kafka import Partition, admin_client
 from streaming.enforcer.reader import TopicReader
+from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
@@ -34,6 +36,7 @@ class Policies:
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
     `on_compiled` is told of each snapshot that is compiled.
+    `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     """
 
     def __init__(
@@ -41,13 +44,16 @@ class Policies:
         settings: Settings,
         told: Mapping[Partition, int],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
+        logs: Mapping[str, TopicLog] | None = None,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
+        self._settings = settings
+        self._logs = find_logs(admin_client(settings), document_topics(topics)) if logs is None else logs
         self._policies, self._facts = Library(), Library(facts_only=True)
         by_system = topics.policy_topics()
         self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
         self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
-        self._history = History(topics.history, by_system, limit)
+        self._history = History(topics.history, by_system, limit, self._logs)
         self._changes = Changes(topics.alerts, {topic: system for system, topic in by_system.items()}, told)
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
@@ -55,18 +61,26 @@ class Policies:
         self._policies_read, self._facts_read = False, set[Key]()
         self._forget_at = 0.0
         self.changed_at = 0
-        self._read_history(settings)
-        self._reader = TopicReader(settings, self._shelvings)
+        self._read_history(self._logs if logs is None else {topic for topic, _ in told})
+        if logs is not None:
+            self._check_logs()
+        self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
         self.layer, self._fact_changes = FactLayer(), list[FactChange]()
 
-    def _read_history(self, settings: Settings) -> None:
-        reader = TopicReader(settings, [settings.topics.history])
+    def _check_logs(self) -> None:
+        """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""
+        settings = self._settings
+        read = {topic: log for topic, log in self._logs.items() if topic != settings.topics.history}
+        check_logs(settings, self._history.known_logs, read, CannotStart, settings.accepted_topic_ids)
+
+    def _read_history(self, trusted: Container[str]) -> None:
+        reader = TopicReader(self._settings, [self._settings.topics.history])
         kept: dict[bytes, Record | None] = {}
         for message in reader.read_to_end():
             key = message.key() or b""
-            kept[key] = self._history.read_back(key, message.value(), message.headers() or ())
+            kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
         reader.close()
         for record in kept.values():
             if record is not None:

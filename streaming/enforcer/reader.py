@@ -5,8 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Message, TopicPartition
 
-from streaming.enforcer.errors import JobStopped
-from streaming.enforcer.kafka import SECONDS, Partition, admin_client, log_reader, partitions_of, stable_ends
+from streaming.enforcer.errors import JobStopped, TopicChanged
+from streaming.enforcer.kafka import (
+    SECONDS,
+    Partition,
+    admin_client,
+    log_reader,
+    log_state,
+    partitions_of,
+    topic_ids,
+)
+from streaming.enforcer.topic_logs import TopicLog, check_logs, find_logs
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.002
@@ -14,33 +23,74 @@ FETCH = 1000
 
 
 class TopicReader:
-    """Follows some topics from their start. `positions`: the ends of the last complete reading, by partition."""
+    """Follows topics of one partition each from their log start offsets.
 
-    def __init__(self, settings: Settings, topics: Iterable[str]) -> None:
-        self._admin = admin_client(settings)
+    `positions`: the ends of the last complete reading, by partition.
+    `logs`: of these topics and of others, all of which must stay as they are; None: these topics', as found now.
+    """
+
+    def __init__(self, settings: Settings, topics: Iterable[str], logs: Mapping[str, TopicLog] | None = None) -> None:
+        topics = tuple(topics)
+        self._settings, self._admin = settings, admin_client(settings)
+        self._logs = logs if logs is not None else find_logs(self._admin, topics)
         self._consumer = log_reader(settings)
         self.partitions = partitions_of(self._admin, topics)
-        self.positions: dict[Partition, int] = dict.fromkeys(self.partitions, 0)
+        self.positions: dict[Partition, int] = {(topic, n): self._logs[topic].start for topic, n in self.partitions}
         self._fetched = dict(self.positions)
         self._ahead: list[Message] = []  # fetched, but behind the ends of the last reading
-        self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in self.partitions])
+        self._consumer.assign([TopicPartition(*partition, start) for partition, start in self.positions.items()])
 
     def read_to_end(self, seconds: float = SECONDS) -> Iterator[Message]:
         """Yield what lies before the ends as they are now, and nothing beyond: ends are ends of transactions.
 
         How far one can read is the last stable offset; how far one is, the consumer's position: it moves past
         markers and aborted records too, where waiting for a record with the last offset would hang.
-        Raises KafkaException when Kafka does not answer; TimeoutError when the ends are not reached in time.
+
+        All of a reading is of the logs that were known before. Ends, log start offsets and topic ids are asked for
+        at once: a change of policies that was acknowledged before that is in the answers, also one on a re-created
+        topic, whose id is another. A topic may yet be re-created between the answers. Where the ends are where the
+        last reading ended, nothing of the new topic is taken, and the next reading sees its id. Else the ids are asked
+        for again after the last record: no id is given twice, so a topic with the same id before and after was the
+        same throughout. A log start offset never moves back; where records were deleted after it was asked for,
+        reading them fails.
+
+        Raises KafkaException when Kafka does not answer; TimeoutError when the ends are not reached in time, or lie
+        before what was read; TopicChanged when records are gone that were or should have been read. What was yielded
+        must not be used then.
         """
         deadline = time.monotonic() + seconds
-        ends = stable_ends(self._admin, self.partitions)
+        ends = self._checked_ends()
+        if ends != self.positions:
+            yield from self._up_to(ends, deadline)
+            self._check(topic_ids(self._admin, self._logs))
+        self.positions.update(ends)
+
+    def _checked_ends(self) -> dict[Partition, int]:
+        ends, starts, ids = log_state(self._admin, self.partitions, self._logs)
+        self._check(ids, starts)
+        if self._is_ahead_of(ends):
+            raise TimeoutError(f"the last stable offsets {ends} lie before {self.positions}, which were read before")
+        return ends
+
+    def _is_ahead_of(self, ends: Mapping[Partition, int]) -> bool:
+        return any(end < self.positions[partition] for partition, end in ends.items())
+
+    def _check(self, ids: Mapping[str, str], starts: Mapping[Partition, int] | None = None) -> None:
+        found = {
+            topic: TopicLog(ids[topic], (starts or {}).get((topic, 0), log.start)) for topic, log in self._logs.items()
+        }
+        check_logs(self._settings, self._logs, found, TopicChanged)
+
+    def _up_to(self, ends: Mapping[Partition, int], deadline: float) -> Iterator[Message]:
         held, self._ahead = self._ahead, []
         yield from self._before(ends, held)
-        while any(self._fetched[partition] < end for partition, end in ends.items()):
+        while self._lacks(ends):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"the ends {ends} are not reached within {seconds} s, only {self._fetched}")
+                raise TimeoutError(f"the ends {ends} are not reached in time, only {self._fetched}")
             yield from self._before(ends, self._fetch())
-        self.positions.update(ends)
+
+    def _lacks(self, ends: Mapping[Partition, int]) -> bool:
+        return any(self._fetched[partition] < end for partition, end in ends.items())
 
     def _before(self, ends: Mapping[Partition, int], messages: list[Message]) -> Iterator[Message]:
         self._ahead += [message for message in messages if not _is_before(ends, message)]
@@ -50,9 +100,10 @@ class TopicReader:
         messages = self._consumer.consume(FETCH, POLL_SECONDS)
         for message in messages:
             if message.error() is not None:
+                self._checked_ends()  # which fails with the cause, if that is it
                 raise JobStopped(f"{message.topic()}-{message.partition()} cannot be read: {message.error()}")
         for tp in self._consumer.position([TopicPartition(*partition) for partition in self.partitions]):
-            self._fetched[tp.topic, tp.partition] = max(tp.offset, 0)
+            self._fetched[tp.topic, tp.partition] = max(tp.offset, self._fetched[tp.topic, tp.partition])
         return messages
 
     def close(self) -> None:

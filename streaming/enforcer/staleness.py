@@ -34,7 +34,7 @@ class StaleWatch:
         """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
         try:
             ends, stable = log_ends(self._admin, self._partitions), stable_ends(self._admin, self._partitions)
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return []  # reading the policies meets the same trouble, waits for its end, and tells of it
         now = time.time()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}

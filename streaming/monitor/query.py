@@ -83,7 +83,8 @@ class MonitorQuery:
     def _open_ledger(self) -> Ledger:
         topics = watched_topics(self._settings)
         ids = topic_ids(self._admin, topics)
-        return open_ledger(self._output.group, self._partitions, topics, ids, self._checkpoint)
+        accepted = self._settings.accepted_topic_ids
+        return open_ledger(self._output.group, self._partitions, topics, ids, self._checkpoint, accepted)
 
     def start(self) -> StreamingQuery:
         """Start the query at its checkpoint; without one at the committed offsets, new partitions at their first."""

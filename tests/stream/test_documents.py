@@ -8,6 +8,7 @@ import pytest
 from policy.library import Library
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
+from streaming.enforcer.topic_logs import TopicLog
 from tests.stream.world import role
 
 TOPIC = "policies"
@@ -22,10 +23,10 @@ def _record(value: Any, offset: int = 0, key: bytes = b"Role/r") -> Record:
 class Shelf:
     """A policy topic's records going into a library, and its history beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: str = "id-1") -> None:
         self.library = Library()
         self.shelving = Shelving(self.library, "lenses6", 1 << 20)
-        self.history = History("history", {"lenses6": TOPIC}, 1 << 20)
+        self.history = History("history", {"lenses6": TOPIC}, 1 << 20, {TOPIC: TopicLog(topic_id)})
 
     def take(self, record: Record) -> Refused | None:
         """Add a record as the job does."""
@@ -33,6 +34,10 @@ class Shelf:
         if key is not None:
             self.history.note(key, record)
         return self.shelving.take(record)
+
+    def changes(self) -> list[Any]:
+        """What the history would write of versions."""
+        return [result for result in self.history.changes(self.library) if not (result[1] or b"").startswith(b"topic/")]
 
     def statements(self) -> list[Any]:
         """The statements in force."""
@@ -98,13 +103,13 @@ def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() ->
 def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -> None:
     shelf = Shelf()
     shelf.take(_record(ROLE, 3))
-    assert shelf.history.changes(shelf.library) == []
+    assert shelf.changes() == []
     shelf.take(_record(b"{", 4))
-    headers = [("at", b"1003"), ("next", b"4"), ("format", b"1")]
+    headers = [("at", b"1003"), ("next", b"4"), ("format", b"1"), ("topic-id", b"id-1")]
     added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), headers)]
-    assert shelf.history.changes(shelf.library) == added
+    assert shelf.changes() == added
     shelf.history.written(shelf.library)
-    assert shelf.history.changes(shelf.library) == []
+    assert shelf.changes() == []
 
 
 def test_the_history_lets_go_of_a_version_that_a_newer_good_one_replaced() -> None:
@@ -115,7 +120,7 @@ def test_the_history_lets_go_of_a_version_that_a_newer_good_one_replaced() -> No
     shelf.take(_record(role("r", "kafka:topic:x/y/z"), 2))
     for held in shelf.library.shelves.values():
         held.forget_before(None)
-    assert shelf.history.changes(shelf.library) == [("history", b"lenses6/Role/r/0", None, [])]
+    assert shelf.changes() == [("history", b"lenses6/Role/r/0", None, [])]
 
 
 def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
@@ -123,7 +128,7 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     before, after = Shelf(), Shelf()
     for offset, value in enumerate((ROLE, b"{")):
         before.take(_record(value, offset))
-    [(_, key, text, headers)] = before.history.changes(before.library)
+    [(_, key, text, headers)] = before.changes()
     kept = after.history.read_back(key or b"", text, headers)
     assert kept == _record(ROLE, 0)
     after.take(kept)
@@ -131,7 +136,7 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
         after.take(record)
     assert after.statements() == before.statements() == ROLE["spec"]["statements"]
     assert after.library.version() == before.library.version()
-    assert after.history.changes(after.library) == []
+    assert after.changes() == []
 
 
 def _restarted(kept: list[Any], *records: Record) -> Shelf:
@@ -151,7 +156,7 @@ def _kept_below_a_refused_version() -> list[Any]:
     shelf = Shelf()
     for offset, value in enumerate((ROLE, b"{")):
         shelf.take(_record(value, offset))
-    return list(shelf.history.changes(shelf.library))
+    return list(shelf.changes())
 
 
 def test_a_kept_version_whose_successor_is_known_stays_in_force() -> None:
@@ -180,8 +185,53 @@ def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> Non
     assert shelf.statements() == []
 
 
+def _started(topic_id: str, kept: list[Any], *records: Record) -> Shelf:
+    """A job that starts with kept versions, and with a policy topic of this id."""
+    shelf = Shelf(topic_id)
+    for _, key, value, headers in kept:
+        record = shelf.history.read_back(key or b"", value, headers, trusted=())
+        if record is not None:
+            shelf.take(record)
+    for record in records:
+        shelf.take(record)
+    shelf.history.close_gaps(shelf.library, 2000)
+    return shelf
+
+
+FROM_0_1_0 = [("at", b"1000"), ("next", b"1"), ("format", b"1")]
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["of this version", "of 0.1.0, which named no topic id"])
+def test_a_kept_version_of_a_deleted_topic_grants_nothing_under_the_re_created_one(older: bool) -> None:
+    """Though the new topic has the same document at the offset of its successor, refused: it has no good version."""
+    [(topic, key, value, headers)] = _kept_below_a_refused_version()
+    kept = [(topic, key, value, FROM_0_1_0 if older else headers)]
+    shelf = _started("id-2", kept, _record(b"{", 1))
+    assert shelf.statements() == []
+    assert shelf.changes() == [("history", key, None, [])], "it leaves the history topic"
+    shelf.history.written(shelf.library)
+    assert shelf.changes() == []
+
+
+def test_a_version_of_the_re_created_topic_replaces_the_kept_one_with_the_same_offset() -> None:
+    kept, other = _kept_below_a_refused_version(), role("r", "kafka:topic:x/y/z")
+    shelf = _started("id-2", kept, _record(other, 0), _record(b"{", 1))
+    assert shelf.statements() == other["spec"]["statements"]
+    [(_, key, value, headers)] = shelf.changes()
+    assert (key, json.loads(value), dict(headers)["topic-id"]) == (b"lenses6/Role/r/0", other, b"id-2")
+
+
+def test_the_logs_that_were_read_are_kept_and_read_back() -> None:
+    shelf = Shelf()
+    [(topic, key, value, _)] = shelf.history.changes(shelf.library)
+    assert (topic, key, value) == ("history", b"topic/policies", b"id-1")
+    assert _started("id-1", [(topic, key, value, [])]).history.known_logs == {TOPIC: TopicLog("id-1")}
+    shelf.history.written(shelf.library)
+    assert shelf.history.changes(shelf.library) == []
+
+
 @pytest.mark.parametrize("key", [b"", b"nothing", b"lenses6/Role/r/x", b"unknown/Role/r/1", b"\xff/1"])
 def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None:
     shelf = Shelf()
     assert shelf.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
-    assert shelf.history.changes(shelf.library) == []
+    assert shelf.changes() == []

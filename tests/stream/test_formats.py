@@ -4,11 +4,13 @@ import pytest
 
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.formats import FORMAT, check_format, form_of
-from streaming.enforcer.history import AT, FORM, NEXT, History
+from streaming.enforcer.history import AT, FORM, NEXT, TOPIC_ID, History
+from streaming.enforcer.topic_logs import TopicLog
 
 NAMES = {"lenses6": "policies"}
 KEY = b"lenses6/Role/readers/3"
 VERSION = b'{"system": "lenses6"}'
+LOGS = {"policies": TopicLog("id-1")}
 HEADERS = [(AT, b"1000"), (NEXT, b"4")]
 
 
@@ -37,9 +39,15 @@ def test_known_forms_are_taken_and_newer_ones_refused_with_the_way_out() -> None
         check_format(FORMAT + 1, "somewhere")
 
 
-@pytest.mark.parametrize("headers", [HEADERS, [*HEADERS, (FORM, b"1")]], ids=["0.1.0", "with a form"])
+WITH_ID = [*HEADERS, (FORM, b"1"), (TOPIC_ID, b"id-1")]
+
+
+@pytest.mark.parametrize(
+    "headers", [HEADERS, [*HEADERS, (FORM, b"1")], WITH_ID], ids=["0.1.0", "with a form", "with an id"]
+)
 def test_kept_versions_of_known_forms_are_read_back(headers: list[tuple[str, bytes]]) -> None:
-    kept = History("history", NAMES, 1000).read_back(KEY, VERSION, headers)
+    """Those that name no topic id are of the topic, if the mark beside its committed offset says so."""
+    kept = History("history", NAMES, 1000, LOGS).read_back(KEY, VERSION, headers, trusted={"policies"})
     assert kept is not None
     assert (kept.topic, kept.key, kept.value, kept.offset, kept.at) == ("policies", b"Role/readers", VERSION, 3, 1000)
 
@@ -47,8 +55,8 @@ def test_kept_versions_of_known_forms_are_read_back(headers: list[tuple[str, byt
 def test_a_kept_version_of_a_newer_form_stops_the_start_naming_the_record() -> None:
     """Left out, or read amiss, it could bring back a right that was revoked."""
     with pytest.raises(CannotStart, match=r"lenses6/Role/readers/3.* of history is of form 99"):
-        History("history", NAMES, 1000).read_back(KEY, VERSION, [*HEADERS, (FORM, b"99")])
+        History("history", NAMES, 1000, LOGS).read_back(KEY, VERSION, [*HEADERS, (FORM, b"99")])
 
 
 def test_other_programs_records_on_the_history_topic_may_say_what_they_like() -> None:
-    assert History("history", NAMES, 1000).read_back(b"not ours", VERSION, [(FORM, b"99")]) is None
+    assert History("history", NAMES, 1000, LOGS).read_back(b"not ours", VERSION, [(FORM, b"99")]) is None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.brokers import TestBroker
 from tests.stream.running import running
@@ -21,15 +20,9 @@ COMPACT_NOW = {"min.compaction.lag.ms": "0", "segment.ms": "1", "min.cleanable.d
 PROMISED = {"min.compaction.lag.ms": str(7 * 24 * 60 * 60 * 1000), "segment.ms": "604800000"}
 
 
-def _configure(world: World, topic: str, settings: dict[str, str]) -> None:
-    entries = [ConfigEntry(name, text, incremental_operation=AlterConfigOpType.SET) for name, text in settings.items()]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    world.admin.incremental_alter_configs([resource])[resource].result(30)
-
-
 def _compact(world: World, topic: str, filler: dict[str, Any], gone: int) -> None:
     """Make the broker compact a policy topic for real, until the record at an offset is gone."""
-    _configure(world, topic, COMPACT_NOW)
+    world.configure(topic, COMPACT_NOW)
 
     def is_gone() -> bool:
         # Each record may close the segment before it; only closed ones are compacted.
@@ -39,7 +32,7 @@ def _compact(world: World, topic: str, filler: dict[str, Any], gone: int) -> Non
         return all(message.offset() != gone for message in found)
 
     wait_until(is_gone, f"offset {gone} of the policy topic is compacted away", 90)
-    _configure(world, topic, PROMISED)
+    world.configure(topic, PROMISED)
 
 
 def _ask(world: World, asked: dict[str, Any]) -> bool:

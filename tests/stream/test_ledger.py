@@ -4,7 +4,7 @@ import pytest
 
 from streaming.enforcer.checkpoint import format_offsets, parse_offsets
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
-from streaming.enforcer.ledger import ANY, Committed, Ledger, Mark, check_marks
+from streaming.enforcer.ledger import ANY, Committed, Ledger, Mark, check_marks, without_replaced
 
 PLACE = ("requests", 0)
 IDS = {"requests": "id-1"}
@@ -72,9 +72,13 @@ def test_a_checkpoint_of_another_query_stops_the_start() -> None:
         _check(Mark("query", 9, "id-1"), checkpoint="other")
 
 
-def test_a_topic_that_was_made_anew_stops_the_start() -> None:
-    with pytest.raises(CannotStart, match="requests-0 was deleted and made anew"):
+def test_a_topic_that_was_re_created_stops_the_start_until_it_is_accepted() -> None:
+    with pytest.raises(CannotStart, match=r"requests-0 was deleted and re-created.*ACCEPTED_TOPIC_IDS='\[\"id-2\"\]'"):
         _check(Mark("query", 9, "id-1"), topic_id="id-2")
+    committed = {PLACE: Committed(10, Mark("query", 9, "id-1")), ("other", 0): Committed(3, Mark("query", 9, "id-3"))}
+    ids = {"requests": "id-2", "other": "id-3"}
+    assert without_replaced(committed, ids, ["id-2", "id-3"]).keys() == {("other", 0)}
+    assert without_replaced(committed, ids, []) == committed
 
 
 def test_offsets_in_sparks_form_are_read_and_written() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.kafka_tools import CONSUMER_GROUPS
@@ -93,6 +93,32 @@ class World:
     def delete(self, key: str) -> int:
         """Publish the deletion of a document."""
         return self._acknowledged(self.policies, key.encode(), None)
+
+    def recreate(self, topic: str) -> None:
+        """Delete a topic and create it again, empty."""
+        self.admin.delete_topics([topic])[topic].result(30)
+        wait_until(lambda: topic not in self.admin.list_topics(timeout=30).topics, f"{topic} is deleted")
+        assert create_topics(self.admin, self.names, partitions=2) == [topic]
+
+    def configure(self, topic: str, settings: dict[str, str]) -> None:
+        """Set settings of a topic."""
+        set_ = AlterConfigOpType.SET
+        entries = [ConfigEntry(name, text, incremental_operation=set_) for name, text in settings.items()]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(30)
+
+    def delete_records(self, topic: str, before: int) -> None:
+        """Delete the records of a compacted topic below an offset; Kafka allows it only where retention deletes."""
+
+        def is_deleted() -> bool:
+            [deleted] = self.admin.delete_records([TopicPartition(topic, 0, before)]).values()
+            error = deleted.exception(30)
+            assert error is None or error.args[0].name() == "POLICY_VIOLATION", error
+            return error is None
+
+        self.configure(topic, {"cleanup.policy": "compact,delete"})
+        wait_until(is_deleted, f"the records of {topic} below {before} are deleted")
+        self.configure(topic, {"cleanup.policy": "compact"})
 
     def _acknowledged(self, topic: str, key: bytes, value: bytes | None) -> int:
         delivered: list[Any] = []

@@ -1,0 +1,170 @@
+"""A topic that was deleted and re-created, or shortened: nothing that was read of it counts, and the job stops."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from policy.documents import Key
+from streaming.enforcer.errors import CannotStart, JobStopped, TopicChanged
+from streaming.enforcer.policies import Policies
+from streaming.enforcer.reader import TopicReader
+from streaming.enforcer.topic_logs import document_topics, find_logs
+from streaming.settings import Settings
+from tests.brokers import TestBroker
+from tests.stream.running import Job
+from tests.stream.world import SYSTEM, World, group, request, role
+
+pytestmark = pytest.mark.stream
+
+SECONDS = 10.0
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world whose policy topic has five documents."""
+    made = World(broker, fresh_name("reader"), str(tmp_path / "checkpoint"))
+    _publish(made, 5)
+    return made
+
+
+@pytest.fixture
+def reader(world: World) -> Iterator[TopicReader]:
+    """A reader of the policy topic that has read it to its end."""
+    with contextlib.closing(TopicReader(world.settings, [world.policies])) as made:
+        assert _offsets(made) == [0, 1, 2, 3, 4]
+        yield made
+
+
+def _publish(world: World, count: int) -> None:
+    for number in range(count):
+        world.publish(role(f"role-{number}", "*"))
+
+
+def _offsets(reader: TopicReader) -> list[int | None]:
+    return [message.offset() for message in reader.read_to_end(SECONDS)]
+
+
+@pytest.mark.parametrize("count", [0, 2, 5, 7])
+def test_a_topic_deleted_and_re_created_is_never_read_on(world: World, reader: TopicReader, count: int) -> None:
+    """Empty, or with fewer, as many or more records than the deleted one had."""
+    world.recreate(world.policies)
+    _publish(world, count)
+    with pytest.raises(JobStopped, match=rf"topic {world.policies} was deleted and re-created: its topic id was "):
+        _offsets(reader)
+
+
+def test_a_topic_re_created_during_a_reading_fails_that_reading(world: World, reader: TopicReader) -> None:
+    """What was read may be of both topics."""
+    world.publish(role("added", "*"))
+    reading = reader.read_to_end(SECONDS)
+    assert next(reading).offset() == 5
+    world.recreate(world.policies)
+    with pytest.raises(JobStopped, match="was deleted and re-created"):
+        list(reading)
+
+
+def test_a_topic_whose_records_were_deleted_is_never_read_on(world: World, reader: TopicReader) -> None:
+    """By kafka-delete-records: of what was read, and of what was not."""
+    world.delete_records(world.policies, before=3)
+    with pytest.raises(JobStopped, match=rf"records of topic {world.policies} below offset 3 were deleted"):
+        _offsets(reader)
+
+
+@pytest.mark.parametrize("before", [3, 5])
+def test_a_log_is_read_from_where_it_starts(world: World, before: int) -> None:
+    """Also where every record was deleted, so that there is no first record to wait for."""
+    world.delete_records(world.policies, before=before)
+    with contextlib.closing(TopicReader(world.settings, [world.policies])) as reader:
+        assert _offsets(reader) == list(range(before, 5))
+        _publish(world, 1)
+        assert _offsets(reader) == [5]
+
+
+@contextlib.contextmanager
+def _policies(world: World, settings: Settings) -> Iterator[Policies]:
+    """What a job knows of the documents once it has started; afterwards its transaction is written."""
+    names = settings.topics
+    logs = find_logs(world.admin, document_topics(names), (*names.requests, names.history))
+    with contextlib.closing(Policies(settings, {}, logs=logs)) as policies:
+        policies.catch_up(SECONDS)
+        yield policies
+        for topic, key, value, headers in policies.untold():
+            world.producer.produce(topic, value, key, headers=headers)
+        assert world.producer.flush(30) == 0
+
+
+def _in_force(policies: Policies, name: str) -> bool:
+    shelf = policies.library.shelves.get(Key(SYSTEM, "Role", name))
+    return shelf is not None and shelf.in_force is not None
+
+
+def test_a_re_created_policy_topic_is_refused_at_the_start_until_it_is_accepted(world: World) -> None:
+    """Kafka has forgotten what was committed for it. The last good version kept of a document is void: on the new
+    topic the same document is refused at the offset of the version's successor.
+    """
+    world.publish(b"{", key="Role/role-0")
+    with _policies(world, world.settings) as policies:
+        assert _in_force(policies, "role-0")
+    world.recreate(world.policies)
+    for number in range(1, 6):
+        world.publish(role(f"role-{number}", "*"))
+    world.publish(b"{", key="Role/role-0")
+    with pytest.raises(CannotStart, match=rf"topic {world.policies} was deleted and re-created") as refused:
+        _policies(world, world.settings).__enter__()
+    accepted = json.loads(str(refused.value).rpartition("=")[2].strip("'"))
+    with _policies(world, msgspec.structs.replace(world.settings, accepted_topic_ids=tuple(accepted))) as policies:
+        assert not _in_force(policies, "role-0")
+        assert _in_force(policies, "role-1")
+    with _policies(world, world.settings) as policies:
+        assert not _in_force(policies, "role-0"), "it is accepted once and for all"
+
+
+def test_a_policy_topic_whose_records_were_deleted_is_refused_until_it_is_accepted(world: World) -> None:
+    with _policies(world, world.settings):
+        pass
+    world.delete_records(world.policies, before=3)
+    with pytest.raises(CannotStart, match="below offset 3 were deleted") as refused:
+        _policies(world, world.settings).__enter__()
+    _publish(world, 1)
+    accepted = json.loads(str(refused.value).rpartition("=")[2].strip("'"))
+    with _policies(world, msgspec.structs.replace(world.settings, accepted_topic_ids=tuple(accepted))) as policies:
+        assert [_in_force(policies, f"role-{number}") for number in range(5)] == [True, False, False, True, True]
+    with _policies(world, world.settings):
+        pass
+
+
+@pytest.mark.parametrize("which", ["requests", "history"])
+def test_other_topics_that_a_job_reads_are_watched_as_well(world: World, which: str) -> None:
+    topic = world.names.requests[0] if which == "requests" else world.names.history
+    with _policies(world, world.settings) as policies:
+        world.recreate(topic)
+        with pytest.raises(TopicChanged, match=rf"topic {topic} was deleted and re-created"):
+            policies.catch_up(SECONDS)
+
+
+def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(
+    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """All is revoked by deleting the topic and creating it again, empty."""
+    world = World(broker, fresh_name("recreated"), str(tmp_path / "checkpoint"))
+    world.publish(group("readers", "user:dana"))
+    world.publish(role("readers", "kafka:topic:prod/main/orders"))
+    decisions = world.reader(world.names.decisions)
+    job = Job(world.settings)
+    try:
+        job.await_start()
+        world.send([request("before", "dana", "orders")])
+        assert decisions.answer("before", 60)["decision"] is True
+        world.recreate(world.policies)
+        world.send(request(f"after-{number}", "dana", "orders") for number in range(200))
+        assert job.await_end() == 1
+    finally:
+        job.process.kill()
+        job.process.wait()
+    assert job.told[-1]["stopped"] == "TopicChanged", job.told[-1]
+    assert f"topic {world.policies} was deleted and re-created" in job.told[-1]["why"]
+    assert [decision["request_id"] for decision in world.everything(world.names.decisions)] == ["before"]
