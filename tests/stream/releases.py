@@ -4,7 +4,7 @@ A folder `tests/released/VERSION` holds `records.jsonl` (the topics, compacted a
 `offsets.jsonl` (what the group has committed) and `checkpoint/` (Spark's). Names of topics begin with `NAME`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,10 +47,12 @@ def write_rows(path: Path, rows: Iterable[msgspec.Struct]) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
-def read_rows(path: Path, type_: type[Row], name: str) -> list[Row]:
-    """The rows of a file, with `name` in place of `NAME`."""
-    lines = path.read_text(encoding="utf-8").replace(NAME, name).splitlines()
-    return [msgspec.json.decode(line, type=type_) for line in lines]
+def read_rows(path: Path, type_: type[Row], name: str, ids: Mapping[str, str] | None = None) -> list[Row]:
+    """The rows of a file, with `name` in place of `NAME`, and with the topic ids that `ids` has for recorded ones."""
+    text = path.read_text(encoding="utf-8").replace(NAME, name)
+    for recorded, found in (ids or {}).items():
+        text = text.replace(recorded, found)
+    return [msgspec.json.decode(line, type=type_) for line in text.splitlines()]
 
 
 def specs_of(names: TopicNames, name: str) -> list[TopicSpec]:

@@ -35,14 +35,16 @@ DATED_BY_US = {STAMP: "CreateTime", "retention.ms": "-1"}  # what is old would b
 def restore(broker: TestBroker, name: str, folder: Path, checkpoint: Path) -> World:
     """A world as the release left it: its topics, its offsets, its checkpoint, all under another name."""
     specs = specs_of(topic_names(name), name)
-    _create(AdminClient({"bootstrap.servers": broker.bootstrap_servers}), specs)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    _create(admin, specs)
+    ids = _new_ids(admin, read_rows(folder / OFFSETS, Committed, name))
     # The job knows by their offsets those topics that it reads, which are those that the broker dates.
     exact = {spec.name for spec in specs if has_rule(spec, STAMP, "LogAppendTime")}
-    _produce(broker, read_rows(folder / RECORDS, Kept, name), exact)
+    _produce(broker, read_rows(folder / RECORDS, Kept, name, ids), exact)
     world = World(broker, name, str(checkpoint))
     mend_topics(world.admin, check_topics(world.admin, world.names))
     wait_until(lambda: not check_topics(world.admin, world.names), "the topics are as the job wants them")
-    _commit(world, read_rows(folder / OFFSETS, Committed, name))
+    _commit(world, read_rows(folder / OFFSETS, Committed, name, ids))
     shutil.copytree(folder / CHECKPOINT, checkpoint)
     for path in filter(Path.is_file, checkpoint.rglob("*")):
         path.write_text(path.read_text(encoding="utf-8").replace(NAME, name), encoding="utf-8")
@@ -84,15 +86,16 @@ def _write(producer: Producer, kept: Kept, found: list[tuple[Any, Any]]) -> None
     )
 
 
+def _new_ids(admin: AdminClient, told: list[Committed]) -> dict[str, str]:
+    """The ids of the topics, by those that they had when they were recorded."""
+    found = topic_ids(admin, {row.topic for row in told})
+    return {msgspec.json.decode(row.metadata)["topic_id"]: found[row.topic] for row in told}
+
+
 def _commit(world: World, told: list[Committed]) -> None:
-    """Commit the group's offsets as they were; only the ids of the topics are new ones."""
-    ids = topic_ids(world.admin, {row.topic for row in told})
-    marks = [msgspec.json.decode(row.metadata) | {"topic_id": ids[row.topic]} for row in told]
+    """Commit the group's offsets as they were."""
     settings = {"bootstrap.servers": world.settings.bootstrap_servers, "group.id": world.settings.job_name}
     consumer = Consumer({**settings, "enable.auto.commit": "false"})
-    offsets = [
-        TopicPartition(row.topic, row.partition, row.offset, msgspec.json.encode(mark).decode())
-        for row, mark in zip(told, marks, strict=True)
-    ]
+    offsets = [TopicPartition(row.topic, row.partition, row.offset, row.metadata) for row in told]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
