@@ -10,12 +10,13 @@ import pytest
 
 from policy.documents import Key
 from streaming.enforcer.errors import CannotStart, JobStopped, TopicChanged
+from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.topic_logs import document_topics, find_logs
 from streaming.settings import Settings
 from tests.brokers import TestBroker
-from tests.stream.running import Job
+from tests.stream.running import Job, running
 from tests.stream.world import SYSTEM, World, group, request, role
 
 pytestmark = pytest.mark.stream
@@ -146,25 +147,56 @@ def test_other_topics_that_a_job_reads_are_watched_as_well(world: World, which: 
             policies.catch_up(SECONDS)
 
 
-def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(
-    broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
-) -> None:
-    """All is revoked by deleting the topic and creating it again, empty."""
-    world = World(broker, fresh_name("recreated"), str(tmp_path / "checkpoint"))
-    world.publish(group("readers", "user:dana"))
-    world.publish(role("readers", "kafka:topic:prod/main/orders"))
-    decisions = world.reader(world.names.decisions)
+@contextlib.contextmanager
+def _job_that_stops(world: World, why: str) -> Iterator[None]:
+    """A job that runs, and afterwards must end by itself because a topic changed."""
     job = Job(world.settings)
     try:
         job.await_start()
-        world.send([request("before", "dana", "orders")])
-        assert decisions.answer("before", 60)["decision"] is True
-        world.recreate(world.policies)
-        world.send(request(f"after-{number}", "dana", "orders") for number in range(200))
+        yield
         assert job.await_end() == 1
     finally:
         job.process.kill()
         job.process.wait()
     assert job.told[-1]["stopped"] == "TopicChanged", job.told[-1]
-    assert f"topic {world.policies} was deleted and re-created" in job.told[-1]["why"]
-    assert [decision["request_id"] for decision in world.everything(world.names.decisions)] == ["before"]
+    assert why in job.told[-1]["why"]
+
+
+@pytest.fixture
+def orders(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world where dana may read about orders."""
+    made = World(broker, fresh_name("recreated"), str(tmp_path / "checkpoint"))
+    made.publish(group("readers", "user:dana"))
+    made.publish(role("readers", "kafka:topic:prod/main/orders"))
+    return made
+
+
+def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(orders: World) -> None:
+    """All is revoked by deleting the topic and creating it again, empty."""
+    decisions = orders.reader(orders.names.decisions)
+    with _job_that_stops(orders, f"topic {orders.policies} was deleted and re-created"):
+        orders.send([request("before", "dana", "orders")])
+        assert decisions.answer("before", 60)["decision"] is True
+        orders.recreate(orders.policies)
+        orders.send(request(f"after-{number}", "dana", "orders") for number in range(200))
+    assert [decision["request_id"] for decision in orders.everything(orders.names.decisions)] == ["before"]
+
+
+def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decided_from_its_beginning(
+    orders: World,
+) -> None:
+    """Filled with more than was decided of the deleted one: Spark alone would read on where that ended."""
+    topic, settings = orders.names.requests[0], orders.settings
+    before, after = ([f"{when}-{number}" for number in range(count)] for when, count in (("before", 10), ("after", 50)))
+    decisions = orders.reader(orders.names.decisions)
+    with _job_that_stops(orders, f"topic {topic} was deleted and re-created"):
+        orders.send(request(id_, "dana", "orders") for id_ in before)
+        decisions.until(lambda found: len(found) >= len(before), "a decision for each", 60)
+        orders.recreate(topic)
+        orders.send(request(id_, "dana", "orders") for id_ in after)
+    Path(settings.checkpoint).rename(f"{settings.checkpoint}.old")
+    accepted = topic_ids(orders.admin, [topic])[topic]
+    with running(msgspec.structs.replace(settings, accepted_topic_ids=(accepted,))):
+        decisions.until(lambda found: len(found) >= len(before + after), "a decision for each", 60)
+    decided = [decision["request_id"] for decision in orders.everything(orders.names.decisions)]
+    assert sorted(decided) == sorted(before + after)
