@@ -184,9 +184,9 @@ class Enforcer:
             except (KafkaException, TimeoutError) as error:
                 log.warning("policies not read to their end; waiting", error=str(error))
                 self._watch.policies_unread(since)
-                self._tell(self._stale.unread(self._policies.positions, since, str(error)))
                 if self._stop.wait(self._settings.idle_seconds):
                     raise Stopping("asked to stop while reading the policies") from error
+                self._tell(self._stale.unread(self._policies.positions, since, str(error)))
 
     def _await_same_inputs(self) -> None:
         """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.

@@ -83,8 +83,8 @@ def log_state(admin: AdminClient, partitions: Iterable[Partition], topics: Itera
     partitions = list(partitions)
     ends = _ask_offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
     starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
-    ids = _ask_ids(admin, topics)
-    return LogState(ends(), starts(), ids())
+    ids = _ask_ids(admin, topics)()  # first, for its error says that a topic is missing
+    return LogState(ends(), starts(), ids)
 
 
 def stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -1,10 +1,12 @@
 """Which logs offsets count in: what is noticed, what is said of it, and what may be accepted."""
 
+import shlex
+
 import pytest
 
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.topic_logs import TopicLog, check_logs, parse_log
-from streaming.settings import Settings
+from streaming.settings import Settings, load_settings
 
 SETTINGS = Settings()
 POLICIES = SETTINGS.topics.policy_topics()["lenses6"]
@@ -41,3 +43,12 @@ def test_a_log_whose_records_are_gone_is_refused_with_the_fix(topic: str, found:
     """Also where another log was accepted."""
     with pytest.raises(CannotStart, match=why):
         _check(topic, TopicLog("a"), found, "a", "a:19", "c")
+
+
+def test_the_setting_that_the_error_names_accepts_the_log() -> None:
+    """An id may begin with a hyphen, and look like a number."""
+    with pytest.raises(CannotStart) as refused:
+        _check(POLICIES, TopicLog("a"), TopicLog("-12", 20))
+    name, _, value = str(refused.value).split()[-1].partition("=")
+    settings = load_settings(environment={name: shlex.split(value)[0]})
+    _check(POLICIES, TopicLog("a"), TopicLog("-12", 20), *settings.accepted_topic_ids)
