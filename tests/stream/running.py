@@ -108,6 +108,10 @@ class ServedJob:
     def end(self) -> int:
         """Ask it to stop and return its exit code."""
         self._server.write("")
+        return self.await_end()
+
+    def await_end(self) -> int:
+        """Its exit code; -1 when its process ended."""
         wait_until(lambda: self._code() is not None or not self._server.alive, "the job has ended", START_SECONDS)
         code = self._code()
         return -1 if code is None else code
@@ -145,5 +149,20 @@ def running(settings: Settings) -> Iterator[Job | ServedJob]:
         job.await_start()
         yield job
         assert job.end() == 0, f"the job ended by itself: {job.told[-2:]}"
+    finally:
+        job.kill()
+
+
+@contextlib.contextmanager
+def stopping(settings: Settings, error: str, why: str) -> Iterator[None]:
+    """A job that runs; afterwards it must end by itself, with an error of this name and `why` in its message."""
+    job = _started(settings)
+    try:
+        job.await_start()
+        yield
+        assert job.await_end() == 1
+        [stopped] = [told for told in job.told if "stopped" in told]
+        assert stopped["stopped"] == error, stopped
+        assert why in stopped["why"]
     finally:
         job.kill()

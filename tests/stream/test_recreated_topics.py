@@ -16,7 +16,7 @@ from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.topic_logs import document_topics, find_logs
 from streaming.settings import Settings
 from tests.brokers import TestBroker
-from tests.stream.running import Job, running
+from tests.stream.running import running, stopping
 from tests.stream.world import SYSTEM, World, group, request, role
 
 pytestmark = pytest.mark.stream
@@ -147,21 +147,6 @@ def test_other_topics_that_a_job_reads_are_watched_as_well(world: World, which: 
             policies.catch_up(SECONDS)
 
 
-@contextlib.contextmanager
-def _job_that_stops(world: World, why: str) -> Iterator[None]:
-    """A job that runs, and afterwards must end by itself because a topic changed."""
-    job = Job(world.settings)
-    try:
-        job.await_start()
-        yield
-        assert job.await_end() == 1
-    finally:
-        job.process.kill()
-        job.process.wait()
-    assert job.told[-1]["stopped"] == "TopicChanged", job.told[-1]
-    assert why in job.told[-1]["why"]
-
-
 @pytest.fixture
 def orders(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
     """A world where dana may read about orders."""
@@ -174,7 +159,7 @@ def orders(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path)
 def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(orders: World) -> None:
     """All is revoked by deleting the topic and creating it again, empty."""
     decisions = orders.reader(orders.names.decisions)
-    with _job_that_stops(orders, f"topic {orders.policies} was deleted and re-created"):
+    with stopping(orders.settings, "TopicChanged", f"topic {orders.policies} was deleted and re-created"):
         orders.send([request("before", "dana", "orders")])
         assert decisions.answer("before", 60)["decision"] is True
         orders.recreate(orders.policies)
@@ -182,6 +167,7 @@ def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(
     assert [decision["request_id"] for decision in orders.everything(orders.names.decisions)] == ["before"]
 
 
+@pytest.mark.long
 def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decided_from_its_beginning(
     orders: World,
 ) -> None:
@@ -189,14 +175,14 @@ def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decid
     topic, settings = orders.names.requests[0], orders.settings
     before, after = ([f"{when}-{number}" for number in range(count)] for when, count in (("before", 10), ("after", 50)))
     decisions = orders.reader(orders.names.decisions)
-    with _job_that_stops(orders, f"topic {topic} was deleted and re-created"):
+    with stopping(orders.settings, "TopicChanged", f"topic {topic} was deleted and re-created"):
         orders.send(request(id_, "dana", "orders") for id_ in before)
         decisions.until(lambda found: len(found) >= len(before), "a decision for each", 60)
         orders.recreate(topic)
         orders.send(request(id_, "dana", "orders") for id_ in after)
-    Path(settings.checkpoint).rename(f"{settings.checkpoint}.old")
     accepted = topic_ids(orders.admin, [topic])[topic]
-    with running(msgspec.structs.replace(settings, accepted_topic_ids=(accepted,))):
+    fixed = {"accepted_topic_ids": (accepted,), "checkpoint": f"{settings.checkpoint}-new"}
+    with running(msgspec.structs.replace(settings, **fixed)):
         decisions.until(lambda found: len(found) >= len(before + after), "a decision for each", 60)
     decided = [decision["request_id"] for decision in orders.everything(orders.names.decisions)]
     assert sorted(decided) == sorted(before + after)
