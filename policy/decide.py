@@ -55,7 +55,7 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         known = ", ".join(snapshot.realms)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
-    question = system.ask(request, realm.facts, trust)
+    question = system.ask(request, realm.facts.at(request.time), trust)
     standing = _sound_standing(realm, question.holders, request.time)
     evidence = Evaluation(realm, standing, request.time).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)

@@ -8,7 +8,7 @@ import msgspec
 from policy.decide import decide
 from policy.decisions import Decision
 from policy.impact import swallows
-from policy.model import ALLOW, DENY, Grant, Membership, Origin
+from policy.model import ALLOW, DENY, Fact, Grant, Membership, Origin
 from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
@@ -118,7 +118,11 @@ def _reached(realm: Realm, holder: str) -> set[str]:
 def _of_facts(system: str, old: Realm, new: Realm) -> Iterator[Difference]:
     for kind in all_systems()[system].kinds:
         for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
-            before, after = old.facts.get(kind, name), new.facts.get(kind, name)
+            before, after = ([_said(fact) for fact in side.facts.versions(kind, name)] for side in (old, new))
             if before != after:
-                sign: Sign = "added" if before is None else "removed" if after is None else "changed"
+                sign: Sign = "added" if not before else "removed" if not after else "changed"
                 yield Difference(system, sign, f"what is known of {kind} {name}", f"{system}/{kind}/{name}", True)
+
+
+def _said(fact: Fact) -> tuple[Any, ...]:
+    return fact.body, fact.window, fact.not_before

@@ -3,70 +3,145 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from policy.model import Fact, Unanswerable
+from policy.model import Fact, Unanswerable, in_force
+from policy.times import Window
 
 Refused = Mapping[tuple[str, str], str]
 """(kind, name) of refused documents without a good version -> ``system/kind/name``."""
 
 
 class FactTable:
-    """Facts of one layer by kind and name, and by their keys, and what is refused in it."""
+    """Facts of one layer by kind and name, and by their keys, and what is refused in it.
+
+    Of a thing whose document has versions, each in force for a time, there are several facts, and it may be refused for
+    a time only. The moment (``at``, ms) then says which counts; None: the time is not known, which raises Unanswerable
+    where it matters.
+    """
 
     def __init__(self, facts: Iterable[Fact] = (), refused: Refused | None = None) -> None:
         self.refused = dict(refused or {})
+        self._refused_while: dict[tuple[str, str], list[tuple[Window, str]]] = {}
         self._by_kind: dict[str, dict[str, Fact]] = {}
+        self._versions: dict[tuple[str, str], list[Fact]] = {}  # those that do not count at every moment
         self._by_key: dict[tuple[str, str, str], set[str]] = {}
         for fact in facts:
             self.put(fact)
 
     def __len__(self) -> int:
-        return sum(len(named) for named in self._by_kind.values())
+        return sum(len(named) for named in self._by_kind.values()) + len(self._versions)
+
+    @property
+    def timeless(self) -> bool:
+        """Whether all of it counts at every moment."""
+        return not self._versions and not self._refused_while
 
     def put(self, fact: Fact) -> None:
-        """Add ``fact`` in place of the one with its kind and name."""
-        self.remove(fact.kind, fact.name)
-        self._by_kind.setdefault(fact.kind, {})[fact.name] = fact
+        """Add ``fact`` in place of the one with its kind and name; beside it, where each is in force for a time."""
+        if fact.timeless:
+            self.remove(fact.kind, fact.name)
+            self._by_kind.setdefault(fact.kind, {})[fact.name] = fact
+        else:
+            self._versions.setdefault((fact.kind, fact.name), []).append(fact)
         for index, value in fact.keys:
             self._by_key.setdefault((fact.kind, index, value), set()).add(fact.name)
 
     def remove(self, kind: str, name: str) -> None:
-        """Forget a fact; one that is not known is no error."""
+        """Forget a thing; one that is not known is no error."""
         old = self._by_kind.get(kind, {}).pop(name, None)
-        for index, value in old.keys if old else ():
-            names = self._by_key[kind, index, value]
-            names.discard(name)
-            if not names:
-                del self._by_key[kind, index, value]
+        for fact in (*([old] if old else ()), *self._versions.pop((kind, name), ())):
+            for index, value in fact.keys:
+                names = self._by_key.get((kind, index, value), set())
+                names.discard(name)
+                if not names:
+                    self._by_key.pop((kind, index, value), None)
 
-    def get(self, kind: str, name: str) -> Fact | None:
+    def refuse(self, kind: str, name: str, document: str, window: Window) -> None:
+        """Note that a document is refused while ``window`` holds."""
+        self._refused_while.setdefault((kind, name), []).append((window, document))
+
+    def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact, or None."""
-        return self._by_kind.get(kind, {}).get(name)
+        fact = self._by_kind.get(kind, {}).get(name)
+        if fact is None and self._versions:
+            return next((one for one in self._versions.get((kind, name), ()) if _counts(one, at)), None)
+        return fact
 
-    def find(self, kind: str, index: str, value: str) -> frozenset[str]:
+    def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
+        """The refused document of a thing that has no good version; None: there is none."""
+        document = self.refused.get((kind, name))
+        if document is None and self._refused_while:
+            refusals = self._refused_while.get((kind, name), ())
+            return next((text for window, text in refusals if at is None or window.holds(at)), None)
+        return document
+
+    def refusals(self, kind: str, at: int | None = None) -> list[str]:
+        """Names of the refused things of ``kind``."""
+        known = {name for of, name in (*self.refused, *self._refused_while) if of == kind}
+        return [name for name in known if self.refusal(kind, name, at) is not None]
+
+    def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value)."""
-        return frozenset(self._by_key.get((kind, index, value), ()))
+        names = frozenset(self._by_key.get((kind, index, value), ()))
+        if not self._versions:
+            return names
+        return frozenset(name for name in names if self._has_key(kind, name, (index, value), at))
+
+    def _has_key(self, kind: str, name: str, key: tuple[str, str], at: int | None) -> bool:
+        versions = self._versions.get((kind, name))
+        return versions is None or any(key in fact.keys and _counts(fact, at) for fact in versions)
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
-        return sorted(self._by_kind.get(kind, ()))
+        return sorted({fact.name for fact in self.all(kind)})
 
     def all(self, kind: str) -> Iterable[Fact]:
-        """All facts of ``kind``, in no particular order."""
-        return self._by_kind.get(kind, {}).values()
+        """All facts of ``kind``, in force at whatever moment, in no particular order."""
+        yield from self._by_kind.get(kind, {}).values()
+        for (of, _), versions in self._versions.items():
+            if of == kind:
+                yield from versions
+
+    def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
+        """All facts of one thing, each in force for a time, in the order of these times."""
+        fact = self._by_kind.get(kind, {}).get(name)
+        return tuple(self._versions.get((kind, name), ())) if fact is None else (fact,)
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which a fact or a refusal begins or ceases to count."""
+        facts = [fact for versions in self._versions.values() for fact in versions]
+        windows = [fact.window for fact in facts]
+        windows += [window for refusals in self._refused_while.values() for window, _ in refusals]
+        moments = {edge for window in windows for edge in (window.start, window.end)}
+        return {edge for edge in moments | {fact.not_before for fact in facts} if edge is not None}
+
+
+def _counts(fact: Fact, at: int | None) -> bool:
+    """Without a time what is reported has happened: a report is of the past."""
+    return in_force(fact.window, at) and (at is None or fact.not_before is None or fact.not_before <= at)
 
 
 class Facts:
-    """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused."""
+    """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused.
 
-    def __init__(self, *layers: FactTable) -> None:
+    ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`.
+    """
+
+    def __init__(self, *layers: FactTable, moment: int | None = None) -> None:
         self._layers = layers
+        self._moment = moment
+
+    def at(self, moment: int | None) -> "Facts":
+        """The facts that count at ``moment`` (ms; None: not known)."""
+        if all(layer.timeless for layer in self._layers):
+            return self
+        return Facts(*self._layers, moment=moment)
 
     def get(self, kind: str, name: str) -> Any | None:
         """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
         for layer in self._layers:
-            if (fact := layer.get(kind, name)) is not None:
+            if (fact := layer.get(kind, name, self._moment)) is not None:
                 return fact.body
-            if (document := layer.refused.get((kind, name))) is not None:
+            if (document := layer.refusal(kind, name, self._moment)) is not None:
                 raise Unanswerable("refused-document", f"{document} was refused and has no earlier good version")
         return None
 
@@ -74,25 +149,35 @@ class Facts:
         """Names of the facts of ``kind`` with the key (index, value), over all layers."""
         found: set[str] = set()
         for number, layer in enumerate(self._layers):
-            above = self._layers[:number]
-            names = layer.find(kind, index, value)
-            found.update(name for name in names if all(other.get(kind, name) is None for other in above))
+            names = layer.find(kind, index, value, self._moment)
+            found.update(name for name in names if not self._known_above(number, kind, name))
         return frozenset(found)
 
     def names(self, kind: str) -> list[str]:
-        """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
+        """Names of all facts of ``kind`` at whatever moment, sorted; slow: for tools, not for decisions."""
         return sorted({name for layer in self._layers for name in layer.names(kind)})
 
     def bodies(self, kind: str) -> Iterator[Any]:
-        """Every body of ``kind`` in any layer, hidden by another or not: what may come to count."""
+        """Every body of ``kind`` in any layer, hidden by another or not, at whatever moment: what may come to count."""
         return (fact.body for layer in self._layers for fact in layer.all(kind))
+
+    def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
+        """All facts of one thing that count at some moment; for tools, not for decisions."""
+        return next((found for layer in self._layers if (found := layer.versions(kind, name))), ())
 
     def broken(self, kind: str) -> list[str]:
         """Names of the refused documents of ``kind`` that have no good version there or above, sorted."""
         found = {
             name
             for number, layer in enumerate(self._layers)
-            for known, name in layer.refused
-            if known == kind and all(above.get(kind, name) is None for above in self._layers[:number])
+            for name in layer.refusals(kind, self._moment)
+            if not self._known_above(number, kind, name)
         }
         return sorted(found)
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which facts begin or cease to count."""
+        return set[int]().union(*(layer.edges() for layer in self._layers))
+
+    def _known_above(self, number: int, kind: str, name: str) -> bool:
+        return any(above.get(kind, name, self._moment) is not None for above in self._layers[:number])

@@ -11,10 +11,10 @@ import msgspec
 
 from policy.decide import decide, try_request
 from policy.explain import route
-from policy.model import DENY, Grant
+from policy.model import DENY, Grant, in_force
 from policy.patterns import covers, overlaps
 from policy.requests import CLAIMS, MalformedRequest, Request, parse_request
-from policy.snapshot import Realm, Snapshot, Standing, in_force
+from policy.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 
 STRANGER = "somebody-whom-no-document-names"

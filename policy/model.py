@@ -12,6 +12,8 @@ import msgspec
 from policy.patterns import Name, Pattern
 from policy.times import ALWAYS, Window
 
+TIME_NEEDED = "a time-bound document applies, and the request does not say its time (or is not trusted to)"
+
 Effect = Literal["allow", "deny"]
 ALLOW: Effect = "allow"
 DENY: Effect = "deny"
@@ -53,13 +55,24 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """What is known of one thing; ``keys`` are (index, value) pairs under which it is found again."""
+    """What is known of one thing; ``keys`` are (index, value) pairs under which it is found again.
+
+    ``window``: when its version is in force; of one thing there may be several facts with windows that do not overlap.
+    ``not_before``: the moment (ms) of the event that it reports; it does not count for an earlier one.
+    """
 
     kind: str
     name: str
     body: Any
     keys: tuple[tuple[str, str], ...] = ()
     origin: Origin | None = None
+    window: Window = ALWAYS
+    not_before: int | None = None
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it counts at every moment."""
+        return self.window is ALWAYS and self.not_before is None
 
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
@@ -145,6 +158,15 @@ class Unanswerable(Exception):
     def __init__(self, code: str, message: str, rule: str | None = None) -> None:
         super().__init__(message)
         self.reason = Reason(code, message, rule)
+
+
+def in_force(window: Window, at: int | None) -> bool:
+    """Whether ``window`` holds at ``at`` (ms); raises Unanswerable when it matters and the time is not known."""
+    if window is ALWAYS or window == ALWAYS:
+        return True
+    if at is None:
+        raise Unanswerable("time-needed", TIME_NEEDED)
+    return window.holds(at)
 
 
 class DocumentRefused(Exception):

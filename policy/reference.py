@@ -40,7 +40,7 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         return "error"
     try:
         realm = snapshot.realms[request.system]
-        question = all_systems()[request.system].ask(request, realm.facts, trust)
+        question = all_systems()[request.system].ask(request, realm.facts.at(request.time), trust)
         denies = [False]
         grants = _grants(realm, question.holders, request.time)
         held = _holds(question.requirement, realm, grants, request.time, denies)

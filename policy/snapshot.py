@@ -11,13 +11,13 @@ from policy.facts import Facts, FactTable
 from policy.index import PatternIndex
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
-from policy.model import Grant, Membership, Reading, Unanswerable
+from policy.model import Grant, Membership, Reading, in_force
 from policy.objects import GrantIndex, Objects, index_of
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.patterns import Name, Pattern
 from policy.system import EVERYONE
 from policy.systems import all_systems
-from policy.times import ALWAYS, Window
+from policy.times import ALWAYS
 
 CACHED = 20_000  # entries a cache may hold before it is emptied
 BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
@@ -216,15 +216,6 @@ class Realm:
 def _broken(documents: Bound) -> dict[str, str]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
     return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
-
-
-def in_force(window: Window, at: int | None) -> bool:
-    """Whether ``window`` holds at ``at``; raises Unanswerable when it matters and the time is not known."""
-    if window is ALWAYS or window == ALWAYS:
-        return True
-    if at is None:
-        raise Unanswerable("time-needed", "a time-bound document applies, and the request does not say its time")
-    return window.holds(at)
 
 
 def _make_room(cache: dict[Any, Any]) -> None:

@@ -120,7 +120,7 @@ class Answers:
         if realm is None or realm.broken or request.time is None:
             return None
         try:
-            question = all_systems()[request.system].ask(request, realm.facts, trust)
+            question = all_systems()[request.system].ask(request, realm.facts.at(request.time), trust)
             atom = question.requirement
             if type(atom) is not Holds or atom.holders or question.notes or question.contested:
                 return None

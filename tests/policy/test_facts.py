@@ -4,6 +4,7 @@ import pytest
 
 from policy.facts import Facts, FactTable
 from policy.model import Fact, Unanswerable
+from policy.times import Window
 
 KEY = ("Entity", "dataset:d")
 
@@ -41,3 +42,45 @@ def test_a_removed_fact_is_found_by_no_key() -> None:
     table.remove(*KEY)
     assert table.find("Entity", "parent", "p") == frozenset()
     assert table.get(*KEY) is None
+
+
+def _versions(*, refused: Window | None = None) -> Facts:
+    """In force until 10 with one body and parent, from then with others."""
+    old = Fact(*KEY, "old", (("parent", "p"),), window=Window(None, 10))
+    new = Fact(*KEY, "new", (("parent", "q"),), window=Window(10, None))
+    table = FactTable([old, new] if refused is None else [new])
+    if refused is not None:
+        table.refuse(*KEY, "cdap/Entity/dataset:d", refused)
+    return Facts(table, _table("lower"))
+
+
+@pytest.mark.parametrize(("at", "body", "parent"), [(9, "old", "p"), (10, "new", "q")])
+def test_at_a_moment_the_version_in_force_counts(at: int, body: str, parent: str) -> None:
+    facts = _versions().at(at)
+    assert facts.get(*KEY) == body
+    assert {other for other in ("p", "q") if facts.find("Entity", "parent", other)} == {parent}
+    assert _versions().edges() == {10}
+
+
+def test_without_a_time_versions_cannot_be_told_apart() -> None:
+    for facts in (_versions(), _versions().at(None)):
+        with pytest.raises(Unanswerable, match="time"):
+            facts.get(*KEY)
+        with pytest.raises(Unanswerable, match="time"):
+            facts.find("Entity", "parent", "p")
+        assert facts.get("Entity", "dataset:other") is None
+        assert facts.names("Entity") == ["dataset:d"]
+
+
+def test_what_is_refused_for_a_time_is_an_error_for_that_time() -> None:
+    facts = _versions(refused=Window(None, 10))
+    with pytest.raises(Unanswerable, match="was refused"):
+        facts.at(9).get(*KEY)
+    assert facts.at(9).broken("Entity") == ["dataset:d"]
+    assert facts.at(10).get(*KEY) == "new"
+    assert facts.at(10).broken("Entity") == []
+
+
+def test_an_event_does_not_count_before_it_happened() -> None:
+    facts = Facts(FactTable([Fact("Session", "dana", 5, not_before=5)]))
+    assert [facts.at(moment).get("Session", "dana") for moment in (4, 5, None)] == [None, 5, 5]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import policy
-from policy.facts import Facts
+from policy.facts import FactTable
 from policy.impact import Reach, Who, what_can, who_can
 from policy.model import ALLOW, DENY, Grant, Origin, Reading
 from policy.patterns import EVERYTHING
@@ -82,6 +82,6 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     everything = (EVERYTHING, EVERYTHING, Origin("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])
-    snapshot.realms["lenses6"] = Realm([Reading(grants)], Facts(), {})
+    snapshot.realms["lenses6"] = Realm([Reading(grants)], FactTable(), {})
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))
