@@ -152,7 +152,11 @@ class Place(Generic[Value]):
 
 
 class PatternIndex(Generic[Value]):
-    """Values filed under patterns; the cost of a look-up hardly depends on how many there are."""
+    """Values filed under patterns; the cost of a look-up hardly depends on how many there are.
+
+    Threads may share it once everything is filed. Places are complete before they can be found; one that is held while
+    another thread lets go of all of them still leads on. ``held`` is a bound on memory alone: it may miss some.
+    """
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()

@@ -194,14 +194,20 @@ class Realm:
 
     def grants_of(self, holder: str, permission: Name, at: int | None) -> Iterable[Grant]:
         """The grants of one holder whose permission pattern matches, in force at ``at`` as far as that is known."""
-        if (grouped := self._grouped.get(holder)) is None:
-            grouped = self._grouped[holder] = {}
-            for grant in self.grants[holder]:
-                grouped.setdefault(grant.permission, []).append(grant)
+        grouped = self._by_permission(holder)
         for pattern in self._permissions.find(permission):
             for grant in grouped.get(pattern, ()):
                 if at is None or grant.window is ALWAYS or in_force(grant.window, at):
                     yield grant
+
+    def _by_permission(self, holder: str) -> dict[Pattern, list[Grant]]:
+        found = self._grouped.get(holder)
+        if found is None:
+            found = {}
+            for grant in self.grants[holder]:
+                found.setdefault(grant.permission, []).append(grant)
+            self._grouped[holder] = found  # not before it is complete: other threads read it
+        return found
 
     def shared_index(self, holder: str, permission: Name, at: int | None) -> GrantIndex:
         """The index of one holder's grants, made once for all subjects that are it."""
@@ -225,6 +231,9 @@ def _make_room(cache: dict[Any, Any]) -> None:
 
 class Snapshot:
     """Compiled policies and facts. ``version``: ``sha256:…`` over the policies, equal for equal documents.
+
+    Threads may share it and take no lock for a decision. What it keeps of what it worked out is complete before it can
+    be found, and may be emptied at any time; at worst two threads work out the same.
 
     ``history_held``: how many superseded versions of documents it holds for decisions that look back.
     """
