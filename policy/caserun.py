@@ -56,8 +56,14 @@ class Scene(msgspec.Struct, frozen=True):
     documents: tuple[Result, ...]
 
     def request(self, expectation: Expectation) -> dict[str, Any]:
-        """The expectation's request, written out."""
-        return full_request(expectation.ask, self.system, self.at)
+        """The expectation's request, written out; a time that it is not trusted to claim gives way to the stage's."""
+        request = full_request(expectation.ask, self.system, self.at)
+        return request if self.at is None or "time" in self.stage.claims else {**request, "time": self.at}
+
+    @property
+    def trust(self) -> frozenset[str]:
+        """What counts of it: also the stage's moment, which is no claim."""
+        return self.stage.claims if self.at is None else self.stage.claims | {"time"}
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -113,18 +119,21 @@ class _Shelves:
         self.facts = Library(facts_only=True)
         self._system = system
         self._order = itertools.count()
+        together = next(self._order)
         for document in given:
-            self.policies.put(document, order=next(self._order))
+            self.policies.put(document, order=together)
 
     def change(self, stage: Stage, at: int | None, arrange: Arrange) -> dict[str, Rejected | None]:
         """Make the stage's changes; what became of each document by its key, None: accepted."""
         for name in stage.delete:
             self._delete(full_key(self._system, name), at)
         became: dict[str, Rejected | None] = {}
+        together = next(self._order)  # without a moment, they say themselves from when on they are in force
         for library, documents in ((self.policies, stage.apply), (self.facts, stage.facts)):
             for document in arrange(documents):
                 put = {"system": self._system, **document}
-                became[document_key(self._system, put)] = library.put(put, at, next(self._order))
+                key, order = document_key(self._system, put), together if at is None else next(self._order)
+                became[key] = library.put(put, at, order) or became.get(key)
         return became
 
     def _delete(self, name: str, at: int | None) -> None:
@@ -176,7 +185,7 @@ def check_scene(scene: Scene) -> Iterator[Result]:
 
 def _check(scene: Scene, expectation: Expectation) -> Result:
     request = scene.request(expectation)
-    decision = decide(scene.snapshot, request, trust=scene.stage.claims)
+    decision = decide(scene.snapshot, request, trust=scene.trust)
     expected = _listed(expectation.answer)
     got = tuple(item.outcome for item in decision.evaluations) or (decision.outcome,)
     why = "; ".join(_faults(scene.system, expectation, expected, got, decision))
@@ -233,7 +242,7 @@ def cover(file: CaseFile, given: Documents = ()) -> Coverage:
 def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[Origin]:
     for single in _singles(request):
         try:
-            trial = try_request(scene.snapshot, single, scene.stage.claims)
+            trial = try_request(scene.snapshot, single, scene.trust)
         except Unanswerable:
             continue
         yield from _origins(trial.evidence)

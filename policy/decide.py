@@ -11,7 +11,7 @@ from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
-from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
+from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request, usable_time
 from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import System
 from policy.systems import all_systems
@@ -26,7 +26,8 @@ STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> Decision:
     """Decide a request (or a batch of evaluations). Never raises for a bad one: that is ``error``.
 
-    ``trust``: the claims (``groups, roles, token, facts, time``) that the request may make.
+    ``trust``: the claims (``groups, roles, token, facts, time``) that the request may make. Without ``time`` its time
+    is not known, and whatever depends on that is ``error``: a deadline too.
     """
     try:
         return answer(snapshot, parse_request(request), trust)
@@ -35,17 +36,28 @@ def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[s
 
 
 def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
-    """Decide a request that is parsed already. Whatever goes wrong, the answer is ``error``, never an allow."""
+    """Decide a request that is parsed already. Whatever goes wrong, the answer is ``error``, never an allow.
+
+    Its ``time`` counts for a claim, like any other: a caller who has set it says so by ``time`` in ``trust``.
+    """
     if isinstance(asked, Batch):
         return _answer_batch(snapshot, asked, trust)
-    if asked.deadline is not None and asked.time is not None and asked.time > asked.deadline:
-        return _error(Reason("deadline-exceeded", "the request was judged after its deadline"))
     try:
+        _check_deadline(asked.deadline, usable_time(asked, trust))
         return _conclude(try_request(snapshot, asked, trust))
     except Unanswerable as unanswerable:
         return _error(unanswerable.reason)
     except Exception as bug:
         return _error(Reason("internal-error", f"{type(bug).__name__}: {bug}; please report it"))
+
+
+def _check_deadline(deadline: int | None, at: int | None) -> None:
+    if deadline is None:
+        return
+    if at is None:
+        raise Unanswerable("time-needed", "the request has a deadline, and no time (or is not trusted to say it)")
+    if at > deadline:
+        raise Unanswerable("deadline-exceeded", "the request was judged after its deadline")
 
 
 def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> Trial:
@@ -55,9 +67,10 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         known = ", ".join(snapshot.realms)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
-    question = system.ask(request, realm.facts.at(request.time), trust)
-    standing = _sound_standing(realm, question.holders, request.time)
-    evidence = Evaluation(realm, standing, request.time).of(question.requirement)
+    at = usable_time(request, trust)
+    question = system.ask(request, realm.facts.at(at), trust)
+    standing = _sound_standing(realm, question.holders, at)
+    evidence = Evaluation(realm, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
@@ -70,9 +83,9 @@ def conclude_atom(
 
 def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    standing = realm.standing(holders, at)
-    for holder in sorted(standing.via.keys() & realm.broken.keys()) if realm.broken else ():
-        message = f"{realm.broken[holder]} was refused, has no earlier good version, and binds {holder}"
+    standing, broken = realm.standing(holders, at), realm.broken_at(at)
+    for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
+        message = f"{broken[holder]} was refused, has no earlier good version, and binds {holder}"
         raise Unanswerable("refused-document", message)
     return standing
 

@@ -30,6 +30,7 @@ class Key(msgspec.Struct, frozen=True, order=True):
 class Document(msgspec.Struct, frozen=True):
     """One version of a document. ``spec`` None: deleted. ``at``: in force from then, ms.
 
+    ``logged``: ``at`` is the moment of a log, whose order says what is in force; else it is the document's own.
     ``history``: its older good versions, oldest first, where the kind looks back; else empty.
     ``known_from``: before that moment (ms) versions may have been in force that are not known any more.
     """
@@ -40,6 +41,7 @@ class Document(msgspec.Struct, frozen=True):
     window: Window = ALWAYS
     history: tuple["Document", ...] = ()
     known_from: int = SINCE_EVER
+    logged: bool = False
 
 
 def identify(value: object) -> Key:
@@ -76,7 +78,8 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     if errors:
         raise DocumentRefused(errors)
     effective_at = moments["effective_at"] if at is None else at
-    return Document(key, dict(value["spec"]), SINCE_EVER if effective_at is None else effective_at, window)
+    moment = SINCE_EVER if effective_at is None else effective_at
+    return Document(key, dict(value["spec"]), moment, window, logged=at is not None)
 
 
 def _moment(value: Mapping[str, Any], field: str, errors: list[str]) -> int | None:

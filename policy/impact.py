@@ -13,7 +13,7 @@ from policy.decide import decide, try_request
 from policy.explain import route
 from policy.model import DENY, Grant, in_force
 from policy.patterns import covers, overlaps
-from policy.requests import CLAIMS, MalformedRequest, Request, parse_request
+from policy.requests import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 
@@ -113,7 +113,7 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     """
     asked = _single(request)
     standing = try_request(snapshot, asked, trust).standing
-    return holdings(standing, asked.time)
+    return holdings(standing, usable_time(asked, trust))
 
 
 def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:

@@ -2,20 +2,25 @@
 
 Documents come in any order (files) or in the order of a log (the policy topics). A refused version
 leaves the one before it in force; without one, whoever it binds is answered ``error``.
+
+A log says what is in force by its order. A document from a file may say itself from when on it is
+(``effective_at``): its versions are in force one after the other, each until the next begins.
 """
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from policy.documents import SINCE_EVER, Document, Key, digest, identify, parse_document
-from policy.model import DocumentRefused, Reading
+from policy.model import DocumentRefused, Fact, Grant, Membership, Reading
 from policy.system import Kind
 from policy.systems import all_systems
-from policy.times import to_ms
+from policy.times import ALWAYS, Window, to_ms
+
+Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 
 
 class Rejected(msgspec.Struct, frozen=True, order=True):
@@ -26,7 +31,10 @@ class Rejected(msgspec.Struct, frozen=True, order=True):
 
 
 class Version(msgspec.Struct):
-    """One version in the log of a document: good (``document``), deleted (its spec None) or refused."""
+    """One version in the log of a document: good (``document``), deleted (its spec None) or refused.
+
+    ``at``: its moment, ms. ``begins``: from when on it counts; a version in a log counts as soon as it is there.
+    """
 
     at: int
     order: int
@@ -35,6 +43,7 @@ class Version(msgspec.Struct):
     reading: Reading
     errors: tuple[str, ...] = ()
     binds: frozenset[str] = frozenset()
+    begins: int = SINCE_EVER
 
     @property
     def good(self) -> bool:
@@ -88,21 +97,49 @@ class Shelf:
 
     @property
     def broken(self) -> bool:
-        """The newest is refused and nothing good stands in its place."""
-        current = self.in_force
-        return not self.newest.good and (current is None or current.deleted)
+        """The newest is refused and nothing good stands in its place, at some moment."""
+        return any(shelf._is_broken() for _, shelf in self._eras())
 
     @property
     def binds(self) -> frozenset[str]:
         """Whom a broken document binds: all that any refused version since the last good one names."""
-        refused = itertools.takewhile(lambda version: not version.good, reversed(self.versions))
-        return frozenset().union(*(version.binds for version in refused))
+        return frozenset().union(*(refusal.binds for refusal in self.refusals()))
+
+    def refusals(self) -> Iterator["Refusal"]:
+        """When it is broken, and whom it binds then."""
+        for window, shelf in self._eras():
+            if shelf._is_broken():
+                refused = itertools.takewhile(lambda version: not version.good, reversed(shelf.versions))
+                yield Refusal(self.key, window, frozenset().union(*(version.binds for version in refused)))
 
     def reading(self) -> Reading:
-        """What the document says now, with its older versions where its kind looks back."""
+        """What the document says, with its older versions where its kind looks back.
+
+        Of several versions that begin at moments of their own, all that they say, each within its window.
+        """
         if self._reading is None:
-            self._reading = self._read()
+            self._reading = _together([within(shelf._read(), window) for window, shelf in self._eras()])
         return self._reading
+
+    def _eras(self) -> list[tuple[Window, "Shelf"]]:
+        """The versions that have begun, for each window between two moments at which one begins; only one, in a log."""
+        starts = sorted({version.begins for version in self.versions if version.begins > SINCE_EVER})
+        if not starts:
+            return [(ALWAYS, self)]
+        bounds = itertools.pairwise((None, *starts, None))
+        return [(Window(start, end), self._begun(SINCE_EVER if start is None else start)) for start, end in bounds]
+
+    def _begun(self, moment: int) -> "Shelf":
+        """The shelf as it stands at a moment."""
+        other = Shelf(self.key, self.kind)
+        other.versions = [version for version in self.versions if version.begins <= moment]
+        other.known_from = self.known_from
+        return other
+
+    def _is_broken(self) -> bool:
+        """Whether the newest of these versions is refused and nothing good stands in its place."""
+        current = self.in_force
+        return bool(self.versions) and not self.newest.good and (current is None or current.deleted)
 
     def _read(self) -> Reading:
         current = self.in_force
@@ -143,6 +180,38 @@ class Shelf:
         """How many versions older than the one in force are held."""
         current = self.in_force
         return 0 if current is None else self.versions.index(current)
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A document is broken while ``window`` holds, and binds these holders."""
+
+    key: Key
+    window: Window
+    binds: frozenset[str]
+
+
+def within(reading: Reading, window: Window) -> Reading:
+    """A reading that counts while ``window`` holds."""
+    if window is ALWAYS:
+        return reading
+    grants, memberships = _met(reading.grants, window), _met(reading.memberships, window)
+    return Reading(tuple(grants), tuple(memberships), tuple(_met(reading.facts, window)), reading.warnings)
+
+
+def _met(written: Iterable[Bounded], window: Window) -> Iterator[Bounded]:
+    for one in written:
+        both = one.window.meet(window)
+        if both is not None:
+            yield msgspec.structs.replace(one, window=both)
+
+
+def _together(readings: Sequence[Reading]) -> Reading:
+    if len(readings) == 1:
+        return readings[0]
+    parts = ((r.grants, r.memberships, r.facts) for r in readings)
+    grants, memberships, facts = (tuple(itertools.chain.from_iterable(part)) for part in zip(*parts, strict=True))
+    warnings = dict.fromkeys(warning for reading in readings for warning in reading.warnings)
+    return Reading(grants, memberships, facts, tuple(warnings))
 
 
 class Library:
@@ -264,12 +333,18 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
     try:
         mark = digest(value)
         document = parse_document(value, at)
-        return Version(document.at, order, mark, document, system.read(document))
+        return Version(document.at, order, mark, document, system.read(document), begins=_begins(document.at, at))
     except DocumentRefused as refused:
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
-    return Version(_moment(value, at), order, mark, None, Reading(), errors, system.binds(_unchecked(key, value)))
+    moment, binds = _moment(value, at), system.binds(_unchecked(key, value))
+    return Version(moment, order, mark, None, Reading(), errors, binds, _begins(moment, at))
+
+
+def _begins(moment: int, at: int | None) -> int:
+    """From when on a version counts: nothing is asked for an earlier moment than 0."""
+    return moment if at is None and moment > 0 else SINCE_EVER
 
 
 def _moment(value: Mapping[str, Any], at: int | None) -> int:
@@ -292,6 +367,8 @@ def _unchecked(key: Key, value: Mapping[str, Any]) -> Document:
 def _lines(key: Key, shelf: Shelf) -> list[str]:
     if shelf.kind.fact:
         return []
+    if any(version.begins > SINCE_EVER for version in shelf.versions):
+        return [f"{key} {version.digest} from {version.at}" for version in shelf.versions if not version.deleted]
     current = shelf.in_force
     counted = shelf.versions if shelf.kind.looks_back else [v for v in (current, shelf.newest) if v]
     moments = {v.digest: v.at if shelf.kind.looks_back else "" for v in counted if not v.deleted}

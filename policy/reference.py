@@ -12,7 +12,7 @@ from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Req
 from policy.snapshot import Realm, Snapshot
 from policy.system import EVERYONE
 from policy.systems import all_systems
-from policy.times import Window
+from policy.times import Window, to_ms
 
 
 def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> str | list[str]:
@@ -36,14 +36,15 @@ def _batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> list[str]
 
 
 def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
-    if request.time is not None and request.deadline is not None and request.time > request.deadline:
+    at = request.time if "time" in trust else None
+    if request.deadline is not None and (at is None or at > request.deadline):
         return "error"
     try:
         realm = snapshot.realms[request.system]
-        question = all_systems()[request.system].ask(request, realm.facts.at(request.time), trust)
+        question = all_systems()[request.system].ask(request, realm.facts.at(at), trust)
         denies = [False]
-        grants = _grants(realm, question.holders, request.time)
-        held = _holds(question.requirement, realm, grants, request.time, denies)
+        grants = _grants(realm, question.holders, at)
+        held = _holds(question.requirement, realm, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
     if held is None or (not held and question.contested and not any(denies)):
@@ -53,22 +54,36 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
 
 def _grants(realm: Realm, start: Iterable[str], at: int | None) -> list[Grant]:
     holders = _holders(realm, start, at)
-    if any(holder in realm.broken for holder in holders):
+    if any(holder in realm.broken_at(at) for holder in holders):
         raise Unanswerable("refused-document", "a refused document binds a holder")
     return [grant for holder in holders for grant in realm.grants.get(holder, [])]
 
 
 def _holders(realm: Realm, start: Iterable[str], at: int | None) -> set[str]:
-    holders = {*start, EVERYONE}
+    """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
+    memberships = [membership for some in realm.memberships.values() for membership in some]
+    holders = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
+    return _closed(holders, memberships, at)
+
+
+def _closed(holders: set[str], memberships: list[Membership], at: int | None) -> set[str]:
     grown = True
     while grown:
         grown = False
-        for memberships in realm.memberships.values():
-            for membership in memberships:
-                if membership.member in holders and membership.holder not in holders and _now(membership, at):
-                    holders.add(membership.holder)
-                    grown = True
+        for membership in memberships:
+            if membership.member in holders and membership.holder not in holders and _now(membership, at):
+                holders.add(membership.holder)
+                grown = True
     return holders
+
+
+def in_force(documents: Iterable[Mapping[str, Any]], at: int) -> list[Mapping[str, Any]]:
+    """The documents as if there were no others: of each the versions that have begun by ``at`` (ms), oldest first.
+
+    Compiled, they answer at ``at`` what all documents do.
+    """
+    begun = [document for document in documents if to_ms(document.get("effective_at", 0)) <= at]
+    return sorted(begun, key=lambda document: to_ms(document.get("effective_at", 0)))
 
 
 def _now(dated: Grant | Membership, at: int | None) -> bool:

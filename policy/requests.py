@@ -165,6 +165,11 @@ def _evaluation(envelope: "_Envelope", value: Any) -> Request | IncompleteItem:
         return IncompleteItem(f"not an evaluation: {error}")
 
 
+def usable_time(request: "Request | Batch", trust: frozenset[str]) -> int | None:
+    """The moment (ms) to judge by: the request's, where it is trusted to say it; None: not known."""
+    return request.time if "time" in trust else None
+
+
 def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
     level = [value] if isinstance(value, _CONTAINERS) else []

@@ -10,8 +10,8 @@ from policy.documents import Key
 from policy.facts import Facts, FactTable
 from policy.index import PatternIndex
 from policy.layer import FactLayer, layer_of
-from policy.library import Library, Rejected, Shelf
-from policy.model import Grant, Membership, Reading, in_force
+from policy.library import Library, Refusal, Rejected, Shelf
+from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable, in_force
 from policy.objects import GrantIndex, Objects, index_of
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.patterns import Name, Pattern
@@ -92,21 +92,28 @@ class Standing:
 class Realm:
     """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
 
-    def __init__(self, readings: Iterable[Reading], facts: FactTable, broken: Bound) -> None:
+    def __init__(
+        self, readings: Iterable[Reading], facts: FactTable, broken: Bound, refusals: Iterable[Refusal] = ()
+    ) -> None:
         self.grants: dict[str, list[Grant]] = {}
         self.memberships: dict[str, list[Membership]] = {}
         self.facts = Facts(facts)
         self.broken = _broken(broken)
+        self._refusals = tuple(sorted(refusals, key=lambda refusal: refusal.key, reverse=True))
         self._policy_facts, self._policy_broken = facts, broken
         for reading in readings:
             for grant in reading.grants:
                 self.grants.setdefault(grant.holder, []).append(grant)
             for membership in reading.memberships:
                 self.memberships.setdefault(membership.member, []).append(membership)
+        for ways in self.memberships.values():
+            if len(ways) > 1:
+                ways.sort(key=_by_place)
         self._start()
 
     def _start(self) -> None:
-        self.edges = sorted(set(self._edges()))
+        self._held_edges = sorted(set(self._edges()))
+        self.edges = self._all_edges()
         self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
         self._bundles: dict[tuple[str, int], Bundle] = {}
         self._indexes: dict[tuple[str, Name, int], GrantIndex] = {}
@@ -119,10 +126,15 @@ class Realm:
     def _edges(self) -> Iterable[int]:
         windows = {grant.window for grants in self.grants.values() for grant in grants}
         windows |= {membership.window for ways in self.memberships.values() for membership in ways}
+        windows |= {refusal.window for refusal in self._refusals}
         yield from (edge for window in windows for edge in (window.start, window.end) if edge is not None)
 
+    def _all_edges(self) -> list[int]:
+        known = self.facts.edges()
+        return sorted({*self._held_edges, *known}) if known else self._held_edges
+
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("facts", "broken", "_policy_facts", "_policy_broken")
+        kept = ("facts", "broken", "_policy_facts", "_policy_broken", "_refusals")
         packed = {"grants": pack_grants(self.grants), "memberships": pack_memberships(self.memberships)}
         return {**packed, **{name: value for name, value in self.__dict__.items() if name in kept}}
 
@@ -141,19 +153,36 @@ class Realm:
         other.__dict__.update(self.__dict__)
         other.facts = Facts(self._policy_facts, layer.table(system))
         other.broken = _broken({**self._policy_broken, **layer.bound(system)})
+        other.edges = other._all_edges()
         return other
 
+    def broken_at(self, at: int | None) -> Mapping[str, str]:
+        """Holders that are bound by a document which is broken at ``at`` (None: at any moment), each with that one."""
+        if not self._refusals:
+            return self.broken
+        now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
+        return {**{holder: str(refusal.key) for refusal in now for holder in refusal.binds}, **self.broken}
+
     def epoch(self, at: int | None) -> int:
-        """How many validity edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
+        """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
         return -1 if at is None else bisect.bisect_right(self.edges, at)
 
+    def _held_epoch(self, at: int | None) -> int:
+        """The same for what is held: grants and memberships, whatever the facts are."""
+        return -1 if at is None else bisect.bisect_right(self._held_edges, at)
+
     def standing(self, start: tuple[str, ...], at: int | None) -> Standing:
-        """Every holder that ``start`` is, directly or through memberships in force at ``at``."""
-        key = (start, self.epoch(at))
+        """Every holder that ``start`` is, directly or through memberships in force at ``at``.
+
+        Raises Unanswerable when it depends on the time, and that is not known.
+        """
+        key = (start, self._held_epoch(at))
         standing = self._standings.get(key)
         if standing is None:
             _make_room(self._standings)
             via = self._walk((*start, EVERYONE), at)
+            if at is None:
+                self._check_complete(via)
             standing = self._standings[key] = Standing(self, via, self._bundles_of(start, via, at))
         return standing
 
@@ -170,12 +199,11 @@ class Realm:
         for holder in (*start, EVERYONE):
             if holder in self.grants:
                 doors[holder] = None
-            ways = self.memberships.get(holder, ())
-            doors.update((way.holder, None) for way in ways if in_force(way.window, at))
+            doors.update((way.holder, None) for way in self._ways(holder, at))
         return doors
 
     def _bundle(self, holder: str, at: int | None) -> Bundle:
-        key = (holder, self.epoch(at))
+        key = (holder, self._held_epoch(at))
         bundle = self._bundles.get(key)
         if bundle is None:
             _make_room(self._bundles)
@@ -183,14 +211,30 @@ class Realm:
         return bundle
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
+        """Every holder on the shortest way, of several the first by name: the same whatever the order of documents."""
         via: dict[str, Membership | None] = dict.fromkeys(start)
-        todo = list(via)
-        while todo:
-            for membership in self.memberships.get(todo.pop(), ()):
-                if membership.holder not in via and in_force(membership.window, at):
-                    via[membership.holder] = membership
-                    todo.append(membership.holder)
+        level = list(via)
+        while level:
+            reached = [way for member in level for way in self._ways(member, at)]
+            level = []
+            for way in reached:
+                if way.holder not in via:
+                    via[way.holder] = way
+                    level.append(way.holder)
         return via
+
+    def _ways(self, member: str, at: int | None) -> Iterator[Membership]:
+        """The memberships in force at ``at``; the time not known, those that always are."""
+        for way in self.memberships.get(member, ()):
+            if way.window is ALWAYS or (way.window == ALWAYS if at is None else way.window.holds(at)):
+                yield way
+
+    def _check_complete(self, via: Via) -> None:
+        """Raise Unanswerable if a time-bound membership may lead further than those that always are in force."""
+        for member in via:
+            for way in self.memberships.get(member, ()):
+                if way.holder not in via:
+                    raise Unanswerable("time-needed", TIME_NEEDED)
 
     def grants_of(self, holder: str, permission: Name, at: int | None) -> Iterable[Grant]:
         """The grants of one holder whose permission pattern matches, in force at ``at`` as far as that is known."""
@@ -211,12 +255,16 @@ class Realm:
 
     def shared_index(self, holder: str, permission: Name, at: int | None) -> GrantIndex:
         """The index of one holder's grants, made once for all subjects that are it."""
-        key = (holder, permission, self.epoch(at))
+        key = (holder, permission, self._held_epoch(at))
         index = self._indexes.get(key)
         if index is None:
             _make_room(self._indexes)
             index = self._indexes[key] = index_of(self.grants_of(holder, permission, at))
         return index
+
+
+def _by_place(way: Membership) -> tuple[str, Any]:
+    return way.holder, way.origin.place
 
 
 def _broken(documents: Bound) -> dict[str, str]:
@@ -255,13 +303,18 @@ class Snapshot:
 
 def _realm(system: str, policies: Library) -> Realm:
     shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
-    broken = {shelf.key: shelf.binds for shelf in shelves if shelf.broken}
-    return Realm((shelf.reading() for shelf in shelves), _table(shelves), broken)
+    refusals = [refusal for shelf in shelves for refusal in shelf.refusals()]
+    broken = {refusal.key: refusal.binds for refusal in refusals if refusal.window is ALWAYS}
+    for_a_time = [refusal for refusal in refusals if refusal.window is not ALWAYS]
+    return Realm((shelf.reading() for shelf in shelves), _table(shelves, broken, for_a_time), broken, for_a_time)
 
 
-def _table(shelves: list[Shelf]) -> FactTable:
-    refused = {(shelf.key.kind, shelf.key.name): str(shelf.key) for shelf in shelves if shelf.broken}
-    return FactTable((fact for shelf in shelves for fact in shelf.reading().facts), refused)
+def _table(shelves: list[Shelf], broken: Iterable[Key], for_a_time: Iterable[Refusal]) -> FactTable:
+    refused = {(key.kind, key.name): str(key) for key in broken}
+    table = FactTable((fact for shelf in shelves for fact in shelf.reading().facts), refused)
+    for refusal in for_a_time:
+        table.refuse(refusal.key.kind, refusal.key.name, str(refusal.key), refusal.window)
+    return table
 
 
 def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:

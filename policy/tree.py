@@ -12,6 +12,8 @@ from policy.model import All, AnyOf, Given, Requirement, Unanswerable
 from policy.requests import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.snapshot import Snapshot
 
+ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # codes of errors though every part is known
+
 
 class Node(msgspec.Struct, frozen=True):
     """One part: ``held`` True, False, or None where it cannot be told; ``notes``: what decided, line by line."""
@@ -42,7 +44,7 @@ def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[
         return Node(title, held, unanswerable.reason.rule or "", (unanswerable.reason.message,))
     notes = [f"rests on what the request claims: {', '.join(trial.claims)}"] if trial.claims else []
     notes += [note.message for note in trial.notes]
-    notes += [r.message for r in decision.reasons if r.code in ("untrusted-claim", "deadline-exceeded")]
+    notes += [reason.message for reason in decision.reasons if reason.code in ABOVE_ALL_PARTS]
     return Node(title, held, "", tuple(notes), (_node(trial.evidence, trial),))
 
 

@@ -67,7 +67,7 @@ def explain(
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     try:
-        nodes = draw_trees(snapshot_of(policies), _timed(asked, at), claims_of(trust))
+        nodes = draw_trees(snapshot_of(policies), _timed(asked, at), _claims(trust, at))
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     for node in nodes:
@@ -83,6 +83,11 @@ def _timed(request: dict[str, Any], at: str | None) -> dict[str, Any]:
     if at is None:
         return request
     return {**request, "time": int(at) if at.isdecimal() else at}
+
+
+def _claims(trust: str | None, at: str | None) -> frozenset[str]:
+    """What counts: a moment given by --at is no claim of the request."""
+    return claims_of(trust) | ({"time"} if at is not None else frozenset())
 
 
 def _print(node: "Node") -> None:
@@ -134,7 +139,7 @@ def who_can(
 
     asked = whole_request(None, system, short_form("somebody", None, action, resource, property_, context))
     try:
-        reach = find(snapshot_of(policies), _timed(asked, at), trust=claims_of(trust))
+        reach = find(snapshot_of(policies), _timed(asked, at), trust=_claims(trust, at))
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:

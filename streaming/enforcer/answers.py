@@ -21,6 +21,8 @@ from policy.systems import all_systems
 from streaming.observability.tally import Label
 
 TEMPLATES_HELD = 50_000
+TIME = frozenset({"time"})
+"""Added to the trust where the stream has set the time itself: it is no claim then."""
 
 _encode = msgspec.json.encode
 
@@ -103,7 +105,7 @@ class Answers:
     def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
         """The answer to a request, whose `time` is the moment to judge by."""
         if isinstance(asked, Batch):
-            decision = answer(self._snapshot, asked, trust)
+            decision = answer(self._snapshot, asked, trust | TIME)
             return to_json(decision), b"", _evaluations(asked, decision)
         return self._single(asked, trust), echo(asked), b""
 
@@ -112,12 +114,12 @@ class Answers:
         if outline is not None:
             with contextlib.suppress(Exception):  # whatever it is: the engine's whole way answers `error`, and says why
                 return outline.answer(outline.atom.object, inner(outline.atom.object_text))
-        return to_json(answer(self._snapshot, asked, trust))
+        return to_json(answer(self._snapshot, asked, trust | TIME))
 
     def outline(self, request: Request, trust: frozenset[str]) -> "Outline | None":
         """What the answer to a question of one atom rests on; None: it is not one, or needs the engine's care."""
         realm = self._snapshot.realms.get(request.system)
-        if realm is None or realm.broken or request.time is None:
+        if realm is None or realm.broken_at(request.time) or request.time is None:
             return None
         try:
             question = all_systems()[request.system].ask(request, realm.facts.at(request.time), trust)

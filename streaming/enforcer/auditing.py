@@ -13,6 +13,7 @@ from policy.times import to_ms
 from streaming.audit_events import AuditEvent, read_event
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.answers import TIME
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
@@ -94,7 +95,7 @@ class AuditSitting:
         assert event.outcome is not None
         era = self._era_at(at)
         asked = Request(event.id, event.system, subject, action, resource, event.context, at)
-        decision: Decision = answer(era.snapshot, asked, self._source.trust)
+        decision: Decision = answer(era.snapshot, asked, self._source.trust | TIME)
         return Verdict(
             id=id_,
             event_id=event.id,

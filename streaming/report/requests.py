@@ -11,6 +11,7 @@ from policy.requests import Batch, MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.usage import uses
 from streaming.client.decision import Place
+from streaming.enforcer.answers import TIME
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.report.answered import Answered
 from streaming.report.counting import BoundedCounter, Ranking
@@ -78,7 +79,7 @@ class Replay:
         return hashlib.blake2b(text, digest_size=16).digest()
 
     def _ask(self, asked: Asked, trust: frozenset[str]) -> None:
-        for use in uses(self._snapshot, asked, trust):
+        for use in uses(self._snapshot, asked, trust | TIME):
             self.matched.update(use.origins)
             if len(use.origins) == 1:
                 self.alone.update(use.origins)

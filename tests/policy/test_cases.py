@@ -59,7 +59,7 @@ def test_the_slow_evaluator_answers_alike(case_file: CaseFile) -> None:
     asked = 0
     for scene in scenes(case_file):
         for expectation in scene.stage.expect:
-            request, trust = scene.request(expectation), scene.stage.claims
+            request, trust = scene.request(expectation), scene.trust
             fast = decide(scene.snapshot, request, trust=trust)
             slow = reference.decide(scene.snapshot, request, trust=trust)
             batch = [item.outcome for item in fast.evaluations]
@@ -72,7 +72,7 @@ def test_an_answer_explains_itself(case_file: CaseFile) -> None:
     """Every decision has a reason, and a deny names what is missing."""
     for scene in scenes(case_file):
         for expectation in scene.stage.expect:
-            decision = decide(scene.snapshot, scene.request(expectation), trust=scene.stage.claims)
+            decision = decide(scene.snapshot, scene.request(expectation), trust=scene.trust)
             for part in decision.evaluations or (decision,):
                 assert part.reasons, scene.case.case
                 assert all(reason.message for reason in part.reasons), scene.case.case

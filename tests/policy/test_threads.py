@@ -106,7 +106,7 @@ def test_threads_that_share_a_snapshot_get_what_one_gets(
 def test_threads_agree_on_every_case(path: Any, pool: ThreadPoolExecutor) -> None:
     """Of every system: all threads ask a new snapshot the same at once."""
     for scene in scenes(load_cases(path)):
-        requests, trust = [scene.request(one) for one in scene.stage.expect], scene.stage.claims
+        requests, trust = [scene.request(one) for one in scene.stage.expect], scene.trust
         if requests:
 
             def ask(_: int, scene: Any = scene, requests: Any = requests, trust: Any = trust) -> list[Decision]:

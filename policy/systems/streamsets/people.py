@@ -49,7 +49,7 @@ def read_session(document: Document) -> Reading:
         form.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
     groups, roles = (_names(form, field) for field in ("groups", "roles"))
     session = Session(_moment(form, "login_at"), groups, roles)
-    return _fact(document, form, SESSION, session)
+    return _fact(document, form, SESSION, session, session.login_at)
 
 
 def read_active_job(document: Document) -> Reading:
@@ -57,14 +57,17 @@ def read_active_job(document: Document) -> Reading:
     form = Form(document.spec)
     if not document.key.name.startswith("job:") or document.key.name == "job:":
         form.error(f"{document.key.name!r} is not job:NAME", "name")
-    return _fact(document, form, ACTIVE_JOB, ActiveJob(_moment(form, "started_at")))
+    run = ActiveJob(_moment(form, "started_at"))
+    return _fact(document, form, ACTIVE_JOB, run, run.started_at)
 
 
-def _fact(document: Document, form: Form, kind: str, body: Any) -> Reading:
+def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -> Reading:
+    """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
     form.refuse_window(document.window)
     form.close()
     form.finish()
-    return Reading(facts=(Fact(kind, document.key.name, body, origin=Origin(str(document.key))),))
+    not_before = None if document.logged else happened
+    return Reading(facts=(Fact(kind, document.key.name, body, (), Origin(str(document.key)), not_before=not_before),))
 
 
 def _names(form: Form, field: str) -> tuple[str, ...] | None:
