@@ -7,6 +7,7 @@ import copy
 import importlib
 import pickle
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ WITHOUT_DENY = [name for name in WRITTEN if name not in WITH_DENY]
 trusts = st.one_of(st.just(CLAIMS), st.sets(st.sampled_from(sorted(CLAIMS))).map(frozenset))
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 checked = settings(max_examples=75, deadline=None, suppress_health_check=UNHURRIED)
+fewer = settings(checked, max_examples=40)
 
 
 def documents_of(system: str) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -88,9 +90,11 @@ def test_documents_and_requests_are_worth_generating(system: str) -> None:
 @checked
 @given(data=st.data())
 def test_the_fast_evaluator_is_the_slow_one(system: str, data: st.DataObject) -> None:
-    """`decide` and `reference.decide` agree, under whatever trust."""
-    snapshot = policy.compile_documents(data.draw(documents_of(system)))
+    """`decide` and `reference.decide` agree, under whatever trust, with a time or a deadline and without."""
+    snapshot = policy.compile_documents(data.draw(dated(system)))
     request, trust = data.draw(requests_of(system)), data.draw(trusts)
+    if data.draw(st.integers(0, 3)) == 0:
+        request = {**request, "deadline": data.draw(st.integers(0, 5))}
     assert outcome(snapshot, request, trust) == reference.decide(snapshot, request, trust=trust)
 
 
@@ -98,16 +102,29 @@ def test_the_fast_evaluator_is_the_slow_one(system: str, data: st.DataObject) ->
 @checked
 @given(data=st.data(), seed=st.integers(0, 9))
 def test_order_changes_nothing(system: str, data: st.DataObject, seed: int) -> None:
-    """The order of documents changes no answer and no version, that of lists inside them no answer."""
-    documents, request = data.draw(documents_of(system)), data.draw(requests_of(system))
+    """That of documents and of what the subject claims changes nothing of a decision.
+
+    That of lists inside documents changes none of its parts, but for where and how somebody is told about them: the
+    statements' numbers, and what is named first.
+    """
+    documents, request = data.draw(dated(system)), data.draw(requests_of(system))
     chance = random.Random(seed)
     snapshot = policy.compile_documents(documents)
     others = policy.compile_documents(chance.sample(documents, len(documents)))
     assert others.version == snapshot.version
-    assert policy.decide(others, request) == policy.decide(snapshot, request)
-    inside = policy.compile_documents([{**d, "spec": shuffled(d["spec"], chance)} for d in documents])
     subject = {**request["subject"], "properties": shuffled(request["subject"].get("properties", {}), chance)}
-    assert outcome(inside, {**request, "subject": subject}) == outcome(snapshot, request)
+    permuted, expected = {**request, "subject": subject}, policy.decide(snapshot, request)
+    assert policy.decide(others, permuted) == expected
+    assert outcome(snapshot, permuted) == expected.outcome
+    inside = policy.compile_documents([{**d, "spec": shuffled(d["spec"], chance)} for d in documents])
+    assert parts_of(policy.decide(inside, permuted)) == parts_of(expected)
+
+
+def parts_of(decision: policy.Decision) -> Any:
+    """A decision without the order of its parts, the numbers of statements, and texts that name them."""
+    reasons = {(reason.code, reason.rule, reason.document) for reason in decision.reasons}
+    missing = {(one.permission, one.object, one.rule) for one in decision.missing}
+    return decision.outcome, decision.claims, reasons, missing
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
@@ -117,6 +134,60 @@ def shuffled(value: Any, chance: random.Random) -> Any:
     if isinstance(value, list):
         return [shuffled(part, chance) for part in chance.sample(value, len(value))]
     return value
+
+
+@st.composite
+def dated(draw: st.DrawFn, system: str) -> list[dict[str, Any]]:
+    """Documents of which many begin at a moment of their own, and some have several versions."""
+    found: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for moments in (st.sampled_from((None, None, 0, 1)), st.integers(2, 4), st.integers(3, 5)):
+        for document in draw(documents_of(system)) if not found or draw(st.booleans()) else ():
+            at = document.get("effective_at", draw(moments))
+            version = document if at is None else {**document, "effective_at": at}
+            found.setdefault((document["kind"], document["name"], -1 if at is None else at), version)
+    return list(found.values())
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@fewer
+@given(data=st.data(), at=st.integers(0, 6))
+def test_at_a_moment_there_are_only_the_versions_that_have_begun(system: str, data: st.DataObject, at: int) -> None:
+    """What begins later changes nothing; where nothing looks back, each document is its newest version."""
+    documents, request = data.draw(dated(system)), {**data.draw(requests_of(system)), "time": at}
+    snapshot = policy.compile_documents(documents)
+    decision = policy.decide(snapshot, request)
+    begun = reference.in_force(documents, at)
+    assert policy.decide(policy.compile_documents(begun), request) == decision
+    assume(not snapshot.rejected)
+    newest = {(one["kind"], one["name"]): without_moment(one) for one in begun if not ahead(one, at)}
+    kept = [one for one in begun if all_systems()[system].kinds[one["kind"]].looks_back]
+    rest = [one for (kind, _), one in newest.items() if not all_systems()[system].kinds[kind].looks_back]
+    timeless = policy.compile_documents([*kept, *rest])
+    assert reference.decide(timeless, request) == outcome(timeless, request) == decision.outcome
+
+
+def without_moment(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document, in force since ever."""
+    return {name: value for name, value in document.items() if name != "effective_at"}
+
+
+def ahead(document: Mapping[str, Any], at: int) -> bool:
+    """Whether it reports what happens later."""
+    return any(document["spec"].get(field, 0) > at for field in ("login_at", "started_at"))
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@fewer
+@given(data=st.data())
+def test_an_answer_without_a_time_holds_at_every_moment(system: str, data: st.DataObject) -> None:
+    """From the last login or start on, all of which have happened; where it depends on the time, it is an error."""
+    documents, request = data.draw(dated(system)), data.draw(requests_of(system))
+    snapshot = policy.compile_documents(documents)
+    timeless = policy.decide(snapshot, {name: value for name, value in request.items() if name != "time"}).outcome
+    assert timeless == outcome(snapshot, {**request, "time": 5}, CLAIMS - {"time"})
+    happened = [one["spec"].get(field, 0) for one in documents for field in ("login_at", "started_at")]
+    answers = {outcome(snapshot, {**request, "time": at}) for at in range(max(happened, default=0), 8)}
+    assert timeless == "error" or answers == {timeless}
 
 
 @pytest.mark.parametrize("system", WITH_DENY)
