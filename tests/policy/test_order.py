@@ -63,7 +63,8 @@ def test_the_order_of_claimed_groups_changes_nothing(claimed: tuple[str, ...]) -
 def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     """However the memberships were come across."""
     ways = ["user > long", "long > longer", "longer > held", "user > d", "d > held", "user > c", "c > held"]
-    memberships = [Membership(*way.split(" > "), Origin(f"x/{way}")) for way in ways]
+    ends = [way.split(" > ") for way in ways]
+    memberships = [Membership(member, holder, Origin(f"{member}/{holder}")) for member, holder in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
         realm = Realm([Reading(memberships=(one,)) for one in order], FactTable(), {})
         assert route(realm.standing(("user",), 0).via, "held") == "user → c → held"
