@@ -51,7 +51,8 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes, then expectations. ``at``: the moment of the changes; absent: that of the stage before.
+    """Changes, then expectations. ``at``: the moment of the changes and of the requests that say none; absent: that of
+    the stage before. With one, documents come in the order of a log; in none, they may have ``effective_at``.
 
     ``refused`` and ``warns``: document → part of the error, or of a warning, that is expected of it.
     """

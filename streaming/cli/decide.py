@@ -28,7 +28,8 @@ def decide(
 ) -> None:
     """Decide requests by documents in files: JSON lines in, decision records out, a line each.
 
-    Judged by the `time` of each request. A line that is no request gives a line with `line` and `error`. Exit
+    Judged by the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
+    error without one. A line that is no request gives a line with `line` and `error`. Exit
     code 1: there was such a line, or a document was refused (then whoever it binds gets `error`).
     --trust takes groups, roles, token, facts and time; all of them when it is left out.
 
