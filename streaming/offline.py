@@ -9,7 +9,7 @@ import msgspec
 from policy import Snapshot, answer, parse_request
 from policy.decisions import Decision
 from policy.model import Reason
-from policy.requests import Batch, MalformedRequest, Request
+from policy.requests import Batch, MalformedRequest, Request, usable_time
 from policy.times import to_text
 from streaming.enforcer.freshness import staleness
 from streaming.settings import Limits
@@ -20,7 +20,7 @@ def decide_lines(
 ) -> Iterator[dict[str, Any]]:
     """One record for each line that is not blank: a decision as in the stream, or `line` and `error`.
 
-    Decisions have no offsets and no source, since there are none. Judged by the requests' own time.
+    Decisions have no offsets and no source, since there are none. Judged by the requests' own time, if `trust` has it.
     """
     most = (limits or Limits()).record_in
     for number, line in enumerate(lines, 1):
@@ -33,13 +33,14 @@ def decide_lines(
 
 def _decide(snapshot: Snapshot, number: int, line: bytes, trust: frozenset[str], most: int) -> dict[str, Any]:
     asked = _parse(line, most)
+    at = usable_time(asked, trust)
     record = _answer(snapshot, asked, trust).to_record()
     record["context"]["policy_version"] = snapshot.version
     envelope = {
         "id": hashlib.sha256(b"%d %s" % (number, line.strip())).hexdigest()[:32],
         "request_id": asked.id,
         "system": asked.system,
-        "time": None if asked.time is None else to_text(asked.time),
+        "time": None if at is None else to_text(at),
     }
     return envelope | record
 

@@ -7,7 +7,7 @@ import pytest
 
 from policy import compile_documents, decide
 from policy.files import read_documents
-from tests.cli.documents import BROKEN, lines, readers_folder, request
+from tests.cli.documents import BROKEN, GROUP, lines, readers_folder, request
 from tests.cli.lockkeeper import Command
 
 
@@ -33,6 +33,19 @@ def test_each_line_gets_a_decision_record_equal_to_the_engines(lockkeeper: Comma
     assert [record["request_id"] for record in shown.records] == ["allowed", "denied", "unknown"]
     assert [record["context"]["outcome"] for record in shown.records] == ["allow", "deny", "error"]
     assert [record["time"] for record in shown.records] == ["2026-11-21T10:00:00.000Z", None, None]
+
+
+def test_a_time_that_may_not_be_claimed_is_none(lockkeeper: Command, policies: Path) -> None:
+    """Neither for what is valid for a time nor for a deadline, and the record names none; so does the engine."""
+    file = policies / "group.yaml"
+    file.write_text("valid_until: 2026-12-01T00:00:00Z\n" + GROUP.format(name="readers", role="order-readers"))
+    timed = request(time="2026-11-21T10:00:00Z", deadline="2026-11-21T10:00:05Z")
+    asked = lines(timed, {**timed, "deadline": None}, request(deadline="2026-11-21T10:00:05Z"))
+    trusted = lockkeeper("decide", "-p", str(policies), stdin=asked)
+    assert [record["context"]["outcome"] for record in trusted.records] == ["allow", "allow", "error"]
+    shown = lockkeeper("decide", "-p", str(policies), "--trust", "groups", stdin=asked)
+    assert {(record["context"]["outcome"], record["time"]) for record in shown.records} == {("error", None)}
+    assert {record["context"]["reasons"][0]["code"] for record in shown.records} == {"time-needed"}
 
 
 def test_ids_are_the_same_each_time_and_differ_between_lines(lockkeeper: Command, policies: Path) -> None:

@@ -65,6 +65,7 @@ def test_the_moment_can_be_told(lockkeeper: Command, policies: Path) -> None:
     assert lockkeeper(*asked, "--at", "1767225600000").out.startswith("✘ deny")
     assert "does not say its time" in lockkeeper(*asked).out
     assert lockkeeper(*asked, "--at", "noon").code == 2
+    assert lockkeeper(*asked, "--at", "1767225599999", "--trust", "").code == 0, "--at is no claim"
 
 
 def test_names_cannot_rewrite_the_terminal(lockkeeper: Command, policies: Path) -> None:
