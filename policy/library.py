@@ -18,7 +18,7 @@ from policy.documents import SINCE_EVER, Document, Key, digest, identify, parse_
 from policy.model import DocumentRefused, Fact, Grant, Membership, Reading
 from policy.system import Kind
 from policy.systems import all_systems
-from policy.times import ALWAYS, Window, to_ms
+from policy.times import ALWAYS, Window, to_ms, window_between
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 
@@ -118,8 +118,15 @@ class Shelf:
         Of several versions that begin at moments of their own, all that they say, each within its window.
         """
         if self._reading is None:
-            self._reading = _together([within(shelf._read(), window) for window, shelf in self._eras()])
+            self._reading = _together([within(shelf._read(), window) for window, shelf in self._good_eras()])
         return self._reading
+
+    def _good_eras(self) -> Iterator[tuple[Window, "Shelf"]]:
+        """The eras, those taken together that differ in refused versions alone."""
+        for _, group in itertools.groupby(self._eras(), lambda era: [id(v) for v in era[1].versions if v.good]):
+            first, *others = group
+            last = others[-1] if others else first
+            yield window_between(first[0].start, last[0].end), first[1]
 
     def _eras(self) -> list[tuple[Window, "Shelf"]]:
         """The versions that have begun, for each window between two moments at which one begins; only one, in a log."""

@@ -24,7 +24,7 @@ class Window(msgspec.Struct, frozen=True):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled, the unbounded window stays the one object that is compared by identity."""
-        return (_window, (self.start, self.end))
+        return (window_between, (self.start, self.end))
 
     def holds(self, moment: int) -> bool:
         """Whether ``moment`` (ms since the epoch) lies inside."""
@@ -42,13 +42,14 @@ class Window(msgspec.Struct, frozen=True):
             return other if self is ALWAYS else self
         start = max((s for s in (self.start, other.start) if s is not None), default=None)
         end = min((e for e in (self.end, other.end) if e is not None), default=None)
-        return None if start is not None and end is not None and start >= end else _window(start, end)
+        return None if start is not None and end is not None and start >= end else window_between(start, end)
 
 
 ALWAYS = Window()
 
 
-def _window(start: int | None, end: int | None) -> Window:
+def window_between(start: int | None, end: int | None) -> Window:
+    """From ``start`` to ``end``; the unbounded one is always the same object."""
     return ALWAYS if start is None and end is None else Window(start, end)
 
 

@@ -159,6 +159,7 @@ def test_a_refused_version_counts_from_its_own_moment_on() -> None:
         "error",
         "allow",
     ]
+    assert answer([group("user:dana"), role("allow"), broken], ASK).allowed, "it is in force at every moment"
     assert answer([group("user:dana"), broken], ASK).outcome == "error"
     assert (
         answer([group("user:dana"), broken], {**ASK, "subject": {"type": "user", "id": "user:erik"}}).outcome == "deny"
