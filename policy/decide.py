@@ -13,7 +13,7 @@ from policy.explain import missing_of, reasons_of
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot, Standing
-from policy.system import System
+from policy.system import EVERYONE, System
 from policy.systems import all_systems
 
 MAX_RELATED = 10_000  # objects of one request …
@@ -72,9 +72,15 @@ def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> S
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
     standing = realm.standing(holders, at)
     for holder in sorted(standing.via.keys() & realm.broken.keys()) if realm.broken else ():
-        message = f"{realm.broken[holder]} was refused, has no earlier good version, and binds {holder}"
-        raise Unanswerable("refused-document", message)
+        raise Unanswerable("refused-document", _refusal(realm.broken[holder], holder))
     return standing
+
+
+def _refusal(document: str, holder: str) -> str:
+    refused = f"{document} was refused, has no earlier good version, and"
+    if holder != EVERYONE:
+        return f"{refused} binds {holder}"
+    return f"{refused} whom it affects cannot be determined: correct or delete it, until then all requests are errors"
 
 
 class Evaluation:

@@ -101,12 +101,17 @@ def digest(value: object) -> str:
 
 
 def texts_within(value: object) -> Iterator[str]:
-    """Every text in plain data, keys too, however it is nested; for data that may be anything."""
+    """Every text in plain data, keys too, however it is nested; for data that may be anything.
+
+    A whole number is a text without quotes.
+    """
     todo, seen = [value], set[int]()
     while todo:
         part = todo.pop()
         if isinstance(part, str):
             yield part
+        elif isinstance(part, int) and not isinstance(part, bool):
+            yield str(part)
         elif isinstance(part, Mapping | list | tuple | set) and id(part) not in seen:
             seen.add(id(part))
             todo += (*part.keys(), *part.values()) if isinstance(part, Mapping) else part

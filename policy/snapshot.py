@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from policy.affected import ALL
 from policy.documents import Key
 from policy.facts import Facts, FactTable
 from policy.index import PatternIndex
@@ -256,7 +257,13 @@ class Snapshot:
 def _realm(system: str, policies: Library) -> Realm:
     shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
     broken = {shelf.key: shelf.binds for shelf in shelves if shelf.broken}
+    broken |= {_key_of(rejected): ALL for rejected, systems in policies.nameless.items() if system in systems}
     return Realm((shelf.reading() for shelf in shelves), _table(shelves), broken)
+
+
+def _key_of(rejected: Rejected) -> Key:
+    """Of what says no key: as far as it does."""
+    return Key(*(*rejected.key.split("/", 2), "?", "?")[:3])
 
 
 def _table(shelves: list[Shelf]) -> FactTable:

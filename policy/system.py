@@ -1,6 +1,6 @@
 """What a system's module provides; the core knows systems by this alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -16,10 +16,18 @@ EVERYONE = "*"  # the holder that every principal is
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count."""
+    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count.
+
+    Of a refused document (`policy.affected`): ``missed``: each request that needs one of the kind is answered
+    ``error``, so that it affects nobody else. ``principals``: the fields that name principals. ``beside``: other
+    fields, which name one with a prefix alone.
+    """
 
     fact: bool = False
     looks_back: bool = False
+    missed: bool = False
+    principals: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 class System(Protocol):
@@ -45,8 +53,11 @@ class System(Protocol):
     def read(self, document: Document) -> Reading:
         """What ``document`` says; raises DocumentRefused naming every error."""
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Holders that a refused document would have bound, as far as they can be read; EVERYONE if any."""
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:
+        """Holders through which others hold what a document of this name says: a role, a group.
+
+        ``fields``: all of the document's and its spec's, which may be those of another kind.
+        """
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""

@@ -8,7 +8,6 @@ that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RES
 """
 
 import functools
-from collections.abc import Mapping
 
 from policy.documents import Document
 from policy.facts import Facts
@@ -30,7 +29,11 @@ class Ververica:
     """The translator; see policy.system.System."""
 
     name = "ververica"
-    kinds = {"InitialAccess": Kind(), "Authentication": Kind(), RESERVED: Kind()}
+    kinds = {
+        "InitialAccess": Kind(principals=("userId",)),
+        "Authentication": Kind(missed=True),
+        RESERVED: Kind(missed=True),
+    }
     deny_rule = None
     default_rule = "VV-NO-DENY"
     subjects = (USER,)
@@ -46,12 +49,9 @@ class Ververica:
         }
         return readers[document.key.kind](document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Whom the entries name that can still be read; the other kinds are missed where they are needed."""
-        entries = (document.spec or {}).get("initialAccess") if document.key.kind == "InitialAccess" else ()
-        readable = entries if isinstance(entries, list | tuple) else ()
-        users = (entry.get("userId") for entry in readable if isinstance(entry, Mapping))
-        return frozenset(_holder(user) for user in users if isinstance(user, str))
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody: a document's name means nothing."""
+        return ()
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The roles that suffice for the kind of access, in the namespace of the request."""
