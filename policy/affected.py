@@ -5,11 +5,11 @@ Where no principal can be read at all, every request of the system is answered `
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from policy.documents import Key, texts_within
+from policy.names import plain
 from policy.system import EVERYONE, Kind, System
 
 ALL: frozenset[str] = frozenset({EVERYONE})
@@ -41,7 +41,8 @@ def _by_name(system: System, key: Key, document: Mapping[Any, Any]) -> Iterator[
     """Who holds it through its name, and through another that it gives itself: then perhaps as another kind."""
     spec = document.get("spec")
     fields = frozenset({*document, *(spec if isinstance(spec, Mapping) else ())})
-    yield from system.held_by(key.kind, key.name, fields)
+    for name in {key.name, plain(key.name)}:
+        yield from system.held_by(key.kind, name, fields)
     for name in set(texts_within(document.get("name"))) - {key.name}:
         for kind in system.kinds:
             yield from system.held_by(kind, name, fields)
@@ -89,8 +90,8 @@ def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]
 
 def _holders(system: System, text: str, bare: bool) -> Iterator[str]:
     """The holders that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
-    for name in {text.strip(), *SEPARATORS.split(text)} - {""}:
-        yield from _written(system, unicodedata.normalize("NFC", name), bare)
+    for name in {text, *SEPARATORS.split(text)} - {""}:
+        yield from _written(system, plain(name), bare)
 
 
 def _written(system: System, name: str, bare: bool) -> Iterator[str]:

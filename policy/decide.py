@@ -11,6 +11,7 @@ from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
+from policy.query import to_question
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import EVERYONE, System
@@ -55,7 +56,7 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         known = ", ".join(snapshot.realms)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
-    question = system.ask(request, realm.facts, trust)
+    question = to_question(system, request, realm.facts, trust)
     standing = _sound_standing(realm, question.holders, request.time)
     evidence = Evaluation(realm, standing, request.time).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)

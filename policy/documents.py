@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from policy.model import DocumentRefused
+from policy.names import fault
 from policy.requests import check_nesting
 from policy.times import ALWAYS, Window, to_ms
 
@@ -60,6 +61,8 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     """Check the envelope; ``at`` is the log's time, where there is one. Raises DocumentRefused."""
     key, errors = identify(value), list[str]()
     unknown, known = sorted(str(name) for name in value.keys() - FIELDS), ", ".join(sorted(FIELDS))
+    if wrong := fault(key.name):
+        errors.append(f"name: {key.name!r} {wrong}")
     errors += [f"{field}: unknown field (known: {known})" for field in unknown]
     if not isinstance(value.get("spec"), Mapping):
         errors.append("spec: needed, as a mapping")

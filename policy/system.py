@@ -37,6 +37,7 @@ class System(Protocol):
     kinds: Mapping[str, Kind]
     deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
+    subject_types: tuple[str, ...]  # what a request's subject.type may be
     subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
@@ -44,10 +45,11 @@ class System(Protocol):
     def name_of_resource(self) -> Callable[[str], Name] | None:
         """How a resource's id is read, where that is all it is for.
 
-        That is: every question is one atom; its object is this of the resource's id, its object's text the id
-        itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id has a slash, the last
-        part of its name is what stands behind the last one, whatever that is but empty; all else of the name, and
-        whether it has one, is up to what stands before. None: it is not so simple.
+        That is: whether a question is one atom does not depend on the id; if it is, its object is this of the id, its
+        object's text the id itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id
+        has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
+        fault (`policy.names`); all else of the name, and whether it has one, is up to what stands before. None: it is
+        not so simple.
         """
 
     def read(self, document: Document) -> Reading:

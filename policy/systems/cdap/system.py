@@ -28,6 +28,7 @@ class Cdap:
     kinds = {ENTITY: Kind(fact=True), "Grant": Kind(principals=HOLDERS), "Backend": Kind(principals=("admins",))}
     deny_rule = None
     default_rule = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
     name_of_resource = None

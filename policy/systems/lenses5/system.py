@@ -27,6 +27,7 @@ class Lenses5:
     kinds = {"Group": Kind(principals=("members",)), **{kind: Kind(fact=True) for kind in KINDS}}
     deny_rule = None
     default_rule = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = ("claim:",)
     name_of_resource = None

@@ -12,8 +12,21 @@ from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
-from policy.model import ALLOW, DENY, Grant, Holds, Membership, Origin, Question, Reading, Unanswerable
-from policy.patterns import Pattern
+from policy.model import (
+    ALLOW,
+    DENY,
+    All,
+    Given,
+    Grant,
+    Holds,
+    Membership,
+    Origin,
+    Question,
+    Reading,
+    Requirement,
+    Unanswerable,
+)
+from policy.patterns import Name, Pattern
 from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
@@ -22,6 +35,7 @@ from policy.systems.lenses6.grammar import action_name, action_pattern, resource
 
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
+SERVICE_ACCOUNT = ("service-account", "service_account")  # types of a subject; "user" is any principal's
 CLAIM = "claim:"
 SEVERAL = re.compile(rf"[\s,;]({'|'.join(PRINCIPALS)})")
 PEOPLE = ("members", "sso_name")
@@ -38,6 +52,7 @@ class Lenses6:
     }
     deny_rule = "L6-DECIDE-DENY-WINS"
     default_rule = "L6-DECIDE-DEFAULT-DENY"
+    subject_types = ("user", *SERVICE_ACCOUNT)
     subjects = PRINCIPALS
     claims = (CLAIM,)
     name_of_resource = staticmethod(resource_name)
@@ -59,10 +74,14 @@ class Lenses6:
         if not subject.startswith(PRINCIPALS) or subject in PRINCIPALS:
             message = f"subject {subject!r} is not user:NAME or service-account:NAME"
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
+        if request.subject.type in SERVICE_ACCOUNT and not subject.startswith(PRINCIPALS[1]):
+            message = f"subject {subject!r} is no service account, as its type {request.subject.type!r} says"
+            raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         told = claimed(request, "groups", "L6-GROUP", trust)
-        return Question(_holders(subject, told.names), needed, claims=told.used, contested=told.contested)
+        whole = _in_its_letter_case(needed)
+        return Question(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
@@ -71,6 +90,19 @@ class Lenses6:
     def powers(self) -> tuple[Power, ...]:
         """What changes users, roles and Lenses itself, and the lone ``*``."""
         return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
+
+
+def _in_its_letter_case(needed: Holds) -> Requirement:
+    """An operation of the catalogue in another letter case is none, and passes by a deny of the right one: no allow."""
+    meant = _other_case(needed.permission)
+    if not meant:
+        return needed
+    return All((needed, Given(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
+
+
+@functools.lru_cache(maxsize=4096)
+def _other_case(action: Name) -> str:
+    return catalogue.other_case(*action)
 
 
 @functools.lru_cache(maxsize=65536)

@@ -50,6 +50,7 @@ class StreamSets:
     }
     deny_rule: str | None = None
     default_rule: str | None = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
     name_of_resource = None
