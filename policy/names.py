@@ -9,9 +9,14 @@ import unicodedata
 NO_NAMES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})  # categories: control, format, half a pair, line, paragraph
 
 
+def is_simple(text: str) -> bool:
+    """Whether a text has nothing that could be at fault: most have not, and parts of one that has not neither."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def fault(text: str) -> str:
     """Why a text may be taken for another name; "" when it may not."""
-    if text.isascii() and text.isprintable() and " " not in text:
+    if is_simple(text):
         return ""
     if any(unicodedata.category(character) in NO_NAMES for character in text):
         return "has a control or format character"

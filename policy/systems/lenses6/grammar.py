@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from policy.model import Unanswerable
-from policy.names import fault
+from policy.names import fault, is_simple
 from policy.patterns import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
 from policy.systems.lenses6.catalogue import (
     other_case,
@@ -39,7 +39,7 @@ def resource_name(lrn: str) -> Name:
     if len(name) < SHORTEST_NAME or not all(name):
         message = f"resource {lrn!r} is not service:type:segment/segment/…, with no part empty"
         raise Unanswerable("malformed-resource", message, "L6-LRN-FORMAT")
-    if wrong := next(filter(None, map(fault, (lrn, *segments))), ""):
+    if not is_simple(lrn) and (wrong := next(filter(None, map(fault, (lrn, *segments))), "")):
         raise Unanswerable("malformed-name", f"resource {lrn!r} {wrong}", "L6-LRN-FORMAT")
     return name
 
