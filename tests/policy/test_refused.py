@@ -1,17 +1,18 @@
 """What cannot be a document is refused and listed; it neither takes others down nor is forgotten."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide, reference
 from policy.lint import lint
 from policy.system import EVERYONE as EVERY
 from policy.systems import all_systems
+from tests.policy.test_properties import documents_of, requests_of
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
 NOTHING = {"statements": [{"effect": "deny", "action": "*", "resource": "*"}]}
@@ -258,10 +259,9 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
+KEEPING: tuple[Callable[[Any], Any], ...] = (_wrap, _in_mapping, _as_text)
 WRONG: tuple[Callable[[Any], Any], ...] = (
-    _wrap,
-    _in_mapping,
-    _as_text,
+    *KEEPING,
     lambda _: None,
     lambda _: True,
     lambda _: 7,
@@ -277,7 +277,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @st.composite
-def _broken(draw: st.DrawFn, document: dict[str, Any]) -> Any:
+def _broken(draw: st.DrawFn, document: dict[str, Any], wrong: Sequence[Callable[[Any], Any]] = WRONG) -> Any:
     """The document with some values of a wrong type, renamed or moved."""
     found: Any = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 2))):
@@ -289,7 +289,7 @@ def _broken(draw: st.DrawFn, document: dict[str, Any]) -> Any:
         if last is None:
             return found
         if change == "type" or isinstance(inner, list):
-            inner[last] = draw(st.sampled_from(WRONG))(inner[last])
+            inner[last] = draw(st.sampled_from(wrong))(inner[last])
         else:
             value = inner.pop(last)
             if change == "name":
@@ -314,3 +314,22 @@ def test_no_way_to_break_a_document_takes_its_deny_away(document: dict[str, Any]
 def _is_named(broken: Any) -> bool:
     """Whether a broken group still names dana anywhere; a role never does, and is held through its name."""
     return "Role" in str(broken) or "dana" in str(broken)
+
+
+@pytest.mark.parametrize("system", all_systems())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_no_refused_document_opens_what_the_good_one_closed(system: str, data: st.DataObject) -> None:
+    """Whatever is misplaced, renamed or wrapped in one document of a system, with all that it says still there."""
+    documents, request = data.draw(documents_of(system).filter(bool)), data.draw(requests_of(system))
+    names = [(document["kind"], document["name"]) for document in documents]
+    alone = [number for number, name in enumerate(names) if names.count(name) == 1]
+    assume(alone)  # below a refused version of several, the last good one stays
+    place = data.draw(st.sampled_from(alone))
+    broken = data.draw(_broken(documents[place], KEEPING))
+    before = compile_documents(documents)
+    after = compile_documents([*documents[:place], broken, *documents[place + 1 :]])
+    if len(after.rejected) > len(before.rejected):
+        outcome = decide(after, request).outcome
+        assert outcome == reference.decide(after, request)
+        assert outcome != "allow" or decide(before, request).outcome == "allow", broken
