@@ -43,13 +43,14 @@ class StreamSets:
 
     name = "streamsets"
     kinds = {
-        ORGANIZATION_KIND: Kind(),
-        OBJECT: Kind(looks_back=True),
+        ORGANIZATION_KIND: Kind(missed=True),
+        OBJECT: Kind(looks_back=True, missed=True),
         SESSION: Kind(fact=True),
         ACTIVE_JOB: Kind(fact=True),
     }
     deny_rule: str | None = None
     default_rule: str | None = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
     name_of_resource = None
@@ -58,9 +59,9 @@ class StreamSets:
         """What a document says, by its kind."""
         return READERS[document.key.kind](document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Nobody: a refused document could only have allowed, and what is asked of its object is an error anyway."""
-        return frozenset()
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody: what is asked of the object or organization of a refused document is an error."""
+        return ()
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """What the operation needs, and the role that goes with it."""
