@@ -103,6 +103,11 @@ class _Log:
         following = bisect.bisect_right(self._times, moment)
         return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
 
+    def is_complete(self) -> bool:
+        """Whether no record can have been removed."""
+        beginning = self.floor == NOTHING_READ and self.start == 0
+        return beginning and (not self.records or self.all_seen_above(self.records[0].offset, self.records[0].at))
+
     def all_seen_above(self, record_offset: int, at: int) -> bool:
         """Whether a record with this offset and time, and all after it, cannot have been removed unseen."""
         return at > self.cutoff or (self.seen_from is not None and record_offset >= self.seen_from)
@@ -185,6 +190,19 @@ class DocumentLog:
         """The topics whose records `add` takes: all policy topics, and the facts topic."""
         return tuple(self._systems)
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can have been removed from any of the topics."""
+        return all(log.is_complete() for log in self._logs.values())
+
+    def records(self, topic: str) -> list[Record]:
+        """The records of one topic that are held, in the order of the log."""
+        return list(self._logs[topic].records)
+
+    def end(self, topic: str) -> int:
+        """The offset up to which a topic was read, not included."""
+        return self._logs[topic].end
+
     def add_kept(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> None:
         """Take a record of the history topic. Raises CannotStart for a newer format.
 
@@ -265,12 +283,12 @@ class DocumentLog:
     def _moved(self, state: _State, offsets: Mapping[str, int]) -> _State:
         """The state with the records up to these offsets."""
         library = state.library.copy()
-        library.forget_before(ALL_VERSIONS)
         for topic, offset in offsets.items():
             shelving = Shelving(library, self._systems[topic], self._max_bytes)
             for record in self._logs[topic].between(state.offsets[topic], offset):
                 shelving.take(record)
                 self._mark_lost(library, shelving.key_of(record), record)
+        library.forget_before(ALL_VERSIONS)
         refused = tuple(key for key, shelf in library.shelves.items() if shelf.in_force is None)
         return _State(dict(offsets), library, refused)
 
