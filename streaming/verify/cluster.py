@@ -32,7 +32,7 @@ BROKERS_CLOCKS_MS = 1_000  # by how much the clocks of two brokers may differ
 TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, if nobody changed it
 POLL_SECONDS = 0.05
 COMMITTED_POLL_SECONDS = 0.5
-DECIDED_SECONDS = 60.0
+DECIDED_SECONDS = 120.0
 REMARK_EVERY = 100_000
 
 Offsets = dict[Partition, int]

@@ -23,6 +23,7 @@ from streaming.settings import Settings
 SYSTEM = "lenses6"
 FLUSH_SECONDS = 30.0
 KEYS = 20
+TOPICS = ("orders", "payments", "orders", "refunds")
 SECONDS_BETWEEN = 10  # of two requests of one subject: fewer denials a minute than a burst has
 HOUR_MS = 3_600_000
 
@@ -146,25 +147,35 @@ class Traffic:
         return {"system": SYSTEM, "kind": "Group", "name": self.run, "spec": {"roles": [self.run], "members": members}}
 
     def role(self, change: int) -> dict[str, Any]:
-        """The role after so many changes: in turn it allows, denies above what it allows, and says nothing."""
-        resource = f"kafka:topic:{self.run}/main/orders"
-        allow = {"effect": "allow", "action": "kafka:ReadTopicData", "resource": resource}
-        statements = ([allow], [allow, {**allow, "effect": "deny"}], [])[change % 3]
-        return {"system": SYSTEM, "kind": "Role", "name": self.run, "spec": {"statements": statements}}
+        """The role after so many changes. Of orders it in turn says allow, deny above an allow, and nothing.
+
+        Payments are always allowed, and refunds always denied above an allow.
+        """
+        of_orders: tuple[list[dict[str, str]], ...] = (
+            [self._says("allow", "orders")],
+            [self._says(e, "orders") for e in ("allow", "deny")],
+            [],
+        )
+        always = [self._says("allow", "payments"), self._says("allow", "refunds"), self._says("deny", "refunds")]
+        spec = {"statements": [*of_orders[change % 3], *always]}
+        return {"system": SYSTEM, "kind": "Role", "name": self.run, "spec": spec}
+
+    def _says(self, effect: str, topic: str) -> dict[str, str]:
+        return {"effect": effect, "action": "kafka:ReadTopicData", "resource": f"kafka:topic:{self.run}/main/{topic}"}
 
     def request(self, number: int) -> dict[str, Any]:
         """A request: every tenth a batch, and of some the deadline is past or far ahead."""
-        orders, payments = ({"type": "lrn", "id": f"kafka:topic:{self.run}/main/{n}"} for n in ("orders", "payments"))
+        resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in TOPICS]
         asked: dict[str, Any] = {
             "id": f"{self.run}-{number}",
             "system": SYSTEM,
             "subject": {"type": "user", "id": f"user:{self.run}-{number % self.subjects}"},
             "action": {"name": "kafka:ReadTopicData"},
-            "resource": payments if number % 4 == 1 else orders,
+            "resource": resources[number % len(TOPICS)],
         }
         if number % 10 == 3:
             semantic = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")[number // 10 % 3]
-            items = [{"resource": orders}, {"resource": payments}]
+            items = [{"resource": resource} for resource in resources]
             asked |= {"evaluations": items, "options": {"evaluations_semantic": semantic}}
         if number % 25 in (7, 9):
             ahead = HOUR_MS if number % 25 == 9 else -HOUR_MS
