@@ -101,9 +101,12 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
     remark(
         f"sending {rate:g} requests a second for {seconds:g} s as {traffic.run}, and policies every {change_every:g} s"
     )
-    with stop_on_signals() as stop:
-        sent = traffic.send(seconds, change_every, stop.is_set)
-    settled = await_decided(settings, sent.last)
+    try:
+        with stop_on_signals() as stop:
+            sent = traffic.send(seconds, change_every, stop.is_set)
+        settled = await_decided(settings, sent.last)
+    finally:
+        traffic.delete()
     if not settled:
         remark("not all requests were decided in time: is the job running with these settings?")
     return sent, Span(sent.first_at, sent.last_at + 1), settled

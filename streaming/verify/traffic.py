@@ -58,7 +58,7 @@ class Traffic:
         self._failure: Exception | None = None
 
     def send(self, seconds: float, change_every: float, stopped: Callable[[], bool] = lambda: False) -> Sent:
-        """Send requests for so long while policies change; then delete what was published."""
+        """Publish, and send requests for so long while policies change. Call `delete` once all are decided."""
         over = threading.Event()
         changes = threading.Thread(target=self._change, args=(change_every, over), daemon=True)
         self.publish(self.group(), self.role(0))
@@ -68,7 +68,6 @@ class Traffic:
         finally:
             over.set()
             changes.join()
-            self._delete()
         if self._failure is not None:
             raise self._failure
         return self.sent
@@ -119,23 +118,25 @@ class Traffic:
         """Publish documents, and return once they can be read: from then on they must be known."""
         self._write([(f"{d['kind']}/{d['name']}", json.dumps(d).encode()) for d in documents])
 
-    def _delete(self) -> None:
+    def delete(self) -> None:
+        """Delete the documents that were published."""
         self._write([(f"{kind}/{self.run}", None) for kind in ("Group", "Role")])
 
     def _write(self, records: list[tuple[str, bytes | None]]) -> None:
         written: list[int] = []
+        refused: list[KafkaError] = []
 
         def note(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._failure = KafkaException(error)
+                refused.append(error)
             elif (offset := message.offset()) is not None:
                 written.append(offset)
 
         for key, value in records:
             self._publisher.produce(self._topic, value, key, partition=0, on_delivery=note)
         self._publisher.flush(FLUSH_SECONDS)
-        if self._failure is not None:
-            raise self._failure
+        if refused:
+            raise KafkaException(refused[0])
         if len(written) < len(records):
             raise TimeoutError(f"the broker did not acknowledge the policies within {FLUSH_SECONDS:g} s")
         await_visible(self._settings, {self._topic: {"0": max(written)}})
