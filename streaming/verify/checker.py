@@ -26,6 +26,7 @@ from streaming.verify.answers import CLOCK_MS, Answers, read_request
 from streaming.verify.findings import Findings, Violation
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
+LAST_TRANSACTION_MS = 60_000
 CONNECT = "__connect.errors."
 NUMBERS = re.compile(r"\b\d+\b")
 
@@ -38,13 +39,14 @@ class Range(msgspec.Struct, frozen=True):
     """What is looked at of one request partition.
 
     `start`, `end`: offsets, the end not included; `log_end`: where the partition ends. `decided`: what is below it was
-    committed as decided. `answers_from`: answers to older requests (ms) may have been deleted by the topics' retention.
+    committed as decided before the ends of the outputs were fetched; None: the group has no committed offset.
+    `answers_from`: answers to older requests (ms) may have been deleted by the topics' retention.
     """
 
     start: int
     end: int
     log_end: int
-    decided: int = 0
+    decided: int | None = None
     answers_from: int = 0
 
 
@@ -64,7 +66,20 @@ class _Requests:
         self.open: dict[int, Record] = {}
         self.gaps: list[tuple[int, int]] = []  # offsets without a record: markers, and what was aborted
         self.early: dict[int, _Answer] = {}
-        self.answered_to = 0
+        self.overtaken: list[tuple[int, int]] = []  # offsets that were answered and when, rising
+
+    def answered(self, offset: int, at: int) -> None:
+        if not self.overtaken or offset >= self.overtaken[-1][0]:
+            self.overtaken.append((offset + 1, at))
+
+    def decided(self, newest: int) -> int:
+        """Below which offset all must be answered; `newest`: the time of the newest answer of all partitions, ms.
+
+        The last transaction may be visible in part. Without committed offsets, only what it cannot have written counts.
+        """
+        if self.range.decided is not None:
+            return self.range.decided
+        return max((offset for offset, at in self.overtaken if at < newest - LAST_TRANSACTION_MS), default=0)
 
     def add(self, record: Record) -> _Answer | None:
         if record.offset > self.position:
@@ -112,7 +127,7 @@ class Checker:
         self.findings = Findings()
         self._decisions_topic, self._facts_topic = names.decisions, names.facts
         self._letters = {dead_letters_of(topic) for topic in names.requests}
-        self._limit = settings.limits.record_in
+        self._limit, self._newest = settings.limits.record_in, 0
         self._trust_of = settings.trust_of
         self._requests = {partition: _Requests(found) for partition, found in ranges.items()}
         self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
@@ -132,7 +147,7 @@ class Checker:
     def finish(self) -> Findings:
         """All records were taken: what is left open is lost, or not decided yet."""
         for requests in self._requests.values():
-            decided = max(requests.range.decided, requests.answered_to)
+            decided = requests.decided(self._newest)
             for offset, record in requests.open.items():
                 if offset >= decided:
                     self.findings.waiting += 1
@@ -182,6 +197,7 @@ class Checker:
 
     def _match(self, source: Place, answer: _Answer) -> None:
         """Find the request of an answer, which must be its first."""
+        self._newest = max(self._newest, answer.record.at)
         requests, offset = self._requests.get((source.topic, source.partition)), source.offset
         if requests is None or offset >= requests.range.log_end:
             self._violated("unasked", answer.record, "a request record at its source", str(source))
@@ -195,8 +211,8 @@ class Checker:
             self._violated("unasked", answer.record, "a request record at its source", str(source))
         else:
             self._violated("doubled", answer.record, "one answer to each request", f"another for {source}")
-        if requests is not None:
-            requests.answered_to = max(requests.answered_to, offset + 1)
+        if requests is not None and requests.range.decided is None:
+            requests.answered(offset, answer.record.at)
 
     def _check_output(self, record: Record, decision: Decision, source: Place) -> None:
         """The record against those before it in its partition."""

@@ -137,6 +137,6 @@ def _ranges(
     starts = first_offsets(admin, log_end) if span is None else offsets_since(admin, log_end, span.start)
     ends = log_end if span is None else offsets_since(admin, log_end, span.end)
     return {
-        partition: Range(starts[partition], ends[partition], end, committed.get(partition, 0), answers_from)
+        partition: Range(starts[partition], ends[partition], end, committed.get(partition), answers_from)
         for partition, end in log_end.items()
     }
