@@ -1,6 +1,7 @@
 """Reading topics once, from their beginning, their last records or a given place, up to ends fetched beforehand."""
 
 import collections
+import contextlib
 import heapq
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,7 @@ from streaming.settings import Settings
 SECONDS = 30.0
 POLL_SECONDS = 0.1
 FETCH = 1000
-READ_AHEAD = 10_000  # records held of each partition, about, so that those of all partitions can be put in order
+READ_AHEAD = 10_000
 
 
 def committed_records(settings: Settings, topics: Iterable[str], last: int | None = None) -> Iterator[Message]:
@@ -36,29 +37,30 @@ def records_between(
 
     Raises KafkaException when the cluster does not answer; TimeoutError when it gets no further for a while.
     """
-    wanted = {partition: end for partition, end in ends.items() if end > starts[partition]}
-    consumer = log_reader(settings)
-    try:
-        consumer.assign([TopicPartition(*partition, starts[partition]) for partition in wanted])
+    with _assigned(settings, starts, ends) as (consumer, wanted):
         yield from _up_to(consumer, wanted)
-    finally:
-        consumer.close()
 
 
 def records_by_time(
     settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> Iterator[Message]:
-    """The same in the order of their timestamps as far as each partition is in that order: see `READ_AHEAD`.
+    """The same in the order of their timestamps, as far as each partition is in that order.
 
-    Raises as `records_between`.
+    Holds about `READ_AHEAD` records of each partition. Raises as `records_between`.
     """
-    wanted = {partition: end for partition, end in ends.items() if end > starts[partition]}
-    consumer = log_reader(settings)
-    try:
-        consumer.assign([TopicPartition(*partition, starts[partition]) for partition in wanted])
+    with _assigned(settings, starts, ends) as (consumer, wanted):
         yield from _Merge(consumer, wanted)
-    finally:
-        consumer.close()
+
+
+@contextlib.contextmanager
+def _assigned(
+    settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> Iterator[tuple[Consumer, dict[Partition, int]]]:
+    """A consumer of the partitions that have anything between start and end, and the ends of these."""
+    wanted = {partition: end for partition, end in ends.items() if end > starts[partition]}
+    with contextlib.closing(log_reader(settings)) as consumer:
+        consumer.assign([TopicPartition(*partition, starts[partition]) for partition in wanted])
+        yield consumer, wanted
 
 
 class _Merge:

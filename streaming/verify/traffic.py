@@ -6,6 +6,7 @@ none of them is denied in a burst. At the end the documents are deleted.
 """
 
 import json
+import random
 import secrets
 import threading
 import time
@@ -23,8 +24,10 @@ from streaming.settings import Settings
 SYSTEM = "lenses6"
 FLUSH_SECONDS = 30.0
 KEYS = 20
-TOPICS = ("orders", "payments", "orders", "refunds")
-SECONDS_BETWEEN = 10  # of two requests of one subject: fewer denials a minute than a burst has
+TOPICS = ("orders", "payments", "refunds")
+SEMANTICS = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")
+IN_A_ROW = 4  # requests of one subject …
+SECONDS_BETWEEN = 20  # … and then none for so long: fewer denials a minute than a burst has
 HOUR_MS = 3_600_000
 
 
@@ -47,7 +50,7 @@ class Traffic:
 
     def __init__(self, settings: Settings, rate: float) -> None:
         self.run = f"verify-{secrets.token_hex(4)}"
-        self.subjects = max(100, int(rate * SECONDS_BETWEEN))
+        self.subjects = max(100, int(rate * SECONDS_BETWEEN / IN_A_ROW))
         self.sent = Sent(demanded={}, last={})
         self._settings, self._rate = settings, rate
         self._topic = settings.topics.policy_topics()[SYSTEM]
@@ -165,20 +168,20 @@ class Traffic:
         return {"effect": effect, "action": "kafka:ReadTopicData", "resource": f"kafka:topic:{self.run}/main/{topic}"}
 
     def request(self, number: int) -> dict[str, Any]:
-        """A request: every tenth a batch, and of some the deadline is past or far ahead."""
+        """A request: each subject asks some in a row; every tenth is a batch, and of some the deadline is past."""
+        rng = random.Random(number)
         resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in TOPICS]
         asked: dict[str, Any] = {
             "id": f"{self.run}-{number}",
             "system": SYSTEM,
-            "subject": {"type": "user", "id": f"user:{self.run}-{number % self.subjects}"},
+            "subject": {"type": "user", "id": f"user:{self.run}-{number // IN_A_ROW % self.subjects}"},
             "action": {"name": "kafka:ReadTopicData"},
-            "resource": resources[number % len(TOPICS)],
+            "resource": rng.choice(resources),
         }
         if number % 10 == 3:
-            semantic = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")[number // 10 % 3]
-            items = [{"resource": resource} for resource in resources]
-            asked |= {"evaluations": items, "options": {"evaluations_semantic": semantic}}
-        if number % 25 in (7, 9):
-            ahead = HOUR_MS if number % 25 == 9 else -HOUR_MS
+            items = [{"resource": resource} for resource in rng.sample(resources, len(resources))]
+            asked |= {"evaluations": items, "options": {"evaluations_semantic": rng.choice(SEMANTICS)}}
+        if number % 10 == 7:
+            ahead = rng.choice((HOUR_MS, -HOUR_MS))
             asked["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
         return asked
