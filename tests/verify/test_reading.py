@@ -14,7 +14,7 @@ from tests.brokers import TestBroker
 
 pytestmark = pytest.mark.stream
 
-BEGAN = 1_800_000_000_000
+BEGAN = 1_700_000_000_000
 
 
 def test_records_of_all_partitions_come_in_the_order_of_time(
