@@ -22,7 +22,7 @@ EPILOG = f"""Examples:
 
   lockkeeper verify
 
-  lockkeeper verify --since 2026-11-22T00:00:00Z --json
+  lockkeeper verify --since 2026-11-22T00:00:00Z --sample 0.01 --json
 
   lockkeeper verify --send --seconds 300 --rate 50 --change-every 1
 
@@ -30,6 +30,7 @@ EPILOG = f"""Examples:
 
 Since = Annotated[str | None, typer.Option("--since", help="Check requests from then on: RFC 3339, or ms since 1970.")]
 Until = Annotated[str | None, typer.Option("--until", help="Check requests before then; all if not said.")]
+Sample = Annotated[float, typer.Option(min=0, max=1, help="The part of the answers to work out again: it is slow.")]
 Send = Annotated[bool, typer.Option("--send", help="Produce requests and policy changes first, and check these.")]
 Seconds = Annotated[float, typer.Option(min=1, help="With --send: for how long.")]
 Rate = Annotated[float, typer.Option(min=1, max=1000, help="With --send: requests a second.")]
@@ -40,6 +41,7 @@ ChangeEvery = Annotated[float, typer.Option(min=0.1, help="With --send: seconds 
 def verify(
     since: Since = None,
     until: Until = None,
+    sample: Sample = 1,
     send: Send = False,
     seconds: Seconds = 30,
     rate: Rate = 20,
@@ -67,7 +69,7 @@ def verify(
         sent, span, settled = _send(settings, seconds, rate, change_every)
         demanded = sent.demanded
         extra = {"sent": sent.requests, "policy_changes": sent.changes, "settled": settled}
-    found = check(settings, span, demanded, remark)
+    found = check(settings, span, demanded, remark, sample)
     _show(found, extra, as_json)
     if not found.ok or not extra.get("settled", True):
         raise typer.Exit(FAILED)

@@ -43,10 +43,11 @@ def verify(
     span: Span | None = None,
     demanded: Mapping[str, Mapping[str, int]] | None = None,
     progress: Callable[[str], None] = lambda _text: None,
+    sample: float = 1.0,
 ) -> Findings:
     """Check the requests of a time range (None: all that are there) with their decisions and dead letters.
 
-    `demanded`: see `Checker`. Raises KafkaException and TimeoutError when the cluster does not answer.
+    `demanded`, `sample`: see `Checker`. Raises KafkaException and TimeoutError when the cluster does not answer.
     """
     admin, names = admin_client(settings), settings.topics
     # In this order: what is committed has its answers below `ends`, and every answer its request below `log_ends`.
@@ -66,6 +67,7 @@ def verify(
         demanded,
         BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
         Readings(settings.schema_registry).json,
+        sample,
     )
     first = first_offsets(admin, outputs)
     starts = first if span is None else offsets_since(admin, ends, span.start - TRANSACTION_MS)

@@ -119,7 +119,7 @@ class History:
                 Shelving(library, "lenses6", 1 << 20).take(document)
         return Snapshot(library)
 
-    def verify(self, demanded: dict[str, dict[str, int]] | None = None, **changes: Any) -> Findings:
+    def verify(self, demanded: dict[str, dict[str, int]] | None = None, sample: float = 1, **changes: Any) -> Findings:
         """What the checker finds. `changes`: of the range of the request partition."""
         log = DocumentLog(NAMES, 1 << 20, self.now, {topic: Retention(7 * DAY_MS) for topic in [POLICIES, NAMES.facts]})
         for document in self.documents:
@@ -127,7 +127,7 @@ class History:
         log.read_to({(topic, 0): self.ends.get(topic, 0) for topic in log.topics})
         end = self.ends[REQUESTS]
         found = Range(**{"start": 0, "end": end, "log_end": end, "decided": self.committed, **changes})
-        checker = Checker(SETTINGS, log, {(REQUESTS, 0): found}, {REQUESTS: TOPIC_ID}, demanded)
+        checker = Checker(SETTINGS, log, {(REQUESTS, 0): found}, {REQUESTS: TOPIC_ID}, demanded, sample=sample)
         records = [*self.records[REQUESTS], *self.records[LETTERS], *itertools.chain(*self.decisions)]
         for record in sorted(records, key=lambda record: record.at):
             checker.take(record)

@@ -283,6 +283,16 @@ def test_decisions_of_requests_before_the_range_are_left_alone(history: History)
     assert (_broken(found), found.requests, found.verified) == ({}, 2, 2)
 
 
+def test_of_a_sample_alone_the_answers_are_worked_out(history: History) -> None:
+    for number in range(100):
+        history.ask(request(f"n{number}"))
+    history.decide(change=lambda decision: decision["context"].update(_error("internal-error")))
+    found = history.verify(sample=0.2)
+    assert 5 < found.counts["unlike_reference"] < 40
+    assert history.verify(sample=0).counts["unlike_reference"] == 0
+    assert history.verify(sample=0).counts["doubled"] == 0
+
+
 def test_decisions_of_a_topic_that_was_created_again_are_unknown(history: History) -> None:
     def older_topic(decision: dict[str, Any]) -> None:
         decision["id"] = "other-id-0-0"
