@@ -105,8 +105,10 @@ class _Log:
 
     def is_complete(self) -> bool:
         """Whether no record can have been removed."""
-        beginning = self.floor == NOTHING_READ and self.start == 0
-        return beginning and (not self.records or self.all_seen_above(self.records[0].offset, self.records[0].at))
+        if not self.records:
+            return self.end == 0
+        first = self.records[0]
+        return first.offset == 0 and self.all_seen_above(first.offset, first.at)
 
     def all_seen_above(self, record_offset: int, at: int) -> bool:
         """Whether a record with this offset and time, and all after it, cannot have been removed unseen."""

@@ -146,6 +146,14 @@ def test_a_log_whose_beginning_was_deleted_says_nothing() -> None:
         at(log, 3)
 
 
+def test_a_log_is_complete_when_nothing_can_have_been_removed() -> None:
+    assert log_of([], end=0).complete
+    assert log_of([put(0, DANA, YOUNG), put(5, DANA, YOUNG)], end=6).complete
+    assert not log_of([put(0, DANA, OLD), put(5, DANA, YOUNG)], end=6).complete
+    assert not log_of([put(1, DANA, YOUNG)], end=2).complete, "what stood at 0 may have been older, and deleted"
+    assert not log_of([], end=3).complete
+
+
 def test_a_topic_that_is_not_in_the_settings_is_not_guessed() -> None:
     with pytest.raises(NoLongerKnown, match="elsewhere"):
         log_of([], end=0).snapshot_at({"elsewhere": {"0": 1}}, -1)
