@@ -119,9 +119,15 @@ class History:
                 Shelving(library, "lenses6", 1 << 20).take(document)
         return Snapshot(library)
 
-    def verify(self, demanded: dict[str, dict[str, int]] | None = None, sample: float = 1, **changes: Any) -> Findings:
+    def verify(
+        self,
+        demanded: dict[str, dict[str, int]] | None = None,
+        sample: float = 1,
+        lag_ms: int = 7 * DAY_MS,
+        **changes: Any,
+    ) -> Findings:
         """What the checker finds. `changes`: of the range of the request partition."""
-        log = DocumentLog(NAMES, 1 << 20, self.now, {topic: Retention(7 * DAY_MS) for topic in [POLICIES, NAMES.facts]})
+        log = DocumentLog(NAMES, 1 << 20, self.now, {topic: Retention(lag_ms) for topic in [POLICIES, NAMES.facts]})
         for document in self.documents:
             log.add(document)
         log.read_to({(topic, 0): self.ends.get(topic, 0) for topic in log.topics})

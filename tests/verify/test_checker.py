@@ -33,6 +33,7 @@ def _broken(found: Findings) -> dict[str, int]:
 
 
 ALLOW = {"outcome": "allow"}
+REMOVED = "compaction may have removed what was in force then"
 
 
 def _error(code: str) -> dict[str, Any]:
@@ -281,6 +282,20 @@ def test_decisions_of_requests_before_the_range_are_left_alone(history: History)
     history.records[REQUESTS] = history.records[REQUESTS][4:]
     found = history.verify(start=4)
     assert (_broken(found), found.requests, found.verified) == ({}, 2, 2)
+
+
+def test_answers_at_offsets_that_compaction_may_have_touched_are_unknown(history: History) -> None:
+    """A topic without a compaction lag: its end alone is known, however wrong the answers before it are."""
+    history.ask(request("wrong"))
+    history.decide(change=lambda decision: decision["context"].update(_error("internal-error")))
+    history.publish(role("readers", "orders"))
+    history.ask(request("right"))
+    history.decide()
+    found = history.verify(lag_ms=0)
+    assert _broken(found) == {}
+    assert found.verified == 1
+    assert found.unknown == {"authz.policies.lenses6.v1 at offset #: " + REMOVED: 7}
+    assert _broken(history.verify()) == {"unlike_reference": 1}
 
 
 def test_of_a_sample_alone_the_answers_are_worked_out(history: History) -> None:
