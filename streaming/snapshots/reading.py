@@ -8,6 +8,7 @@ from confluent_kafka import Message
 from streaming.committed import committed_records, records_between
 from streaming.enforcer.documents import Record
 from streaming.enforcer.kafka import admin_client, first_offsets, partitions_of, stable_ends
+from streaming.enforcer.topic_logs import find_logs
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.topics import settings_of
@@ -45,9 +46,9 @@ def read_retention(settings: Settings) -> dict[str, Retention]:
     """What the documents' topics are sure to hold still, by topic."""
     admin, names = admin_client(settings), settings.topics
     topics = [*names.policy_topics().values(), names.facts, names.history]
-    starts = {topic: start for (topic, _), start in first_offsets(admin, partitions_of(admin, topics)).items()}
+    logs = find_logs(admin, topics)
     lags = {topic: int(found.get(LAG) or 0) for topic, found in settings_of(admin, topics).items()}
-    return {topic: Retention(lags[topic], starts[topic]) for topic in topics}
+    return {topic: Retention(lags[topic], log.start, log.id) for topic, log in logs.items()}
 
 
 def document_record(message: Message) -> Record:

@@ -159,8 +159,8 @@ def test_a_topic_that_is_not_in_the_settings_is_not_guessed() -> None:
         log_of([], end=0).snapshot_at({"elsewhere": {"0": 1}}, -1)
 
 
-def _kept(log: DocumentLog, record: Record, successor: int) -> None:
-    headers = [("at", b"%d" % record.at), ("next", b"%d" % successor), ("format", b"1")]
+def _kept(log: DocumentLog, record: Record, successor: int, *more: tuple[str, bytes]) -> None:
+    headers = [("at", b"%d" % record.at), ("next", b"%d" % successor), ("format", b"1"), *more]
     log.add_kept(b"lenses6/%b/%d" % (record.key, record.offset), record.value, headers)
 
 
@@ -182,6 +182,16 @@ BROKEN = put(5, b"{", OLD, "Role/readers")
 def test_the_last_good_version_of_a_refused_document_comes_from_the_history() -> None:
     log = _compacted(GOOD, put(0, DANA, OLD), BROKEN, end=6)
     assert may_read(at(log, 5)) == "allow"
+
+
+@pytest.mark.parametrize(("topic_id", "outcome"), [(b"this", "allow"), (b"before", "error")])
+def test_what_was_kept_of_a_topic_that_was_re_created_since_is_not_of_this_one(topic_id: bytes, outcome: str) -> None:
+    log = DocumentLog(NAMES, 1 << 20, NOW, {POLICIES: Retention(LAG, topic_id="this"), NAMES.history: Retention(LAG)})
+    _kept(log, GOOD, 5, ("topic-id", topic_id))
+    for record in (put(0, DANA, OLD), BROKEN):
+        log.add(record)
+    log.read_to({(topic, 0): 6 if topic == POLICIES else 0 for topic in log.topics})
+    assert may_read(at(log, 5)) == outcome
 
 
 def test_a_kept_version_whose_successor_is_lost_is_not_in_force_again() -> None:

@@ -8,10 +8,12 @@ from policy.library import Library
 from policy.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, History
+from streaming.enforcer.topic_logs import TopicLog
 from streaming.enforcer.wire import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
 
+LOG = TopicLog("topic-id")
 DOCUMENTS = (role("readers", "orders"), role("readers", "carts"), role("readers"), b"{", None)
 
 
@@ -30,7 +32,7 @@ def _published(rng: random.Random) -> tuple[list[Record], int]:
 
 def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
     """The snapshot of a job that reads each record as it comes, by offset; and what it writes to the history, when."""
-    library, history = Library(), History(NAMES.history, NAMES.policy_topics(), 1 << 20)
+    library, history = Library(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
     shelving, snapshots, written = Shelving(library, "lenses6", 1 << 20), {-1: Snapshot(Library())}, []
     for record in records:
         key = shelving.key_of(record)
@@ -62,7 +64,7 @@ def test_a_rebuilt_snapshot_is_that_of_the_job_or_no_longer_known(history_lag: i
         rng = random.Random(seed)
         records, end = _published(rng)
         snapshots, written = _run_job(records)
-        retention = {POLICIES: Retention(LAG), NAMES.history: Retention(history_lag)}
+        retention = {POLICIES: Retention(LAG, topic_id=LOG.id), NAMES.history: Retention(history_lag)}
         log = DocumentLog(NAMES, 1 << 20, NOW, retention)
         kept = [Record("", key or b"", value or b"", n, at) for n, (at, (_, key, value, _)) in enumerate(written)]
         for record in _compacted(kept, rng, history_lag):
