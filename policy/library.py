@@ -317,7 +317,7 @@ class Library:
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
         other = Library(self._facts_only)
         other.shelves = {key: shelf.copy() for key, shelf in self.shelves.items()}
-        other.nameless = set(self.nameless)
+        other.nameless = dict(self.nameless)
         return other
 
     def forget(self, key: Key) -> None:

@@ -25,7 +25,8 @@ def test_each_change_has_another_answer_and_denies_win(traffic: Traffic) -> None
     assert outcomes == ["allow", "deny", "deny"]
     snapshot = compile_documents([traffic.group(), traffic.role(0)])
     assert not snapshot.rejected
-    assert {decide(snapshot, traffic.request(n)).outcome for n in range(100)} == {"allow", "deny"}
+    undated = ({**traffic.request(n), "deadline": None} for n in range(100))
+    assert {decide(snapshot, request).outcome for request in undated} == {"allow", "deny"}
 
 
 def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Escalation]:
