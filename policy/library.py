@@ -7,6 +7,7 @@ A log says what is in force by its order. A document from a file may say itself 
 (``effective_at``): its versions are in force one after the other, each until the next begins.
 """
 
+import copy
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -172,6 +173,12 @@ class Shelf:
             self.lost_before(self.versions[0].at)
         return dropped
 
+    def copy(self) -> "Shelf":
+        """The same versions on a shelf of its own; in a log, versions themselves do not change."""
+        other = copy.copy(self)
+        other.versions = list(self.versions)
+        return other
+
     def lost_before(self, moment: int) -> None:
         """Note that versions in force before ``moment`` (ms) may be missing, so that none is taken for the first."""
         self.known_from = max(self.known_from, moment)
@@ -275,6 +282,13 @@ class Library:
             if shelf.nothing_left(horizons[shelf.key.system]):
                 dropped[shelf.key] += self.shelves.pop(shelf.key).versions
         return {key: versions for key, versions in dropped.items() if versions}
+
+    def copy(self) -> "Library":
+        """The same documents in a library of its own, to go on with from here. For documents of a log."""
+        other = Library(self._facts_only)
+        other.shelves = {key: shelf.copy() for key, shelf in self.shelves.items()}
+        other.nameless = set(self.nameless)
+        return other
 
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""

@@ -1,6 +1,6 @@
 """The slow, obvious evaluator: nested loops straight from the rules. No index, no cache, no cleverness.
 
-Property tests hold `policy.decide` to it, and the demo checks the stream against it.
+Property tests hold `policy.decide` to it, and `lockkeeper verify` the decisions of a cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,6 +21,11 @@ def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[s
         asked = parse_request(request)
     except MalformedRequest:
         return "error"
+    return answer(snapshot, asked, trust)
+
+
+def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> str | list[str]:
+    """The same for a request that is parsed already."""
     return _batch(snapshot, asked, trust) if isinstance(asked, Batch) else _one(snapshot, asked, trust)
 
 

@@ -47,12 +47,15 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     records = [_record(topics, key, value) for key, value in (*written, *deleted)]
     _check_topics(settings, {record.topic for record in records})
     offsets = write(transactional_producer(settings), records)
-    _await_visible(settings, offsets)
+    await_visible(settings, offsets)
     return offsets
 
 
-def _await_visible(settings: Settings, offsets: Offsets) -> None:
-    """Kafka confirms a transaction once it is decided; its markers, which readers wait for, are written after that."""
+def await_visible(settings: Settings, offsets: Offsets) -> None:
+    """Wait until these offsets can be read. Raises PublishFailed when an older transaction stays open.
+
+    Kafka confirms a transaction once it is decided; its markers, which readers wait for, are written after that.
+    """
     admin, deadline = admin_client(settings), time.monotonic() + SECONDS
     last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
     while any(end <= last[partition] for partition, end in stable_ends(admin, last).items()):

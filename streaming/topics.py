@@ -133,7 +133,7 @@ def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZ
     """
     there = _topics(admin)
     specs = topic_specs(names, sizes)
-    settings = _settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
+    settings = settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
     problems = list(_shared(specs))
     for spec in specs:
         if spec.name not in there:
@@ -153,7 +153,8 @@ def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
             yield Problem(topic, wrong, "records would be taken for what they are not", "give each a topic of its own")
 
 
-def _settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Every setting of these topics, which exist, by topic. Raises KafkaException when the cluster does not answer."""
     if not topics:
         return {}
     asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
@@ -213,5 +214,5 @@ def _change(topic: str, values: Mapping[str, str]) -> ConfigResource:
 
 
 def _are_set(admin: AdminClient, changes: Mapping[str, Mapping[str, str]]) -> bool:
-    found = _settings_of(admin, list(changes))
+    found = settings_of(admin, list(changes))
     return all(found[topic].items() >= values.items() for topic, values in changes.items())

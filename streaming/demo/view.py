@@ -12,14 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from streaming.demo.ledger import NEWEST, Answer, Ledger, percentiles
+from streaming.verify import findings
 
 WINDOW_SECONDS = 2.0
 COLOURS = {"allow": "green", "deny": "red", "error": "yellow"}
 ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "critical": "bold red"}
-CHECKS = (
-    *("lost", "doubled", "unasked", "unlike_reference", "judged_by_older_policy"),
-    *("incidents_missed", "alerts_invented"),
-)
+CHECKS = (*findings.CHECKS, "incidents_missed", "alerts_invented")
 
 
 class View:

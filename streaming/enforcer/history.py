@@ -17,6 +17,8 @@ import itertools
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from policy.documents import Key
 from policy.library import Library
 from streaming.enforcer.documents import Record
@@ -64,22 +66,18 @@ class History:
             self._read_log(key, value)
             return None
         place = _place(key)
-        told = dict(headers)
         if place is None or place[0].system not in self._names:
             return None
-        check_format(int(told.get(FORM, 1)), f"the record {key!r} of {self._topic}")
+        kept = kept_version(self._names, key, value, headers, self._topic)
         self._forget(place)
-        if value is None or not {AT, NEXT} <= told.keys():
+        if kept is None:
             return None
-        document, offset = place
-        topic = self._names[document.system]
-        if not self._is_of(topic, told.get(TOPIC_ID), trusted):
+        if not self._is_of(kept.record.topic, kept.topic_id, trusted):
             self._void.add(place)
             return None
         self._written.add(place)
-        self._successors[place] = int(told[NEXT])
-        short = f"{document.kind}/{document.name}".encode()
-        return Record(topic, short, value, offset, int(told[AT]))
+        self._successors[place] = kept.successor
+        return kept.record
 
     def _forget(self, place: Place) -> None:
         self._written.discard(place)
@@ -144,6 +142,33 @@ class History:
         headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
         headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
         return self._topic, _key(place), value, headers
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A version on the history topic. `successor`: the offset of the next one. `topic_id`: None before 0.2."""
+
+    record: Record
+    successor: int
+    topic_id: bytes | None
+
+
+def kept_version(
+    names: Mapping[str, str], key: bytes, value: bytes | None, headers: Iterable[Any], topic: str
+) -> Kept | None:
+    """The version that a record of the history `topic` keeps; None for any other record.
+
+    `names`: the policy topic of each system. Raises CannotStart for a record of a newer format.
+    """
+    place, told = _place(key), dict(headers)
+    if place is None or place[0].system not in names:
+        return None
+    check_format(int(told.get(FORM, 1)), f"the record {key!r} of {topic}")
+    if value is None or not {AT, NEXT} <= told.keys():
+        return None
+    document, offset = place
+    short = f"{document.kind}/{document.name}".encode()
+    record = Record(names[document.system], short, value, offset, int(told[AT]))
+    return Kept(record, int(told[NEXT]), told.get(TOPIC_ID))
 
 
 def _key(place: Place) -> bytes:

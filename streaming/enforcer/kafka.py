@@ -113,6 +113,12 @@ def first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[P
     return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
 
 
+def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int) -> dict[Partition, int]:
+    """The first offset of each partition with a timestamp at or after a moment (ms); its end when there is none."""
+    found = _offsets(admin, ends, lambda: OffsetSpec.for_timestamp(moment), IsolationLevel.READ_COMMITTED)
+    return {partition: min(at, ends[partition]) if at >= 0 else ends[partition] for partition, at in found.items()}
+
+
 def _offsets(
     admin: AdminClient,
     partitions: Iterable[Partition],

@@ -59,7 +59,7 @@ class Topics:
         )
 
     def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[Record]:
-        return map(_record, records_between(self._settings, starts, ends))
+        return map(record_of, records_between(self._settings, starts, ends))
 
     def _since(self, ends: Mapping[Partition, int], moment: int) -> Offsets:
         """The first offset at or after a moment (ms) in each partition; its end when there is none."""
@@ -76,7 +76,8 @@ def _found(consumer: Consumer, ends: Mapping[Partition, int], moment: int) -> It
         yield (tp.topic, tp.partition), min(tp.offset, end) if tp.offset >= 0 else end
 
 
-def _record(message: Message) -> Record:
+def record_of(message: Message) -> Record:
+    """A consumed record; an empty key or value and none are the same."""
     return Record(
         message.topic() or "",
         message.partition() or 0,

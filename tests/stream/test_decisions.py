@@ -3,16 +3,24 @@
 import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 from confluent_kafka import Producer
 
 from policy import compile_documents, decide
 from policy.times import to_ms
 from streaming.publish import publish
+from streaming.stored import read_stored
+from streaming.verify.cluster import await_decided, verify
+from streaming.verify.traffic import Traffic
 from tests.brokers import TestBroker
 from tests.stream.running import running
 from tests.stream.world import World, group, request, role
@@ -294,3 +302,41 @@ def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str)
     letters = world.reader(f"{topic}.dlq").until(lambda seen: any(m.key() == user.encode() for m in seen), "the letter")
     [letter] = [message for message in letters if message.key() == user.encode()]
     assert b"has no value" in dict(letter.headers())["__connect.errors.exception.message"]
+
+
+def test_the_history_checker_finds_every_promise_kept(world: World) -> None:
+    """In all that the tests of this file did, and in traffic of its own while policies change; and it cleans up."""
+    traffic = Traffic(world.settings, rate=40)
+    sent = traffic.send(seconds=3, change_every=0.4)
+    assert await_decided(world.settings, sent.last)
+    traffic.delete()
+    found = verify(world.settings, demanded=sent.demanded)
+    assert found.violations == []
+    assert found.unknown == {}
+    assert found.waiting == 0
+    assert found.verified == found.decisions >= sent.requests >= 100
+    assert found.outcomes["allow"] > 0
+    stored = {document.key for document in read_stored(world.settings, ["lenses6"])}
+    assert not {key for key in stored if traffic.run in key}
+
+
+def test_the_history_checker_finds_a_decision_that_somebody_else_wrote(world: World, tmp_path: Path) -> None:
+    """A second answer to a request: the command names its record and fails; outside of the time range it does not."""
+    [message] = world.reader(world.names.decisions).until(lambda found: bool(found), "a decision")[:1]
+    world.producer.produce(world.names.decisions, message.value(), message.key(), partition=message.partition())
+    assert world.producer.flush(30) == 0
+    config = tmp_path / "lockkeeper.yaml"
+    told = {name: getattr(world.settings, name) for name in ("job_name", "bootstrap_servers", "topics", "trust")}
+    config.write_text(yaml.safe_dump(msgspec.to_builtins(told)))
+    command = [sys.executable, "-m", "streaming.cli", "verify", "--config", str(config)]
+    failed = subprocess.run([*command, "--json"], capture_output=True, text=True)
+    assert failed.returncode == 1, failed.stderr
+    summary = json.loads(failed.stdout)
+    assert not summary["ok"]
+    assert summary["checks"]["doubled"] == 1
+    [violation] = [violation for violation in summary["violations"] if violation["check"] == "doubled"]
+    assert (violation["topic"], violation["partition"]) == (message.topic(), message.partition())
+    later = ["--since", str(message.timestamp()[1] + 3_600_000), "--until", str(message.timestamp()[1] + 7_200_000)]
+    passed = subprocess.run([*command, *later], capture_output=True, text=True)
+    assert passed.returncode == 0, passed.stdout
+    assert passed.stdout.endswith("every check holds\n")

@@ -1,0 +1,134 @@
+"""`lockkeeper verify`: whether the topics of a cluster keep the promises."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import EXIT_CODES, app
+from streaming.cli.cluster import reach
+from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.options import Bootstrap, Config, Json, settings_of
+from streaming.cli.output import remark, tell, tell_json
+from streaming.cli.signals import stop_on_signals
+
+if TYPE_CHECKING:
+    from streaming.report.span import Span
+    from streaming.settings import Settings
+    from streaming.verify.findings import Findings
+
+EPILOG = f"""Examples:
+
+  lockkeeper verify
+
+  lockkeeper verify --since 2026-11-22T00:00:00Z --sample 0.01 --json
+
+  lockkeeper verify --send --seconds 300 --rate 50 --change-every 1
+
+{EXIT_CODES}"""
+
+Since = Annotated[str | None, typer.Option("--since", help="Check requests from then on: RFC 3339, or ms since 1970.")]
+Until = Annotated[str | None, typer.Option("--until", help="Check requests before then; all if not said.")]
+Sample = Annotated[float, typer.Option(min=0, max=1, help="The part of the answers to work out again: it is slow.")]
+Send = Annotated[bool, typer.Option("--send", help="Produce requests and policy changes first, and check these.")]
+Seconds = Annotated[float, typer.Option(min=1, help="With --send: for how long.")]
+Rate = Annotated[float, typer.Option(min=1, max=1000, help="With --send: requests a second.")]
+ChangeEvery = Annotated[float, typer.Option(min=0.1, help="With --send: seconds between two policy changes.")]
+
+
+@app.command("verify", epilog=EPILOG)
+def verify(
+    since: Since = None,
+    until: Until = None,
+    sample: Sample = 1,
+    send: Send = False,
+    seconds: Seconds = 30,
+    rate: Rate = 20,
+    change_every: ChangeEvery = 1,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Check the decisions of a cluster: each request one, in order, and as the reference evaluator decides.
+
+    Reads requests, decisions, dead letters, policies and facts, and writes nothing. With --send it first produces
+    requests, and changes of policies of its own, which it deletes at the end. What can no longer be checked, because
+    compaction or retention may have removed it, is counted as unknown: neither passed nor failed.
+    """
+    from streaming.verify.cluster import verify as check
+
+    settings = settings_of(config, bootstrap)
+    if send and (since or until):
+        raise Failure("--send checks what it sends: leave --since and --until out", MISUSED)
+    span = _span(since, until) if since or until else None
+    _reach(settings)
+    extra: dict[str, Any] = {}
+    demanded = None
+    if send:
+        sent, span, settled = _send(settings, seconds, rate, change_every)
+        demanded = sent.demanded
+        extra = {"sent": sent.requests, "policy_changes": sent.changes, "settled": settled}
+    found = check(settings, span, demanded, remark, sample)
+    _show(found, extra, as_json)
+    if not found.ok or not extra.get("settled", True):
+        raise typer.Exit(FAILED)
+
+
+def _span(since: str | None, until: str | None) -> "Span":
+    from streaming.report.span import SpanError, span_of
+
+    try:
+        return span_of(since or "0", until, None, time.time_ns() // 1_000_000)
+    except SpanError as error:
+        raise Failure(str(error).replace("--from", "--since"), MISUSED) from error
+
+
+def _reach(settings: "Settings") -> None:
+    from streaming.observability.logs import log_warnings_alone
+    from streaming.topics import dead_letters_of
+
+    log_warnings_alone(sys.stderr)
+    names = settings.topics
+    documents = (*names.policy_topics().values(), names.facts, names.history)
+    reach(settings, names.decisions, *documents, *names.requests, *map(dead_letters_of, names.requests))
+
+
+def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
+    from streaming.report.span import Span
+    from streaming.verify.cluster import await_decided
+    from streaming.verify.traffic import Traffic
+
+    traffic = Traffic(settings, rate)
+    remark(
+        f"sending {rate:g} requests a second for {seconds:g} s as {traffic.run}, and policies every {change_every:g} s"
+    )
+    try:
+        with stop_on_signals() as stop:
+            sent = traffic.send(seconds, change_every, stop.is_set)
+        settled = await_decided(settings, sent.last)
+    finally:
+        traffic.delete()
+    if not settled:
+        remark("not all requests were decided in time: is the job running with these settings?")
+    return sent, Span(sent.first_at, sent.last_at + 1), settled
+
+
+def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
+    from streaming.verify.findings import CHECKS
+
+    if as_json:
+        tell_json({**found.summary(), **extra})
+        return
+    for name, about in CHECKS.items():
+        tell(f"{found.counts[name]:10,}  {name}: {about}")
+    for violation in found.violations:
+        tell(f"violation  {violation}")
+    for reason, count in sorted(found.unknown.items()):
+        tell(f"{count:10,}  unknown: {reason}")
+    outcomes = ", ".join(f"{found.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
+    tell(f"{found.requests:,} requests, {found.decisions:,} decisions: {outcomes}; {found.dead_letters:,} dead letters")
+    tell(f"{found.verified:,} decisions verified, {found.waiting:,} requests not decided yet")
+    if extra:
+        tell(f"{extra['sent']:,} requests sent, {extra['policy_changes']:,} policy changes")
+    tell("every check holds" if found.ok else "A CHECK FAILED")

@@ -1,0 +1,357 @@
+"""Policy at offsets: the records of the policy, facts and history topics → the snapshot at given offsets.
+
+Exact, or `NoLongerKnown`; never a guess. The limit is what compaction may have removed. Kafka removes a record only
+once a later one with the same key is older than the topic's `min.compaction.lag.ms` (a deletion also by itself, after
+its predecessors). So the documents in force at an offset are all still there if every later record is younger than
+that. Of a log that was opened at T, records above the *cutoff*, T − lag + an hour for clocks that differ, are all
+there, and the state at offset O is exact where one of these is known:
+
+- O is the end of the log, or beyond the end that was found when the log was opened (later records were all seen);
+- the newest record up to O, or the moment at which O is said to have been the end, is above the cutoff: so is all
+  that follows;
+- the record after O has the very next offset (nothing between them was removed) and is above the cutoff. A gap is not
+  told apart from a removed record.
+
+Of a refused document the last good version stays in force, and compaction may remove it as soon as the refused one is
+below the cutoff. For policies the job keeps it on the history topic for as long as it needs it. Where it was needed at
+O and may have been removed from both, or from the facts topic, which has no history, O is no longer known.
+What a StreamSets object was before the cutoff is marked as unknown in the snapshot itself, as at a start of the job.
+
+Beyond this: offsets do not name the topic they belong to. After a topic was deleted and created again its offsets
+begin at 0; those of the old one are beyond its end at first and cannot be told from its own later on. Records that were
+deleted from the beginning of a log (`kafka-delete-records`) make all of it unknown.
+"""
+
+import bisect
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.documents import Key
+from policy.layer import FactLayer, layer_of
+from policy.library import Library, Shelf
+from policy.snapshot import Snapshot
+from policy.systems import all_systems
+from streaming.enforcer.documents import Record, Shelving
+from streaming.enforcer.history import CLOCKS_DIFFER_MS, Kept, kept_version
+from streaming.topic_specs import TopicNames
+
+SNAPSHOTS_CACHED = 8
+NOTHING_READ = -1  # the offset that decisions name for an empty topic
+ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a horizon before all times: only kinds that look back
+
+Offsets = Mapping[str, Mapping[str, int]]
+"""The newest offset read, by topic and partition, as decisions name them; -1: nothing."""
+
+
+class NoLongerKnown(Exception):
+    """The snapshot at these offsets cannot be rebuilt; the message says which topic lacks what."""
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What a topic still holds: `lag_ms` is its `min.compaction.lag.ms`, `start` its log start offset, 0 as a rule.
+
+    `topic_id`: Kafka's id of the topic. What the history topic keeps of one with another id is left aside.
+    """
+
+    lag_ms: int = 0
+    start: int = 0
+    topic_id: str = ""
+
+
+class _Log:
+    """The records of one topic by offset. `end`: the offset up to which it was read, not included."""
+
+    def __init__(self, topic: str, retention: Retention, opened_at: int) -> None:
+        self.topic, self.start, self._id = topic, retention.start, retention.topic_id
+        self.cutoff = opened_at - retention.lag_ms + CLOCKS_DIFFER_MS
+        self.end = 0
+        self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
+        self.floor = NOTHING_READ  # the oldest offset that can still be asked for
+        self.records: list[Record] = []
+        self._offsets: list[int] = []
+        self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
+
+    def is_of(self, topic_id: bytes | None) -> bool:
+        """Whether something is of this topic, as far as it is known of which topic it is."""
+        return not topic_id or not self._id or topic_id.decode() == self._id
+
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+        self._offsets.append(record.offset)
+        self._times.append(max(record.at, self._times[-1] if self._times else record.at))
+
+    def insert(self, records: Iterable[Record]) -> None:
+        """Add records that stood before others; those whose offset is there already are left out."""
+        there = set(self._offsets)
+        merged = [*self.records, *(record for record in records if record.offset not in there)]
+        self.records, self._offsets, self._times = [], [], []
+        for record in sorted(merged, key=lambda record: record.offset):
+            self.append(record)
+
+    def count(self, offset: int) -> int:
+        """How many records there are up to an offset."""
+        return bisect.bisect_right(self._offsets, offset)
+
+    def between(self, after: int, upto: int) -> list[Record]:
+        return self.records[self.count(after) : self.count(upto)]
+
+    def offset_at(self, moment: int) -> int:
+        """The newest offset at a moment (ms), as far as the records that are there say."""
+        following = bisect.bisect_right(self._times, moment)
+        return self._offsets[following] - 1 if following < len(self._offsets) else self.end - 1
+
+    def is_complete(self) -> bool:
+        """Whether no record can have been removed."""
+        if not self.records:
+            return self.end == 0
+        first = self.records[0]
+        return first.offset == 0 and self.all_seen_above(first.offset, first.at)
+
+    def all_seen_above(self, record_offset: int, at: int) -> bool:
+        """Whether a record with this offset and time, and all after it, cannot have been removed unseen."""
+        return at > self.cutoff or (self.seen_from is not None and record_offset >= self.seen_from)
+
+    def check(self, offset: int, moment: int | None) -> None:
+        """Raise NoLongerKnown unless what was in force at an offset is still there; `moment`: see `snapshot_at`."""
+        place = f"{self.topic} at offset {offset}"
+        if offset >= self.end:
+            raise NoLongerKnown(f"{place}: read up to {self.end} only; was the topic deleted and created again?")
+        if self.start > 0:
+            raise NoLongerKnown(f"{place}: the records below offset {self.start} were deleted")
+        if offset < self.floor:
+            raise NoLongerKnown(f"{place}: kept from offset {self.floor} on")
+        if not self._holds_what_follows(offset, moment):
+            raise NoLongerKnown(f"{place}: compaction may have removed what was in force then")
+
+    def _holds_what_follows(self, offset: int, moment: int | None) -> bool:
+        if offset == self.end - 1 or (self.seen_from is not None and offset >= self.seen_from - 1):
+            return True
+        count = self.count(offset)
+        if count and self._times[count - 1] > self.cutoff:
+            return True
+        if count < len(self._offsets) and self._times[count] <= self.cutoff:
+            return False
+        adjacent = count < len(self._offsets) and self._offsets[count] == offset + 1
+        return adjacent or (moment is not None and moment > self.cutoff)
+
+    def check_moment(self, moment: int) -> int:
+        """The newest offset at a moment (ms), by the records' timestamps; raises NoLongerKnown."""
+        offset = self.offset_at(moment)
+        if moment <= self.cutoff and self.seen_from != 0 and (self.seen_from is None or offset < self.seen_from):
+            raise NoLongerKnown(f"{self.topic} at {moment} ms: compaction may have removed what was in force then")
+        self.check(offset, moment)
+        return offset
+
+    def forget(self, offset: int) -> None:
+        """Let go of the records up to an offset, once they are taken into a library."""
+        count = self.count(offset)
+        del self.records[:count], self._offsets[:count], self._times[:count]
+        self.floor = max(self.floor, offset)
+
+
+class _State(msgspec.Struct):
+    """The documents at some offsets (by topic), those of them without any good version, and what was compiled."""
+
+    offsets: dict[str, int]
+    library: Library
+    refused: tuple[Key, ...] = ()
+    compiled: Any = None
+
+
+class DocumentLog:
+    """The records of the documents' topics of one cluster, and the snapshots they amount to.
+
+    Fed in the order of each log: first `add_kept` with all records of the history topic, then `add` with those of the
+    policy and facts topics, then `read_to` with the ends up to which all was added; from then on `add` and `read_to`
+    again as the topics grow. Records are held once, as bytes; `forget_before` bounds the memory.
+
+    `max_bytes`: of a document (`limits.document`); `opened_at`: when reading began, ms by this machine's clock;
+    `retention`: by topic, one that is not named has no lag.
+    """
+
+    def __init__(
+        self, names: TopicNames, max_bytes: int, opened_at: int, retention: Mapping[str, Retention] | None = None
+    ) -> None:
+        by_topic = {topic: system for system, topic in names.policy_topics().items()}
+        self._systems: dict[str, str | None] = {**by_topic, names.facts: None}
+        self._names, self._max_bytes = names, max_bytes
+        known = retention or {}
+        self._logs = {topic: _Log(topic, known.get(topic, Retention()), opened_at) for topic in self._systems}
+        history_lag = known.get(names.history, Retention()).lag_ms
+        self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
+        self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
+        self._kept: dict[str, dict[int, Kept]] = {topic: {} for topic in by_topic}
+        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), Library()))
+        self._facts = _States(_State({names.facts: NOTHING_READ}, Library(facts_only=True)))
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose records `add` takes: all policy topics, and the facts topic."""
+        return tuple(self._systems)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can have been removed from any of the topics."""
+        return all(log.is_complete() for log in self._logs.values())
+
+    def records(self, topic: str) -> list[Record]:
+        """The records of one topic that are held, in the order of the log."""
+        return list(self._logs[topic].records)
+
+    def end(self, topic: str) -> int:
+        """The offset up to which a topic was read, not included."""
+        return self._logs[topic].end
+
+    def add_kept(self, key: bytes, value: bytes | None, headers: Iterable[Any]) -> None:
+        """Take a record of the history topic. Raises CannotStart for a newer format.
+
+        Deletions are ignored: what a document once was stays true when the job has no need of it any more.
+        """
+        found = kept_version(self._names.policy_topics(), key, value, headers, self._names.history)
+        if found is not None and self._logs[found.record.topic].is_of(found.topic_id):
+            self._kept[found.record.topic][found.record.offset] = found
+
+    def add(self, record: Record) -> None:
+        """Take a record of a policy or facts topic, the next one of its log."""
+        self._logs[record.topic].append(record)
+
+    def read_to(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Note that all records below these ends were added. `ends`: by (topic, partition), last stable offsets."""
+        for (topic, _), end in ends.items():
+            log = self._logs[topic]
+            log.end = max(log.end, end)
+            if log.seen_from is None:
+                log.insert(self._restored(log, self._kept.pop(topic, {})))
+                log.seen_from = end
+
+    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[Record]:
+        """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
+        there = {record.offset for record in log.records} | kept.keys()
+        for record, successor in ((one.record, one.successor) for one in kept.values()):
+            if successor >= log.end:
+                continue  # kept after the end that was read, where the log has it still
+            yield record
+            if successor not in there:
+                self._gaps.add((log.topic, successor))
+                yield msgspec.structs.replace(record, value=b"", offset=successor)
+
+    def offsets_at(self, moment: int) -> tuple[Offsets, int]:
+        """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.
+
+        Raises NoLongerKnown when records of that time may have been removed.
+        """
+        found = {topic: log.check_moment(moment) for topic, log in self._logs.items()}
+        facts = found.pop(self._names.facts)
+        return {topic: {"0": offset} for topic, offset in found.items()}, facts
+
+    def snapshot_at(self, policy_offsets: Offsets, facts_offset: int | None, moment: int | None = None) -> Snapshot:
+        """What policies and facts said when these were the newest offsets read. Raises NoLongerKnown.
+
+        `facts_offset` None: without the facts topic, for systems that have no facts. `moment`: a time (ms) at or after
+        which these offsets still were the ends, such as that of the request whose decision names them.
+        """
+        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
+        snapshot: Snapshot = self._state(self._policies, offsets, moment, Snapshot).compiled
+        if facts_offset is None:
+            return snapshot
+        layer: FactLayer = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
+        return snapshot.with_facts(layer)
+
+    def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:
+        """The state at these offsets, compiled; a topic that is not named was not read."""
+        if unknown := offsets.keys() - set(states.topics):
+            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
+        for topic, offset in offsets.items():
+            self._logs[topic].check(offset, moment)
+        wanted = {topic: self._last_record(topic, offsets.get(topic, NOTHING_READ)) for topic in states.topics}
+        state = states.find(wanted)
+        if state.offsets != wanted:
+            state = self._moved(state, wanted)
+            states.keep(state)
+        self._check_refused(state)
+        if state.compiled is None:
+            state.compiled = compile_(state.library)
+        return state
+
+    def _last_record(self, topic: str, offset: int) -> int:
+        """The offset of the newest record up to an offset, which may be that of a transaction's marker."""
+        log = self._logs[topic]
+        count = log.count(offset)
+        return log.records[count - 1].offset if count else log.floor
+
+    def _moved(self, state: _State, offsets: Mapping[str, int]) -> _State:
+        """The state with the records up to these offsets."""
+        library = state.library.copy()
+        for topic, offset in offsets.items():
+            shelving = Shelving(library, self._systems[topic], self._max_bytes)
+            for record in self._logs[topic].between(state.offsets[topic], offset):
+                shelving.take(record)
+                self._mark_lost(library, shelving.key_of(record), record)
+        library.forget_before(ALL_VERSIONS)
+        refused = tuple(key for key, shelf in library.shelves.items() if shelf.in_force is None)
+        return _State(dict(offsets), library, refused)
+
+    def _mark_lost(self, library: Library, key: Key | None, record: Record) -> None:
+        """Versions before the first one that is known may be missing, as at a start of the job."""
+        shelf = library.shelves.get(key) if key is not None else None
+        if shelf is None:
+            return
+        before = shelf.versions[-2].order if len(shelf.versions) > 1 else None
+        first_known = before is None and not self._logs[record.topic].all_seen_above(record.offset, record.at)
+        if first_known or (record.topic, before) in self._gaps:
+            shelf.lost_before(record.at)
+
+    def _check_refused(self, state: _State) -> None:
+        """Raise NoLongerKnown where a good version below a refused one may have been in force and removed since."""
+        for key in state.refused:
+            if self._may_lack_good_version(key, state.library.shelves[key], state):
+                raise NoLongerKnown(f"{key}: refused, and its last good version may have been removed")
+
+    def _may_lack_good_version(self, key: Key, shelf: Shelf, state: _State) -> bool:
+        first = shelf.versions[0]
+        are_facts = self._names.facts in state.offsets
+        topic = self._names.facts if are_facts else self._names.policy_topics()[key.system]
+        log = self._logs[topic]
+        if are_facts or log.all_seen_above(first.order, first.at):
+            return not log.all_seen_above(first.order, first.at)
+        shelving = Shelving(state.library, key.system, self._max_bytes)
+        later = log.between(state.offsets[topic], log.end)
+        return not self._history_lasts and any(shelving.key_of(record) == key for record in later)
+
+    def forget_before(self, moment: int) -> None:
+        """Let go of what only snapshots before a moment (ms) need: they are no longer known then."""
+        for states in (self._policies, self._facts):
+            logs = {topic: self._logs[topic] for topic in states.topics}
+            kept = {topic: max(log.offset_at(moment), log.floor) for topic, log in logs.items()}
+            states.restart(self._moved(states.base, {topic: self._last_record(topic, kept[topic]) for topic in kept}))
+            for topic, log in logs.items():
+                log.forget(kept[topic])
+
+
+class _States:
+    """The last few states, and the oldest one, from which all others can be made."""
+
+    def __init__(self, base: _State) -> None:
+        self.base = base
+        self.topics = tuple(base.offsets)
+        self._cached: collections.deque[_State] = collections.deque(maxlen=SNAPSHOTS_CACHED)
+
+    def find(self, offsets: Mapping[str, int]) -> _State:
+        """The state at these offsets, or else the nearest before it."""
+        before = (
+            state
+            for state in (self.base, *self._cached)
+            if all(state.offsets[topic] <= offset for topic, offset in offsets.items())
+        )
+        return max(before, key=lambda state: sum(state.offsets.values()))
+
+    def keep(self, state: _State) -> None:
+        self._cached.append(state)
+
+    def restart(self, base: _State) -> None:
+        """Begin at a later state."""
+        self.base = base
+        self._cached.clear()

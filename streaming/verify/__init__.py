@@ -1,0 +1,1 @@
+"""`lockkeeper verify`: what the topics of a cluster say of the job's promises."""

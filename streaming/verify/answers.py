@@ -1,0 +1,207 @@
+"""One decision against the slow reference evaluator, at the offsets that it names."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from policy import answer, reference
+from policy.requests import Batch, MalformedRequest, Request, decode_request
+from policy.snapshot import Snapshot
+from policy.system import Kind
+from policy.systems import all_systems
+from policy.times import to_text
+from streaming.client.decision import Decision
+from streaming.report.records import Record
+from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
+
+CLOCK_MS = 5_000  # by how much the clocks of the job and a broker may differ
+ANSWERS_HELD = 100_000
+SNAPSHOTS_HELD = 16
+TOO_LATE, TOO_LARGE = "deadline-exceeded", "answer-too-large"
+LIMITS = frozenset({"too-many-objects"})  # the reference evaluator knows none
+
+Outcomes = tuple[str, ...]
+"""The outcome of a request; of a batch that of the record, then those of its evaluations."""
+
+Unknown = str
+"""Why something cannot be checked."""
+
+
+class Contradiction(msgspec.Struct, frozen=True):
+    """A check that does not hold, what was expected, and what was found."""
+
+    check: str
+    expected: str
+    found: str
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as the job has to read it. `envelope`: with the time and deadline it came with; `at`: to judge by."""
+
+    envelope: Request | Batch
+    request: Request | Batch
+    at: int
+
+
+def read_request(value: bytes, at: int, trust: frozenset[str]) -> Asked:
+    """The request in JSON of a record with this timestamp (ms); raises MalformedRequest."""
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        raise MalformedRequest(f"not a request: {error}") from error
+    envelope = decode_request(value)
+    if envelope.time is not None and "time" in trust:
+        at = envelope.time
+    return Asked(envelope, _judged_at(envelope, at), at)
+
+
+def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
+    """The question with the moment to judge by. Deadlines are held against the job's clock, not against this."""
+    if isinstance(asked, Request):
+        return msgspec.structs.replace(asked, time=at, deadline=None)
+    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
+    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+
+
+class Answers:
+    """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
+
+    def __init__(self, log: DocumentLog, facts_topic: str, trust_of: Callable[[str], frozenset[str]]) -> None:
+        self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
+        self._snapshots: dict[Any, Snapshot] = {}
+        self._outcomes: dict[Any, Outcomes] = {}
+
+    def check(self, request: Record, value: bytes, decision: Decision, at: int) -> Iterator[Contradiction | Unknown]:
+        """What is wrong with a decision that was written at a moment (ms). `value`: the request in JSON.
+
+        Raises MalformedRequest when the record is no request.
+        """
+        trust = self._trust_of(request.topic)
+        asked = read_request(value, request.at, trust)
+        yield from _check_names(asked, decision)
+        facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
+        place = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
+        try:
+            snapshot = self._snapshot(place, decision, request.at)
+        except NoLongerKnown as unknown:
+            yield str(unknown)
+            return
+        yield from self._check_version(snapshot, decision)
+        late = _check_deadline(asked, request.at, decision, at)
+        if late is not None:
+            yield from late
+            return
+        expected = self._expected(place, asked, snapshot, trust, decision)
+        yield from self._check_outcomes(expected, asked, snapshot, trust, decision)
+
+    def _snapshot(self, place: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
+        found = self._snapshots.get(place)
+        if found is None:
+            if len(self._snapshots) >= SNAPSHOTS_HELD:
+                del self._snapshots[next(iter(self._snapshots))]
+            found = self._log.snapshot_at(decision.policy_offsets, place[1], moment)
+            self._snapshots[place] = found
+        return found
+
+    def _check_version(self, snapshot: Snapshot, decision: Decision) -> Iterator[Contradiction | Unknown]:
+        if decision.policy_version == snapshot.version:
+            return
+        if snapshot.history_held or not self._log.complete:
+            yield "policy_version counts older versions of documents, which the job may have known"
+        else:
+            yield Contradiction("wrong_version", snapshot.version, decision.policy_version)
+
+    def _check_outcomes(
+        self, expected: Outcomes, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
+    ) -> Iterator[Contradiction | Unknown]:
+        found = (decision.outcome, *(item.outcome for item in decision.evaluations))
+        code, system = decision.code if decision.outcome == "error" else "", asked.envelope.system
+        if found == expected:
+            return
+        if code == TOO_LARGE:
+            yield "the answer was too large to be written"
+        elif code in LIMITS and code in {reason.code for reason in answer(snapshot, asked.request, trust).reasons}:
+            yield "the request is beyond a limit that the reference evaluator does not have"
+        elif _has_kind(system, lambda kind: kind.looks_back) and (snapshot.history_held or not self._log.complete):
+            yield "the answer may rest on older versions of documents, of which the job may have known fewer or more"
+        else:
+            yield Contradiction("unlike_reference", _text(expected), _text(found))
+
+    def _expected(
+        self, place: object, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
+    ) -> Outcomes:
+        named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
+        if not all(_covers(named, demand) for demand in _demands(asked.request)):
+            return ("error",)
+        realm = snapshot.realms.get(asked.envelope.system)
+        dated = asked.at if realm is not None and realm.edges else 0
+        undated = msgspec.structs.replace(_judged_at(asked.request, 0), id="")
+        key = (place, trust, dated, msgspec.json.encode(undated))
+        found = self._outcomes.get(key)
+        if found is None:
+            if len(self._outcomes) >= ANSWERS_HELD:
+                self._outcomes.clear()
+            found = self._outcomes[key] = _reference(snapshot, asked.request, trust)
+        return found
+
+
+def _check_names(asked: Asked, decision: Decision) -> Iterator[Contradiction]:
+    """Whether the decision says which request it answers, and by which time."""
+    expected = (asked.envelope.id, asked.envelope.system, to_text(asked.at))
+    found = (decision.request_id, decision.system, decision.time)
+    if found != expected:
+        yield Contradiction("unlike_reference", f"request, system, time {expected}", str(found))
+
+
+def _check_deadline(asked: Asked, received: int, decision: Decision, written: int) -> list[Contradiction] | None:
+    """None: the deadline decides nothing. The job's clock when it judged lies between receipt and writing."""
+    deadline = asked.envelope.deadline
+    if decision.code == TOO_LATE:
+        passed = deadline is not None and deadline < written + CLOCK_MS
+        right = passed and decision.outcome == "error" and not decision.evaluations
+        return [] if right else [Contradiction("unlike_reference", "no deadline that had passed", TOO_LATE)]
+    if deadline is not None and deadline < received - CLOCK_MS:
+        expected = f"error: the deadline was {to_text(deadline)}"
+        return [Contradiction("unlike_reference", expected, decision.outcome)]
+    return None
+
+
+def _reference(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Outcomes:
+    try:
+        outcomes = reference.answer(snapshot, asked, trust)
+    except Exception:  # what cannot be worked out is an error
+        return ("error",)
+    if isinstance(outcomes, str):
+        return (outcomes,)
+    first_permit = isinstance(asked, Batch) and asked.semantic == "permit_on_first_permit"
+    counted = outcomes[-1:] if first_permit else outcomes
+    worst = next((outcome for outcome in ("error", "deny") if outcome in counted), "allow")
+    return (worst, *outcomes)
+
+
+def _has_kind(system: str, wanted: Callable[[Kind], bool]) -> bool:
+    known = all_systems().get(system)
+    return known is not None and any(map(wanted, known.kinds.values()))
+
+
+def _demands(asked: Request | Batch) -> Iterator[Any]:
+    """The `min_policy_offsets` of a request or of a batch's items."""
+    items = asked.items if isinstance(asked, Batch) else (asked,)
+    for item in items:
+        if isinstance(item, Request) and "min_policy_offsets" in item.context:
+            yield item.context["min_policy_offsets"]
+
+
+def _covers(named: Mapping[str, Mapping[str, int]], demand: Any) -> bool:
+    """Whether the offsets that a decision names are at or beyond those that were asked for."""
+    if not isinstance(demand, Mapping) or not all(isinstance(offsets, Mapping) for offsets in demand.values()):
+        return False
+    wanted = ((topic, number, offset) for topic, offsets in demand.items() for number, offset in offsets.items())
+    return all(
+        type(offset) is int and offset <= named.get(topic, {}).get(number, -2) for topic, number, offset in wanted
+    )
+
+
+def _text(outcomes: Outcomes) -> str:
+    return f"{outcomes[0]} of {', '.join(outcomes[1:])}" if len(outcomes) > 1 else outcomes[0]

@@ -1,0 +1,296 @@
+"""The history checker: records of the request topics, decisions and dead letters in, violations out. Pure.
+
+What a decision must be like is the contract's: one for each request record, in the order of its key, by policies that
+are not older than what was acknowledged before the request, the same as the reference evaluator's. Nothing here shares
+code with the path of a request in the job, but for the documents' reading and the typing of requests.
+"""
+
+import collections
+import re
+import zlib
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from policy.requests import MalformedRequest
+from streaming.client.decision import Decision, Place, read_decision
+from streaming.client.errors import Unreadable
+from streaming.contracts.avro import Undecodable, is_avro
+from streaming.contracts.files import Kind
+from streaming.enforcer.kafka import Partition
+from streaming.report.records import Record
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.topic_specs import dead_letters_of
+from streaming.verify.acknowledged import Acknowledged
+from streaming.verify.answers import CLOCK_MS, Answers, read_request
+from streaming.verify.findings import Findings, Violation
+
+KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
+LAST_TRANSACTION_MS = 60_000
+CONNECT = "__connect.errors."
+NUMBERS = re.compile(r"\b\d+\b")
+
+Offsets = Mapping[str, Mapping[str, int]]
+Json = Callable[[Kind, bytes], bytes]
+"""A record in JSON, whatever its encoding; raises Undecodable."""
+
+
+class Range(msgspec.Struct, frozen=True):
+    """What is looked at of one request partition.
+
+    `start`, `end`: offsets, the end not included; `log_end`: where the partition ends. `decided`: what is below it was
+    committed as decided before the ends of the outputs were fetched; None: the group has no committed offset.
+    `answers_from`: answers to older requests (ms) may have been deleted by the topics' retention.
+    """
+
+    start: int
+    end: int
+    log_end: int
+    decided: int | None = None
+    answers_from: int = 0
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """A decision, or a dead letter (None), and its record."""
+
+    record: Record
+    decision: Decision | None
+
+
+class _Requests:
+    """One request partition: which requests are open, and answers that were read before their requests."""
+
+    def __init__(self, found: Range) -> None:
+        self.range = found
+        self.position = found.start
+        self.open: dict[int, Record] = {}
+        self.gaps: list[tuple[int, int]] = []  # offsets without a record: markers, and what was aborted
+        self.early: dict[int, _Answer] = {}
+        self.overtaken: list[tuple[int, int]] = []  # offsets that were answered and when, rising
+
+    def answered(self, offset: int, at: int) -> None:
+        if not self.overtaken or offset >= self.overtaken[-1][0]:
+            self.overtaken.append((offset + 1, at))
+
+    def decided(self, newest: int) -> int:
+        """Below which offset all must be answered; `newest`: the time of the newest answer of all partitions, ms.
+
+        The last transaction may be visible in part. Without committed offsets, only what it cannot have written counts.
+        """
+        if self.range.decided is not None:
+            return self.range.decided
+        return max((offset for offset, at in self.overtaken if at < newest - LAST_TRANSACTION_MS), default=0)
+
+    def add(self, record: Record) -> _Answer | None:
+        if record.offset > self.position:
+            self.gaps.append((self.position, record.offset))
+        self.position = record.offset + 1
+        answer = self.early.pop(record.offset, None)
+        if answer is None:
+            self.open[record.offset] = record
+        return answer
+
+    def is_gap(self, offset: int) -> bool:
+        return any(start <= offset < end for start, end in self.gaps)
+
+
+class _Output:
+    """One partition of the decisions topic: what its records so far have named."""
+
+    def __init__(self) -> None:
+        self.offset = -2
+        self.named: tuple[str, dict[str, int]] | None = None
+        self.order: collections.OrderedDict[tuple[bytes, str, int], int] = collections.OrderedDict()
+
+
+class Checker:
+    """Takes every record of the topics once, each partition in its order, and all about in the order of time.
+
+    Holds the requests that are not answered yet, and the answers that were read before their requests.
+
+    `ranges`: what to look at, by request partition. `topic_ids`: Kafka's ids of the request topics. `demanded`: of
+    requests with these ids, the newest offset by topic that was acknowledged before they were produced.
+    `clocks_ms`: by how much the clocks of two brokers may differ. `json`: see `Json`. `sample`: of which part of the
+    decisions the answers are held against the reference evaluator, which is slow; the other checks are made of all.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: DocumentLog,
+        ranges: Mapping[Partition, Range],
+        topic_ids: Mapping[str, str],
+        demanded: Mapping[str, Mapping[str, int]] | None = None,
+        clocks_ms: int = 0,
+        json: Json = lambda _kind, value: value,
+        sample: float = 1.0,
+    ) -> None:
+        names = settings.topics
+        self.findings = Findings()
+        self._decisions_topic, self._facts_topic = names.decisions, names.facts
+        self._letters = {dead_letters_of(topic) for topic in names.requests}
+        self._limit, self._newest = settings.limits.record_in, 0
+        self._trust_of = settings.trust_of
+        self._requests = {partition: _Requests(found) for partition, found in ranges.items()}
+        self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
+        self._topic_ids, self._demanded, self._clocks_ms, self._json = topic_ids, demanded or {}, clocks_ms, json
+        self._sampled_below = int(sample * (1 << 32))
+        self._answers = Answers(log, names.facts, settings.trust_of)
+        self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
+
+    def take(self, record: Record) -> None:
+        """Take the next record of a request topic, the decisions topic or a dead-letter topic."""
+        if record.topic == self._decisions_topic:
+            self._take_decision(record)
+        elif record.topic in self._letters:
+            self._take_dead_letter(record)
+        else:
+            self._take_request(record)
+
+    def finish(self) -> Findings:
+        """All records were taken: what is left open is lost, or not decided yet."""
+        for requests in self._requests.values():
+            decided = requests.decided(self._newest)
+            for offset, record in requests.open.items():
+                if offset >= decided:
+                    self.findings.waiting += 1
+                elif record.at < requests.range.answers_from:
+                    self._unknown("answers of that time may have been deleted")
+                else:
+                    self._violated("lost", record, "a decision or a dead letter", "none")
+            for answer in requests.early.values():
+                self._violated("unasked", answer.record, "a request record at its source", "none")
+        return self.findings
+
+    def _take_request(self, record: Record) -> None:
+        self.findings.requests += 1
+        early = self._requests[record.topic, record.partition].add(record)
+        if early is not None:
+            self._compare(record, early)
+
+    def _take_decision(self, record: Record) -> None:
+        self.findings.decisions += 1
+        try:
+            decision = read_decision(self._json("decision", record.value))
+        except (Unreadable, Undecodable) as error:
+            self._violated("unreadable", record, "a decision record", str(error))
+            return
+        self.findings.outcomes[decision.outcome] += 1
+        source = decision.source
+        if source is None:
+            self._violated("unasked", record, "context.source", "none")
+            return
+        self._check_output(record, decision, source)
+        if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
+            self._unknown("the decision is of a topic that was deleted and created again")
+            return
+        self._match(source, _Answer(record, decision))
+
+    def _take_dead_letter(self, record: Record) -> None:
+        self.findings.dead_letters += 1
+        headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+        try:
+            place = Place(
+                headers[f"{CONNECT}topic"], int(headers[f"{CONNECT}partition"]), int(headers[f"{CONNECT}offset"])
+            )
+        except (KeyError, ValueError):
+            self._violated("unasked", record, f"headers {CONNECT}topic, partition and offset", str(sorted(headers)))
+            return
+        self._match(place, _Answer(record, None))
+
+    def _match(self, source: Place, answer: _Answer) -> None:
+        """Find the request of an answer, which must be its first."""
+        self._newest = max(self._newest, answer.record.at)
+        requests, offset = self._requests.get((source.topic, source.partition)), source.offset
+        if requests is None or offset >= requests.range.log_end:
+            self._violated("unasked", answer.record, "a request record at its source", str(source))
+        elif not requests.range.start <= offset < requests.range.end:
+            return
+        elif offset in requests.open:
+            self._compare(requests.open.pop(offset), answer)
+        elif offset >= requests.position and offset not in requests.early:
+            requests.early[offset] = answer
+        elif requests.is_gap(offset):
+            self._violated("unasked", answer.record, "a request record at its source", str(source))
+        else:
+            self._violated("doubled", answer.record, "one answer to each request", f"another for {source}")
+        if requests is not None and requests.range.decided is None:
+            requests.answered(offset, answer.record.at)
+
+    def _check_output(self, record: Record, decision: Decision, source: Place) -> None:
+        """The record against those before it in its partition."""
+        output, named = self._outputs[record.partition], _named(decision, self._facts_topic)
+        if output.named is not None:
+            version, before = output.named
+            # Markers of transactions take an offset each: neighbours belong to one.
+            if record.offset == output.offset + 1 and (version, before) != (decision.policy_version, named):
+                self._violated("mixed_snapshots", record, f"{version} {before}", f"{decision.policy_version} {named}")
+            if back := {topic: at for topic, at in named.items() if at < before.get(topic, -1)}:
+                self._violated("offsets_back", record, f"at least {before}", str(back))
+        output.offset, output.named = record.offset, (decision.policy_version, named)
+        for topic, offset in named.items():
+            if topic in self._acknowledged:
+                self._acknowledged[topic].name(offset, record.at)
+        if record.key:
+            self._check_order(record, output, source)
+
+    def _check_order(self, record: Record, output: _Output, source: Place) -> None:
+        key = (record.key, source.topic, source.partition)
+        before = output.order.pop(key, -1)
+        if source.offset < before:
+            self._violated("out_of_order", record, f"after the decision of offset {before}", str(source))
+        output.order[key] = max(before, source.offset)
+        if len(output.order) > KEYS_HELD:
+            output.order.popitem(last=False)
+
+    def _compare(self, request: Record, answer: _Answer) -> None:
+        record, decision = answer.record, answer.decision
+        trust = self._trust_of(request.topic)
+        try:
+            value = self._json("request", request.value)
+            if len(request.value) + len(request.key) > self._limit:
+                raise MalformedRequest(f"more than {self._limit} bytes")
+            read_request(value, request.at, trust)
+        except (MalformedRequest, Undecodable) as error:
+            if decision is not None:
+                self._violated("unlike_reference", record, f"a dead letter ({error})", decision.outcome)
+            return
+        if decision is None:
+            if is_avro(request.value):
+                self._unknown("the schema registry may not have known the schema of a request in Avro")
+            else:
+                self._violated("unlike_reference", record, "a decision: the record is a request", "a dead letter")
+            return
+        self._check_freshness(request, record, decision)
+        if zlib.crc32(decision.id.encode()) >= self._sampled_below:
+            return
+        sound = True
+        for found in self._answers.check(request, value, decision, record.at):
+            sound = False
+            if isinstance(found, str):
+                self._unknown(found)
+            else:
+                self._violated(found.check, record, found.expected, found.found)
+        self.findings.verified += sound
+
+    def _check_freshness(self, request: Record, record: Record, decision: Decision) -> None:
+        named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})
+        for topic, known in self._acknowledged.items():
+            least = max(known.before(request.at, self._clocks_ms, CLOCK_MS), demanded.get(topic, -1))
+            if named.get(topic, -1) < least:
+                expected = f"{topic} up to offset {least}, acknowledged before the request"
+                self._violated("judged_by_older_policy", record, expected, f"up to {named.get(topic, -1)}")
+
+    def _violated(self, check: str, record: Record, expected: str, found: str) -> None:
+        self.findings.violated(Violation(check, record.topic, record.partition, record.offset, expected, found))
+
+    def _unknown(self, reason: str) -> None:
+        self.findings.unknown[NUMBERS.sub("#", reason)] += 1
+
+
+def _named(decision: Decision, facts_topic: str) -> dict[str, int]:
+    """The newest offset of each topic that a decision names."""
+    return {topic: offsets.get("0", -1) for topic, offsets in decision.policy_offsets.items()} | {
+        facts_topic: decision.facts_offset
+    }

@@ -1,0 +1,274 @@
+"""Policy at offsets: the snapshot of any time that the log still holds, and `NoLongerKnown` for every other."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from policy import compile_documents, decide
+from policy.library import Library
+from policy.snapshot import Snapshot
+from streaming.enforcer.documents import Record, Shelving
+from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
+from streaming.topic_specs import DAY_MS, TopicNames
+
+NAMES = TopicNames()
+POLICIES = NAMES.policy_topics()["lenses6"]
+LAG = 7 * DAY_MS
+NOW = 1_800_000_000_000
+OLD = NOW - 30 * DAY_MS  # compaction may have removed what was superseded then
+YOUNG = NOW - DAY_MS
+
+
+def role(name: str, *topics: str, effect: str = "allow") -> dict[str, Any]:
+    resources = [f"kafka:topic:prod/main/{topic}" for topic in topics]
+    statement = {"effect": effect, "action": ["kafka:ReadTopicData"], "resource": resources}
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": [statement] if topics else []}}
+
+
+def group(name: str, *members: str) -> dict[str, Any]:
+    spec = {"roles": [name], "members": list(members)}
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": spec}
+
+
+DANA = group("readers", "user:dana")
+
+
+def may_read(snapshot: Snapshot, topic: str = "orders") -> str:
+    request = {
+        "id": "r",
+        "system": "lenses6",
+        "subject": {"type": "user", "id": "user:dana"},
+        "action": {"name": "kafka:ReadTopicData"},
+        "resource": {"type": "lrn", "id": f"kafka:topic:prod/main/{topic}"},
+    }
+    return decide(snapshot, request).outcome
+
+
+def put(offset: int, document: Any, at: int, key: str | None = None) -> Record:
+    """A record of the policy topic; `document` None deletes, bytes are taken as they are."""
+    data = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
+    name = key or f"{document['kind']}/{document['name']}"
+    return Record(POLICIES, name.encode(), data, offset, at)
+
+
+def log_of(records: Iterable[Record], end: int, **retention: Retention) -> DocumentLog:
+    """A log opened NOW with these records, whose policy topic ends at `end`."""
+    known = {POLICIES: Retention(LAG), NAMES.facts: Retention(LAG), NAMES.history: Retention(LAG)}
+    log = DocumentLog(
+        NAMES, 1 << 20, NOW, {**known, **{POLICIES if k == "policies" else k: v for k, v in retention.items()}}
+    )
+    for record in records:
+        log.add(record)
+    log.read_to({(topic, 0): end if topic == POLICIES else 0 for topic in log.topics})
+    return log
+
+
+def at(log: DocumentLog, offset: int, moment: int | None = None) -> Snapshot:
+    return log.snapshot_at({POLICIES: {"0": offset}}, -1, moment)
+
+
+def test_every_state_of_a_young_log_is_that_of_its_documents() -> None:
+    """Compared with a library that stopped reading there: outcome, version and rejected documents."""
+    documents = [DANA, role("readers", "orders"), b"{", role("readers", "carts"), None, role("readers", "orders")]
+    records = [put(n, d, YOUNG + n, "Group/readers" if n == 0 else "Role/readers") for n, d in enumerate(documents)]
+    log = log_of(records, end=len(records))
+    expected = ["deny", "allow", "allow", "deny", "deny", "allow"]
+    for offset in [*range(6), *reversed(range(6))]:
+        library = Library()
+        for record in records[: offset + 1]:
+            Shelving(library, "lenses6", 1 << 20).take(record)
+        snapshot, other = at(log, offset), Snapshot(library)
+        assert may_read(snapshot) == expected[offset]
+        assert snapshot.version == other.version
+    assert may_read(at(log, -1)) == "deny"
+    assert at(log, -1).version == compile_documents([]).version
+
+
+def test_the_offset_of_a_transaction_marker_names_what_was_published_before_it() -> None:
+    log = log_of([put(0, DANA, YOUNG), put(1, role("readers", "orders"), YOUNG), put(3, role("readers"), YOUNG)], end=5)
+    assert may_read(at(log, 2)) == "allow"
+    assert may_read(at(log, 4)) == "deny"
+
+
+def test_the_end_of_the_log_is_known_however_old_it_is() -> None:
+    log = log_of([put(3, DANA, OLD), put(7, role("readers", "orders"), OLD)], end=9)
+    assert may_read(at(log, 8)) == "allow"
+
+
+def test_before_a_change_that_compaction_may_have_worked_on_nothing_is_known() -> None:
+    """The role may have said something else at offset 3: that record would be gone."""
+    log = log_of([put(3, DANA, OLD), put(7, role("readers", "orders"), OLD)], end=9)
+    for offset in (3, 5):
+        with pytest.raises(NoLongerKnown, match="compaction may have removed"):
+            at(log, offset)
+
+
+def test_old_documents_before_a_young_change_are_known() -> None:
+    log = log_of([put(3, DANA, OLD), put(7, role("readers", "orders"), OLD), put(9, role("readers"), YOUNG)], end=11)
+    assert may_read(at(log, 8)) == "allow"
+    assert may_read(at(log, 9)) == "deny"
+
+
+def test_over_a_gap_that_may_be_a_removed_deletion_nothing_is_known_without_the_moment() -> None:
+    """A deletion at 8 that was removed by itself leaves the same log: only the time of the question tells."""
+    log = log_of([put(3, DANA, OLD), put(7, role("readers", "orders"), OLD), put(10, role("readers"), YOUNG)], end=12)
+    with pytest.raises(NoLongerKnown):
+        at(log, 7)
+    with pytest.raises(NoLongerKnown):
+        at(log, 7, moment=OLD)
+    assert may_read(at(log, 7, moment=YOUNG)) == "allow"
+
+
+def test_a_moment_does_not_vouch_for_offsets_that_were_passed_long_before() -> None:
+    log = log_of([put(3, DANA, OLD), put(7, role("readers", "orders"), OLD)], end=9)
+    with pytest.raises(NoLongerKnown):
+        at(log, 3, moment=YOUNG)
+
+
+def test_what_was_seen_after_the_log_was_opened_is_known_without_any_lag() -> None:
+    log = log_of([put(3, DANA, OLD)], end=4, policies=Retention(0))
+    log.add(put(4, role("readers", "orders"), NOW))
+    log.add(put(5, role("readers"), NOW + 1))
+    log.read_to({(POLICIES, 0): 6})
+    assert [may_read(at(log, offset)) for offset in (3, 4, 5)] == ["deny", "allow", "deny"]
+
+
+def test_offsets_beyond_the_end_are_those_of_another_topic() -> None:
+    with pytest.raises(NoLongerKnown, match="created again"):
+        at(log_of([put(0, DANA, YOUNG)], end=1), 5)
+
+
+def test_a_log_whose_beginning_was_deleted_says_nothing() -> None:
+    log = log_of([put(3, DANA, YOUNG)], end=4, policies=Retention(LAG, start=2))
+    with pytest.raises(NoLongerKnown, match="below offset 2 were deleted"):
+        at(log, 3)
+
+
+def test_a_log_is_complete_when_nothing_can_have_been_removed() -> None:
+    assert log_of([], end=0).complete
+    assert log_of([put(0, DANA, YOUNG), put(5, DANA, YOUNG)], end=6).complete
+    assert not log_of([put(0, DANA, OLD), put(5, DANA, YOUNG)], end=6).complete
+    assert not log_of([put(1, DANA, YOUNG)], end=2).complete, "what stood at 0 may have been older, and deleted"
+    assert not log_of([], end=3).complete
+
+
+def test_a_topic_that_is_not_in_the_settings_is_not_guessed() -> None:
+    with pytest.raises(NoLongerKnown, match="elsewhere"):
+        log_of([], end=0).snapshot_at({"elsewhere": {"0": 1}}, -1)
+
+
+def _kept(log: DocumentLog, record: Record, successor: int, *more: tuple[str, bytes]) -> None:
+    headers = [("at", b"%d" % record.at), ("next", b"%d" % successor), ("format", b"1"), *more]
+    log.add_kept(b"lenses6/%b/%d" % (record.key, record.offset), record.value, headers)
+
+
+def _compacted(kept: Record | None, *records: Record, end: int, history_lag: int = LAG) -> DocumentLog:
+    known = {POLICIES: Retention(LAG), NAMES.facts: Retention(LAG), NAMES.history: Retention(history_lag)}
+    log = DocumentLog(NAMES, 1 << 20, NOW, known)
+    if kept is not None:
+        _kept(log, kept, 5)
+    for record in records:
+        log.add(record)
+    log.read_to({(topic, 0): end if topic == POLICIES else 0 for topic in log.topics})
+    return log
+
+
+GOOD = put(2, role("readers", "orders"), OLD)
+BROKEN = put(5, b"{", OLD, "Role/readers")
+
+
+def test_the_last_good_version_of_a_refused_document_comes_from_the_history() -> None:
+    log = _compacted(GOOD, put(0, DANA, OLD), BROKEN, end=6)
+    assert may_read(at(log, 5)) == "allow"
+
+
+@pytest.mark.parametrize(("topic_id", "outcome"), [(b"this", "allow"), (b"before", "error")])
+def test_what_was_kept_of_a_topic_that_was_re_created_since_is_not_of_this_one(topic_id: bytes, outcome: str) -> None:
+    log = DocumentLog(NAMES, 1 << 20, NOW, {POLICIES: Retention(LAG, topic_id="this"), NAMES.history: Retention(LAG)})
+    _kept(log, GOOD, 5, ("topic-id", topic_id))
+    for record in (put(0, DANA, OLD), BROKEN):
+        log.add(record)
+    log.read_to({(topic, 0): 6 if topic == POLICIES else 0 for topic in log.topics})
+    assert may_read(at(log, 5)) == outcome
+
+
+def test_a_kept_version_whose_successor_is_lost_is_not_in_force_again() -> None:
+    """The record at 5 was followed by others, which are gone; what stands now is refused."""
+    log = _compacted(GOOD, put(0, DANA, OLD), put(8, b"{", OLD, "Role/readers"), end=9)
+    assert may_read(at(log, 8)) == "error"
+
+
+def test_a_refused_document_without_any_good_version_binds_as_long_as_it_is_refused() -> None:
+    """The job would have kept a good one on the history topic."""
+    log = _compacted(None, put(0, DANA, OLD), BROKEN, end=6)
+    assert may_read(at(log, 5)) == "error"
+
+
+def test_once_it_is_replaced_the_good_version_may_have_left_the_history() -> None:
+    later = put(6, role("readers"), YOUNG)
+    assert may_read(at(_compacted(GOOD, put(0, DANA, OLD), BROKEN, later, end=7), 5)) == "allow"
+    assert may_read(at(_compacted(None, put(0, DANA, OLD), BROKEN, later, end=7), 5)) == "error", "no record of any"
+    short = _compacted(None, put(0, DANA, OLD), BROKEN, later, end=7, history_lag=0)
+    with pytest.raises(NoLongerKnown, match="lenses6/Role/readers: refused"):
+        at(short, 5)
+
+
+def test_the_offsets_of_a_moment_are_those_of_the_newest_records_by_then() -> None:
+    log = log_of(
+        [put(0, DANA, YOUNG), put(1, role("readers", "orders"), YOUNG + 5), put(3, role("readers"), YOUNG + 9)], end=5
+    )
+    found = [log.offsets_at(YOUNG + after)[0][POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
+    assert found == [-1, 0, 2, 2, 4, 4]
+    assert log.offsets_at(YOUNG)[1] == -1
+
+
+def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
+    log = log_of(
+        [put(0, DANA, YOUNG + 9), put(1, role("readers", "orders"), YOUNG), put(2, role("readers"), YOUNG + 10)], end=3
+    )
+    assert log.offsets_at(YOUNG + 9)[0][POLICIES]["0"] == 1
+
+
+def test_the_offsets_of_a_moment_below_the_cutoff_are_not_known() -> None:
+    log = log_of([put(0, DANA, OLD), put(1, role("readers"), OLD + 5)], end=2)
+    with pytest.raises(NoLongerKnown, match="at 1797"):
+        log.offsets_at(OLD + 6)
+
+
+def _login(offset: int, at: int, login_at: int) -> Record:
+    session = {"system": "streamsets", "kind": "Session", "name": "miguel", "spec": {"login_at": login_at}}
+    return Record(NAMES.facts, b"streamsets/Session/miguel", json.dumps(session).encode(), offset, at)
+
+
+def test_facts_have_offsets_of_their_own_and_a_snapshot_does_not_change() -> None:
+    log = log_of([], end=0)
+    for offset, login_at in enumerate((100, 200, 300)):
+        log.add(_login(offset, NOW + offset, login_at))
+    log.read_to({(NAMES.facts, 0): 3})
+    snapshots = [log.snapshot_at({}, offset) for offset in (2, 0, 1)]
+    logins = [snapshot.realms["streamsets"].facts.get("Session", "miguel") for snapshot in snapshots]
+    assert [login.login_at for login in logins] == [300, 100, 200]
+    assert log.snapshot_at({}, None).realms["streamsets"].facts.get("Session", "miguel") is None
+
+
+def test_without_a_lag_facts_of_before_the_opening_are_not_known() -> None:
+    log = DocumentLog(NAMES, 1 << 20, NOW, {})
+    for offset, login_at in enumerate((100, 200)):
+        log.add(_login(3 * offset, NOW - 10, login_at))
+    log.read_to({(topic, 0): 4 if topic == NAMES.facts else 0 for topic in log.topics})
+    with pytest.raises(NoLongerKnown, match=NAMES.facts):
+        log.snapshot_at({}, 0)
+    assert log.snapshot_at({}, None).version == log.snapshot_at({}, 3).version
+
+
+def test_forgetting_bounds_the_memory_and_the_past() -> None:
+    records = [put(n, role("readers", *(["orders"] if n % 2 else [])), YOUNG + n) for n in range(1, 10)]
+    log = log_of([put(0, DANA, YOUNG), *records], end=10)
+    before = [may_read(at(log, offset)) for offset in range(5, 10)]
+    log.forget_before(YOUNG + 5)
+    assert [may_read(at(log, offset)) for offset in range(5, 10)] == before
+    with pytest.raises(NoLongerKnown, match="kept from offset 5 on"):
+        at(log, 4)
+    assert sum(len(one.records) for one in log._logs.values()) == 4

@@ -1,0 +1,328 @@
+"""Every promise has a history that breaks it, and the checker names the record; sound histories pass."""
+
+import sys
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy.evidence import Evidence
+from policy.model import DENY
+from policy.times import to_text
+from streaming.report.records import Record
+from streaming.verify.findings import Findings
+from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
+
+
+@pytest.fixture
+def history() -> History:
+    """Three batches: a role is granted, denied and granted again between them; six requests with two keys."""
+    made = History()
+    made.publish(group("readers", "user:dana"))
+    for number, documents in enumerate(([role("readers", "orders")], [role("readers", "orders", effect="deny")], [])):
+        made.publish(*documents, marker=True)
+        made.ask(request(f"r{number}"), b"a")
+        made.ask(request(f"s{number}", "carts"), b"b")
+        made.decide()
+    return made
+
+
+def _broken(found: Findings) -> dict[str, int]:
+    """The checks that do not hold, with how often; and no other."""
+    return {check: count for check, count in found.counts.items() if count}
+
+
+ALLOW = {"outcome": "allow"}
+REMOVED = "compaction may have removed what was in force then"
+
+
+def _error(code: str) -> dict[str, Any]:
+    return {"outcome": "error", "reasons": [{"code": code, "message": "", "rule": None}]}
+
+
+def test_a_history_that_keeps_every_promise_passes(history: History) -> None:
+    found = history.verify()
+    assert _broken(found) == {}
+    assert (found.requests, found.decisions, found.verified, found.waiting) == (6, 6, 6, 0)
+    assert found.outcomes == {"allow": 1, "deny": 5}
+    assert found.summary()["ok"] is True
+    assert not found.unknown
+
+
+def test_batches_deadlines_demands_and_dead_letters_are_judged_as_the_job_does(history: History) -> None:
+    """Each evaluation; lateness by the job's clock; `min_policy_offsets` at the end and beyond it; no requests."""
+    items = [{}, {"resource": {"type": "lrn", "id": "kafka:topic:prod/main/carts"}}, {"action": {"name": ""}}]
+    history.publish(role("readers", "orders"))
+    for number, semantic in enumerate(("execute_all", "deny_on_first_deny", "permit_on_first_permit")):
+        history.ask(request(f"batch{number}", evaluations=items, options={"evaluations_semantic": semantic}))
+    history.ask(request("late", deadline=history.now - 60_000))
+    history.ask(request("in time", deadline=to_text(history.now + 60_000)))
+    newest = history.ends[POLICIES] - 1
+    history.ask(request("known", context={"min_policy_offsets": {POLICIES: {"0": newest}}}))
+    history.ask(request("ahead", context={"min_policy_offsets": {POLICIES: {"0": newest + 1}}}))
+    history.ask(request("elsewhere", system="lenses7"))
+    for malformed in (b"{", b"", b"\xff", b'{"id": "x"}', b'{"id": 5, "system": "lenses6"}'):
+        history.ask(malformed)
+    history.decide()
+    found = history.verify()
+    assert _broken(found) == {}
+    assert found.dead_letters == 5
+    assert found.verified == 6 + 8
+    assert found.outcomes["error"] == 4
+
+
+def test_rule_2_switched_off_shows_as_doubled_decisions(history: History) -> None:
+    """A batch that Spark replays after its transaction was committed: every record below the committed offset again."""
+    history.decide(wanted=lambda record: record.offset >= 4)
+    found = history.verify()
+    assert _broken(found) == {"doubled": 2}
+    assert {violation.topic for violation in found.violations} == {DECISIONS}
+    assert "another for offset 5 of authz.requests.v1" in str(found.violations[0])
+
+
+def test_dirty_reads_of_requests_show_as_decisions_nobody_asked_for(history: History) -> None:
+    """A job that reads uncommitted records decides requests of transactions that are aborted."""
+    offset, value = history.ends[REQUESTS], msgspec.json.encode(request("aborted"))
+    history.skip()
+    history.skip()
+    history.ask(request("after"))
+    history.decide(extra=[Record(REQUESTS, 0, offset, history.now, b"k", value)])
+    assert _broken(history.verify())["unasked"] == 1
+
+
+def test_dirty_reads_of_policies_show_as_answers_and_versions_of_no_offsets(history: History) -> None:
+    """The role that allows was published in a transaction that is aborted."""
+    history.publish(role("readers", "orders"))
+    history.ask(request("dirty"))
+    history.decide()
+    del history.documents[-1]
+    assert _broken(history.verify()) == {"unlike_reference": 1, "wrong_version": 1}
+
+
+def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def inverted(requirement: Any, grants: list[Any]) -> Evidence:
+        denies = [grant for grant in grants if grant.effect == DENY]
+        return Evidence(requirement, bool(denies) or not grants, tuple(denies or grants))
+
+    monkeypatch.setattr(sys.modules["policy.decide"], "_leaf", inverted)
+    history = History()
+    history.publish(group("readers", "user:dana"), role("readers", "orders", effect="deny"))
+    history.ask(request("batch", evaluations=[{}]))
+    history.decide()
+    found = history.verify()
+    assert _broken(found) == {"unlike_reference": 1}
+    [violation] = found.violations
+    assert (violation.expected, violation.found) == ("deny of deny", "allow of allow")
+
+
+def test_a_request_below_the_committed_offset_without_an_answer_is_lost(history: History) -> None:
+    history.decisions[0 if history.decisions[0] else 1].pop()
+    found = history.verify()
+    assert _broken(found) == {"lost": 1}
+    assert found.violations[0].topic == REQUESTS
+
+
+def test_without_committed_offsets_a_request_that_later_ones_have_overtaken_is_lost(history: History) -> None:
+    """Not by the last transaction, which may be visible in part."""
+    history.ask(request("left out"))
+    history.ask(request("next"))
+    history.decide(wanted=lambda record: record.offset == 7)
+    found = history.verify(decided=None)
+    assert (_broken(found), found.waiting) == ({}, 1)
+    history.now += 120_000
+    history.ask(request("much later"))
+    history.decide(wanted=lambda record: record.offset == 8)
+    assert _broken(history.verify(decided=None)) == {"lost": 1}
+
+
+def test_requests_that_are_not_decided_yet_are_waiting(history: History) -> None:
+    history.ask(request("new"))
+    found = history.verify()
+    assert (_broken(found), found.waiting) == ({}, 1)
+
+
+def test_answers_that_retention_may_have_deleted_are_unknown(history: History) -> None:
+    for decisions in history.decisions:
+        del decisions[:1]
+    found = history.verify(answers_from=history.now)
+    assert _broken(found) == {}
+    assert sum(found.unknown.values()) == 2
+
+
+def test_a_decision_of_no_record_is_unasked(history: History) -> None:
+    def elsewhere(decision: dict[str, Any]) -> None:
+        decision["context"]["source"]["offset"] = 99
+
+    history.ask(request("moved"))
+    history.decide(change=elsewhere)
+    assert _broken(history.verify()) == {"unasked": 1, "lost": 1}
+
+
+def test_a_dead_letter_of_a_request_that_is_one_is_found(history: History) -> None:
+    history.ask(b"{")
+    history.decide()
+    offset = history.ask(request("fine"))
+    letter = history.records[LETTERS][0]
+    headers = tuple((k, str(offset).encode() if k.endswith(".offset") else v) for k, v in letter.headers)
+    history.records[LETTERS].append(msgspec.structs.replace(letter, offset=1, at=history.now, headers=headers))
+    history.commit()
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_decisions_of_one_key_in_another_order_are_found(history: History) -> None:
+    for number in (0, 1):
+        history.ask(request(f"x{number}"), b"a")
+    history.decide(wanted=lambda record: record.offset == 7)
+    history.decide(wanted=lambda record: record.offset == 6)
+    assert _broken(history.verify()) == {"out_of_order": 1}
+
+
+def test_decisions_of_different_keys_may_come_in_any_order(history: History) -> None:
+    history.ask(request("x"), b"a")
+    history.ask(request("y"), b"b")
+    history.decide(wanted=lambda record: record.offset == 7)
+    history.decide(wanted=lambda record: record.offset == 6)
+    assert _broken(history.verify()) == {}
+
+
+def test_two_snapshots_in_one_transaction_are_found(history: History) -> None:
+    """Neighbours without a marker between them; both are right by what they name."""
+    history.publish(role("readers", "carts"))
+    history.ask(request("x", "carts"), b"a")
+    history.ask(request("y", "carts"), b"a")
+    history.decide(wanted=lambda record: record.offset == 6)
+    for name in [log for log in history.ends if log.startswith(DECISIONS)]:
+        history.ends[name] -= 1
+    history.publish(role("readers", "orders"))
+    history.decide(wanted=lambda record: record.offset == 7)
+    assert _broken(history.verify()) == {"mixed_snapshots": 1}
+
+
+def test_a_reader_of_policies_that_stands_still_is_found(history: History) -> None:
+    """Acknowledged before the request by the broker's clock: the records are no part of a transaction."""
+    history.read_policies_to = history.ends[POLICIES]
+    history.publish(role("readers", "carts"))
+    history.ask(request("stale", "carts"))
+    history.decide()
+    assert _broken(history.verify()) == {"judged_by_older_policy": 1}
+
+
+def test_what_a_transaction_published_counts_once_something_shows_that_it_was_committed(history: History) -> None:
+    """Its last record is dated before the request, its marker maybe after it. The next record is younger than that."""
+    history.read_policies_to = history.ends[POLICIES]
+    history.publish(role("readers", "carts"), marker=True)
+    history.ask(request("stale", "carts"))
+    history.decide()
+    assert _broken(history.verify()) == {}
+    history.publish(role("others", "carts"), marker=True)
+    history.ask(request("staler", "carts"))
+    history.decide()
+    assert _broken(history.verify()) == {"judged_by_older_policy": 1}
+
+
+def test_what_the_checker_saw_acknowledged_counts_at_once(history: History) -> None:
+    history.read_policies_to = history.ends[POLICIES]
+    history.publish(role("readers", "carts"), marker=True)
+    history.ask(request("stale", "carts"))
+    history.decide()
+    demanded = {"stale": {POLICIES: history.ends[POLICIES] - 2}}
+    assert _broken(history.verify(demanded)) == {"judged_by_older_policy": 1}
+
+
+def test_offsets_that_go_back_are_found(history: History) -> None:
+    history.publish(role("readers", "carts"), marker=True)
+    for key in (b"a", b"b"):
+        history.ask(request("new"), key)
+    history.decide()
+    history.read_policies_to = 2
+    for key in (b"a", b"b"):
+        history.ask(request("old"), key)
+    history.decide()
+    broken = _broken(history.verify())
+    assert broken["offsets_back"] >= 1
+    assert broken["judged_by_older_policy"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (lambda decision: decision["context"].update(outcome="allow"), "unreadable"),
+        (lambda decision: decision.update(decision=True, context=decision["context"] | ALLOW), "unlike_reference"),
+        (lambda decision: decision.update(request_id="another"), "unlike_reference"),
+        (lambda decision: decision.update(time="2026-01-01T00:00:00.000Z"), "unlike_reference"),
+        (lambda decision: decision["context"].update(policy_version="sha256:0"), "wrong_version"),
+        (
+            lambda decision: decision["context"].update(_error("deadline-exceeded")),
+            "unlike_reference",
+        ),
+        (
+            lambda decision: decision["context"].update(_error("internal-error")),
+            "unlike_reference",
+        ),
+    ],
+)  # fmt: skip
+def test_a_decision_that_says_something_else_is_found(history: History, change: Any, check: str) -> None:
+    history.ask(request("denied", "carts"))
+    history.decide(change=change)
+    broken = _broken(history.verify())
+    assert broken.pop("lost", 0) == (1 if check == "unreadable" else 0)
+    assert broken == {check: 1}
+
+
+def test_a_deadline_that_was_passed_by_far_allows_nothing(history: History) -> None:
+    def in_time(decision: dict[str, Any]) -> None:
+        decision["context"].update(outcome="deny", reasons=[])
+
+    history.ask(request("late", "carts", deadline=history.now - 60_000))
+    history.decide(change=in_time)
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_decisions_of_requests_before_the_range_are_left_alone(history: History) -> None:
+    history.records[REQUESTS] = history.records[REQUESTS][4:]
+    found = history.verify(start=4)
+    assert (_broken(found), found.requests, found.verified) == ({}, 2, 2)
+
+
+def test_answers_at_offsets_that_compaction_may_have_touched_are_unknown(history: History) -> None:
+    """A topic without a compaction lag: its end alone is known, however wrong the answers before it are."""
+    history.ask(request("wrong"))
+    history.decide(change=lambda decision: decision["context"].update(_error("internal-error")))
+    history.publish(role("readers", "orders"))
+    history.ask(request("right"))
+    history.decide()
+    found = history.verify(lag_ms=0)
+    assert _broken(found) == {}
+    assert found.verified == 1
+    assert found.unknown == {"authz.policies.lenses6.v1 at offset #: " + REMOVED: 7}
+    assert _broken(history.verify()) == {"unlike_reference": 1}
+
+
+def test_of_a_sample_alone_the_answers_are_worked_out(history: History) -> None:
+    for number in range(100):
+        history.ask(request(f"n{number}"))
+    history.decide(change=lambda decision: decision["context"].update(_error("internal-error")))
+    found = history.verify(sample=0.2)
+    assert 5 < found.counts["unlike_reference"] < 40
+    assert history.verify(sample=0).counts["unlike_reference"] == 0
+    assert history.verify(sample=0).counts["doubled"] == 0
+
+
+def test_decisions_of_a_topic_that_was_created_again_are_unknown(history: History) -> None:
+    def older_topic(decision: dict[str, Any]) -> None:
+        decision["id"] = "other-id-0-0"
+        decision["context"]["source"]["offset"] = 0
+
+    history.decide(wanted=lambda record: record.offset == 0, change=older_topic)
+    found = history.verify()
+    assert _broken(found).keys() <= {"out_of_order"}
+    assert sum(found.unknown.values()) == 1
+
+
+def test_the_first_violations_are_kept_and_all_are_counted(history: History) -> None:
+    for number in range(30):
+        history.ask(request(f"n{number}"))
+    history.commit()
+    found = history.verify()
+    assert found.counts["lost"] == 30
+    assert len(found.summary()["violations"]) == 20

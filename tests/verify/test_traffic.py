@@ -1,0 +1,57 @@
+"""The checker's own documents and requests: nobody else is concerned, and no alert is raised."""
+
+import pytest
+
+from policy import compile_documents, decide
+from policy.documents import Key
+from policy.edits import Edit, said
+from policy.escalation import Escalation, escalations
+from policy.library import Library
+from policy.snapshot import Snapshot
+from policy.systems import all_systems
+from streaming.monitor.rules import DEFAULTS, DENIAL_BURST
+from streaming.settings import Settings
+from streaming.verify.traffic import Traffic
+
+
+@pytest.fixture
+def traffic() -> Traffic:
+    return Traffic(Settings(), rate=50)
+
+
+def test_each_change_has_another_answer_and_denies_win(traffic: Traffic) -> None:
+    asked = next(traffic.request(n) for n in range(100) if traffic.request(n)["resource"]["id"].endswith("orders"))
+    outcomes = [decide(compile_documents([traffic.group(), traffic.role(n)]), asked).outcome for n in range(3)]
+    assert outcomes == ["allow", "deny", "deny"]
+    snapshot = compile_documents([traffic.group(), traffic.role(0)])
+    assert not snapshot.rejected
+    assert {decide(snapshot, traffic.request(n)).outcome for n in range(100)} == {"allow", "deny"}
+
+
+def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Escalation]:
+    """What a change of the role opens, as the job's alerts tell it; None: there is no role."""
+    library, key = Library(), Key("lenses6", "Role", traffic.run)
+    library.put(traffic.group())
+    if before is not None:
+        library.put(traffic.role(before), 1, 1)
+    earlier = said(library.shelves.get(key))
+    if after is None:
+        library.delete(key, 2, 2)
+    else:
+        library.put(traffic.role(after), 2, 2)
+    edit = Edit(str(key), earlier, said(library.shelves.get(key)))
+    return list(escalations(all_systems()["lenses6"], Snapshot(library).realms["lenses6"], [edit], 2))
+
+
+def test_no_change_is_an_escalation(traffic: Traffic) -> None:
+    """From each state of the role to the next, and to none at all at the end; the other way round one would be."""
+    for before, after in [(None, 0), (0, 1), (1, 2), (2, 3), (0, None), (1, None), (2, None)]:
+        assert not _opened(traffic, before, after)
+    assert _opened(traffic, 1, 0)
+
+
+def test_no_subject_is_denied_so_often_that_it_is_a_burst(traffic: Traffic) -> None:
+    rule = DEFAULTS[DENIAL_BURST]
+    within = int(rule.within_seconds * 50)
+    subjects = [traffic.request(number)["subject"]["id"] for number in range(within)]
+    assert max(map(subjects.count, set(subjects))) <= rule.more_than
