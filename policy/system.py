@@ -1,7 +1,7 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,6 +13,13 @@ from policy.powers import Power
 from policy.requests import Request
 
 EVERYONE = "*"  # the holder that every principal is
+UNTYPED = "resource"  # the type of a resource whose type is not known
+
+
+def kind_of(resource: str) -> str:
+    """The ``resource.type`` of an id that is written ``KIND:NAME``."""
+    kind, colon, _ = resource.partition(":")
+    return kind if colon and kind else UNTYPED
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -47,6 +54,16 @@ class System(Protocol):
 
     def binds(self, document: Document) -> frozenset[str]:
         """Holders that a refused document would have bound, as far as they can be read; EVERYONE if any."""
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The resource of a request as the system reads it: equal for two resources that it does not tell apart.
+
+        Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
+        by it, with the subject's id and the action's name.
+        """
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The documented ``resource.type`` of the resource with this id."""
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from policy.model import Reason
+from policy.requests import Action, Request, Resource, Subject
 from policy.times import to_ms
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE, Formats
@@ -32,7 +33,7 @@ from streaming.monitor.inputs import (
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
-from streaming.verdicts import AnyVerdict, Lifecycle, Thing, Verdict, decode_verdict
+from streaming.verdicts import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"
 OF_SUBJECT = ("login",)
@@ -43,7 +44,7 @@ Tells = Iterator[tuple[Key, Input]]
 
 class _Request(msgspec.Struct):
     subject: Thing
-    action: dict[str, str]
+    action: Named
     resource: Thing
 
 
@@ -121,17 +122,19 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:
 
 
 def _happened(verdict: Verdict, at: int) -> Happened:
-    access = access_id(verdict.action.name, msgspec.to_builtins(verdict.resource))
-    denied = verdict.outcome == "deny"
-    why = _why(verdict) if denied else ""
+    access = _access(verdict.system, verdict)
+    denied = verdict.outcome == "deny" and not verdict.by_oldest
+    why = (verdict.reasons[0].message if verdict.reasons else "denied") if denied else ""
     what = f"{verdict.action.name} on {verdict.resource.id}"
     id_ = happened_id(verdict.event_id, access, verdict.time)
-    return Happened(access, verdict.time, at, id_, what, denied, why)
+    return Happened(access, verdict.time, at, id_, what, denied, why, verdict.decision_id)
 
 
-def _why(verdict: Verdict) -> str:
-    message = verdict.reasons[0].message if verdict.reasons else "denied"
-    return f"{message} (older than the oldest policies kept)" if verdict.by_oldest else message
+def _access(system: str, told: Verdict | _Request) -> bytes:
+    """The access id of what was requested or done."""
+    subject, resource = told.subject, told.resource
+    whole = Resource(resource.type, resource.id, resource.properties)
+    return access_id(Request("", system, Subject(subject.type, subject.id), Action(told.action.name), whole))
 
 
 def _of_lifecycle(event: Lifecycle) -> Tells:
@@ -152,9 +155,8 @@ def _of_decision(decision: _Decision, at: int) -> Tells:
 
 def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Tells:
     key = Key(SUBJECT, system, request.subject.id)
-    action, resource = request.action["name"], request.resource
-    access = access_id(action, msgspec.to_builtins(resource))
-    yield key, Decided(access, context.outcome == "allow", time, time, id_)
+    action, resource, allowed = request.action.name, request.resource, context.outcome == "allow"
+    yield key, Decided(_access(system, request), allowed, time, time, () if allowed else (id_,))
     what = f"{action} on {resource.id}"
     if context.outcome == "deny":
         yield key, Occurred(DENIAL_BURST, time, at, id_, what)
@@ -181,7 +183,7 @@ def merge_decided(inputs: list[Input], window: int) -> list[Input]:
 
 def _one(known: Decided, told: Decided) -> Decided:
     first, last = min(known.first, told.first), max(known.last, told.last)
-    return Decided(known.access, known.allowed, first, last, told.id)
+    return Decided(known.access, known.allowed, first, last, known.ids + told.ids)
 
 
 def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:

@@ -6,6 +6,7 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from policy.claims import claimed
 from policy.documents import Document, texts_within
@@ -49,6 +50,14 @@ class Lenses6:
         named = texts_within([value for field, value in spec.items() if field not in NO_MEMBERS])
         members = {holder for text in named for holder in _perhaps(text)}
         return frozenset({f"group:{name}", *(f"{CLAIM}{group}" for group in groups), *members})
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The LRN."""
+        return (request.resource.id,)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """``lrn`` for every resource."""
+        return "lrn"
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""

@@ -6,6 +6,7 @@ There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from policy.documents import Document
 from policy.facts import Facts
@@ -13,7 +14,7 @@ from policy.model import All, AnyOf, Given, Question, Reading, Requirement, Unan
 from policy.needs import Need
 from policy.powers import Power, read_powers
 from policy.requests import Request
-from policy.system import Kind
+from policy.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
     ANY_OBJECT,
@@ -61,6 +62,18 @@ class StreamSets:
     def binds(self, document: Document) -> frozenset[str]:
         """Nobody: a refused document could only have allowed, and what is asked of its object is an error anyway."""
         return frozenset()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """All objects that the operation is on, in any order; as they are written where they cannot be read."""
+        resource = request.resource
+        try:
+            return tuple(sorted(_objects(operation(request.action.name), request)))
+        except Unanswerable:
+            return (resource.id, resource.properties.get("objects"))
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The object's type: of ``pipeline:orders``, ``pipeline``."""
+        return kind_of(resource)
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """What the operation needs, and the role that goes with it."""
