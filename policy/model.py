@@ -152,6 +152,9 @@ class Reading(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+NO_LONGER_KNOWN = "no-longer-known"  # the reason's code where the past would be needed, and is not kept that far
+
+
 class Unanswerable(Exception):
     """The request cannot be worked out: the outcome is ``error``, never an allow."""
 

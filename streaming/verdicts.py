@@ -7,6 +7,9 @@ import msgspec
 from policy.decisions import Outcome
 from policy.model import Reason
 
+VerdictOutcome = Outcome | Literal["unknown"]
+"""The policies' answer, or that they are not known any more."""
+
 
 class Named(msgspec.Struct, frozen=True):
     """An action."""
@@ -38,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     resource: Thing
     time: int
     result: Literal["success", "failure"]
-    outcome: Outcome | Literal["unknown"]
+    outcome: VerdictOutcome
     reasons: tuple[Reason, ...]
     policy_version: str
     decision_id: str | None = None

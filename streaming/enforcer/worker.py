@@ -15,7 +15,7 @@ from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
-from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedSitting
@@ -168,7 +168,7 @@ class Worker:
     def _audit(self, verdicts: int, dead_letters: int, reader: Reader, records: Records) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditSitting(source, self._era_at, task.limits, reader)
+        sitting = AuditSitting(source, self._snapshot_at, task.limits, reader)
         return _one_by_one(sitting.judge, records), sitting.counts
 
     def _newest_judge(self) -> Judge:
@@ -176,14 +176,15 @@ class Worker:
         held = _facts_of(self._task.facts, self._facts)
         return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits, _judges)
 
-    def _era_at(self, at: int) -> Era:
-        """The snapshot in force at a moment (ms): the newest as a rule, and the oldest for what lies before it."""
+    def _snapshot_at(self, at: int) -> Snapshot | None:
+        """The snapshot in force at a moment (ms): the newest as a rule; None for what is older than all that are held."""
         place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
+        if place < 0:
+            return None
         if place == len(self._snapshots) - 1:
-            return Era(self._newest_judge().snapshot, False)
+            return self._newest_judge().snapshot
         # Broadcasts keep their value in this process once it was asked for.
-        layer = _facts_of(self._task.facts, self._facts).layer
-        return Era(self._snapshots[max(place, 0)].value.with_facts(layer), place < 0)
+        return self._snapshots[place].value.with_facts(_facts_of(self._task.facts, self._facts).layer)
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:
