@@ -1,7 +1,7 @@
 """Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from policy.model import Fact, Unanswerable, in_force
 from policy.times import Window
@@ -120,13 +120,45 @@ def _counts(fact: Fact, at: int | None) -> bool:
     return in_force(fact.window, at) and (at is None or fact.not_before is None or fact.not_before <= at)
 
 
+class FactSource(Protocol):
+    """One layer of facts, as `Facts` reads it: a `FactTable`, or the layer of the facts topic."""
+
+    @property
+    def timeless(self) -> bool:
+        """Whether all of it counts at every moment."""
+
+    def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
+        """The fact, or None."""
+
+    def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
+        """The refused document of a thing that has no good version; None: there is none."""
+
+    def refusals(self, kind: str, at: int | None = None) -> list[str]:
+        """Names of the refused things of ``kind``."""
+
+    def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value)."""
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all facts of ``kind``, sorted."""
+
+    def all(self, kind: str) -> Iterable[Fact]:
+        """All facts of ``kind``, in force at whatever moment."""
+
+    def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
+        """All facts of one thing that count at some moment."""
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which a fact or a refusal begins or ceases to count."""
+
+
 class Facts:
     """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused.
 
     ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`.
     """
 
-    def __init__(self, *layers: FactTable, moment: int | None = None) -> None:
+    def __init__(self, *layers: FactSource, moment: int | None = None) -> None:
         self._layers = layers
         self._moment = moment
 

@@ -1,13 +1,14 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 
 import structlog
 from confluent_kafka import Message
 
 from policy.documents import Key
-from policy.layer import FactChange, FactLayer, change_of
+from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
@@ -15,7 +16,7 @@ from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.history import History
+from streaming.enforcer.history import CLOCKS_DIFFER_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
 from streaming.enforcer.reader import TopicReader
@@ -23,10 +24,12 @@ from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics,
 from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
+from streaming.topic_specs import DAY_MS
 
 log = structlog.get_logger()
 
 FORGET_SECONDS = 10.0
+DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
 class Policies:
@@ -58,7 +61,7 @@ class Policies:
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
-        self._policies_read, self._facts_read = False, set[Key]()
+        self._policies_read, self._facts_read = False, Counter[Key]()
         self._forget_at = 0.0
         self.changed_at = 0
         self._read_history(self._logs if logs is None else {topic for topic, _ in told})
@@ -111,7 +114,7 @@ class Policies:
         shelving = self._shelvings[record.topic]
         key = shelving.key_of(record)
         if shelving.system is None:
-            self._facts_read |= {key} if key is not None else set()
+            self._facts_read.update([key] if key is not None else [])
         else:
             self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
             if key is not None:
@@ -121,13 +124,16 @@ class Policies:
 
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""
-        shelves = self._facts.shelves
-        changes = [change_of(key, shelves.get(key)) for key in sorted(self._facts_read)]
-        for change in changes:
-            self.layer.apply(change)
-            self._facts.forget(change.key)
-        self._fact_changes += changes
+        for key, count in self._facts_read.items():
+            shelf = self._facts.shelves.get(key)
+            changes = list(changes_of(key, shelf, count)) if shelf is not None else []
+            for change in changes:
+                self.layer.apply(change)
+            self._facts.forget(key)
+            self._fact_changes += changes
         self._facts_read.clear()
+        if not self._complete:
+            self.layer.sees_all_from_now(time.time_ns() // 1_000_000 - DELETIONS_HELD_MS)
 
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""

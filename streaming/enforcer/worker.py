@@ -177,14 +177,16 @@ class Worker:
         return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits, _judges)
 
     def _snapshot_at(self, at: int) -> Snapshot | None:
-        """The snapshot in force at a moment (ms): the newest as a rule; None for what is older than all that are held."""
+        """The snapshot in force at a moment (ms), the newest as a rule; None for what is older than all held."""
         place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
         if place < 0:
             return None
-        if place == len(self._snapshots) - 1:
+        layer = _facts_of(self._task.facts, self._facts).layer
+        newest = place == len(self._snapshots) - 1
+        if newest and at >= layer.changed_at:
             return self._newest_judge().snapshot
         # Broadcasts keep their value in this process once it was asked for.
-        return self._snapshots[place].value.with_facts(_facts_of(self._task.facts, self._facts).layer)
+        return self._snapshots[place].value.with_facts(layer, at)
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:
