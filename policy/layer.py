@@ -9,6 +9,7 @@ It keeps superseded versions too, up to a number of them, so that what happened 
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -91,6 +92,33 @@ class LayerTable:
         self._known_from: dict[str, int] = {}  # by kind: from then on (ms) every version of all its facts is held
         self._all_from = FUTURE  # what is not held was not there since then (ms)
         self._sees_all = False
+        self._size = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        """Most things have one version alone: these are packed, and indexes are made again."""
+        plain: dict[str, list[tuple[int, Fact, bool]]] = {}
+        others: dict[str, dict[str, Held]] = {}
+        for kind, known in self._kinds.items():
+            plain[kind], others[kind] = [], {}
+            for name, held in known.items():
+                fact = held.newest.fact
+                if held.older or fact is None:
+                    others[kind][name] = held
+                else:
+                    plain[kind].append((held.newest.since, fact, held.complete))
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_kinds", "_names", "_past_names")}
+        return {**kept, "plain": plain, "others": others}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        plain, others = state.pop("plain"), state.pop("others")
+        self.__dict__.update(state)
+        self._kinds = {}
+        for kind, packed in plain.items():
+            held = {fact.name: Held(Version(since, fact), complete=complete) for since, fact, complete in packed}
+            self._kinds[kind] = PersistentMap({**held, **others[kind]})
+        everything = [(kind, held) for kind, known in self._kinds.items() for held in known.values()]
+        self._names = Names(_keys((kind, held.newest) for kind, held in everything))
+        self._past_names = Names(_keys((kind, version) for kind, held in everything for version in held.older))
 
     def copy(self) -> "LayerTable":
         """The table as it is, whatever is applied to this one later."""
@@ -100,6 +128,7 @@ class LayerTable:
         other._refused, other._once_refused = self._refused.copy(), self._once_refused.copy()
         other._dated, other._superseded = self._dated.copy(), collections.deque()
         other._known_from, other._all_from, other._sees_all = dict(self._known_from), self._all_from, self._sees_all
+        other._size = self._size
         return other
 
     def sees_all_from_now(self, absent_since: int) -> None:
@@ -109,10 +138,13 @@ class LayerTable:
     def put(self, place: Place, version: Version, at: int) -> None:
         """Note what is known of a thing now, at a moment of the log (ms)."""
         kind, name = place
-        self._dated.discard(place)
+        if len(self._dated):
+            self._dated.discard(place)
         if version.since > at:
             self._dated[place] = version.since
-        held = self._kinds.setdefault(kind, PersistentMap())
+        held = self._kinds.get(kind)
+        if held is None:
+            held = self._kinds[kind] = PersistentMap()
         before = held.get(name)
         if before is None:
             self._first(place, held, version)
@@ -143,13 +175,16 @@ class LayerTable:
             self._refused[place] = version.refused
             self._once_refused[place] = None
         if version.fact is not None:
+            self._size += 1
             for index, value in version.fact.keys:
                 self._names.add((place[0], index, value), place[1])
 
     def _unindex(self, place: Place, version: Version) -> None:
         self._refused.discard(place)
-        for index, value in version.fact.keys if version.fact else ():
-            self._names.discard((place[0], index, value), place[1])
+        if version.fact is not None:
+            self._size -= 1
+            for index, value in version.fact.keys:
+                self._names.discard((place[0], index, value), place[1])
 
     def _forget_oldest(self) -> None:
         while len(self._superseded) > SUPERSEDED_HELD:
@@ -179,7 +214,7 @@ class LayerTable:
     # What `policy.facts.Facts` asks for.
 
     def __len__(self) -> int:
-        return sum(1 for held in self._kinds.values() for one in held.values() if one.newest.fact is not None)
+        return self._size
 
     @property
     def timeless(self) -> bool:
@@ -255,6 +290,14 @@ class LayerTable:
             raise _no_longer_known(f"every {kind}", moment)
 
 
+def _keys(versions: Iterable[tuple[str, Version]]) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """Under what a version's fact is found, and its name."""
+    for kind, version in versions:
+        for index, value in version.fact.keys if version.fact else ():
+            assert version.fact is not None
+            yield (kind, index, value), version.fact.name
+
+
 def _no_longer_known(what: str, moment: int) -> Unanswerable:
     return Unanswerable(NO_LONGER_KNOWN, f"what the facts said of {what} at {to_text(moment)} is not known any more")
 
@@ -297,14 +340,14 @@ class FactLayer:
     def __init__(self, changes: Iterable[FactChange] = ()) -> None:
         self._tables: dict[str, LayerTable] = {}
         self._copies: dict[str, LayerTable] = {}  # of the tables as they are now
-        self._said: dict[Key, tuple[Place, ...]] = {}
+        self._elsewhere: dict[Key, tuple[Place, ...]] = {}  # documents whose facts are not named like themselves
         self._bound: dict[Key, frozenset[str]] = {}
         self.changed_at = SINCE_EVER
         for change in changes:
             self.apply(change)
 
     def __len__(self) -> int:
-        return len(self._said)
+        return sum(map(len, self._tables.values())) + len(self._bound)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_copies": {}}
@@ -313,9 +356,15 @@ class FactLayer:
         """The facts of a system as they are now, whatever is applied later; as they were at a moment (ms)."""
         copy = self._copies.get(system)
         if copy is None:
-            copy = self._copies[system] = self._tables.setdefault(system, LayerTable()).copy()
+            copy = self._copies[system] = self._table(system).copy()
         # Of most accesses every change is older: no version has to be looked for.
         return copy if moment is None or moment >= self.changed_at else TableAt(copy, moment)
+
+    def _table(self, system: str) -> LayerTable:
+        table = self._tables.get(system)
+        if table is None:
+            table = self._tables[system] = LayerTable()
+        return table
 
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:
         """The broken documents of a system, each with the holders that it would have bound."""
@@ -324,19 +373,21 @@ class FactLayer:
     def sees_all_from_now(self, absent_since: int) -> None:
         """Note that every change is applied from now on. What is not held was not there since a moment (ms)."""
         for system in all_systems():
-            self._tables.setdefault(system, LayerTable()).sees_all_from_now(absent_since)
+            self._table(system).sees_all_from_now(absent_since)
         self._copies.clear()
 
     def apply(self, change: FactChange) -> None:
         """Put what a document says now in the place of what it said. Tables handed out before do not change."""
         key, versions = change.key, _versions(change)
-        table = self._tables.setdefault(key.system, LayerTable())
-        gone = dict.fromkeys(self._said.pop(key, ()), Version(change.at))
-        for place, version in {**gone, **versions}.items():
+        own = (key.kind, key.name)
+        for place in self._elsewhere.pop(key, (own,)):
+            versions.setdefault(place, Version(change.at))
+        table = self._table(key.system)
+        for place, version in versions.items():
             table.put(place, version, change.at)
             self.changed_at = max(self.changed_at, version.since)
-        if change.facts or change.broken:
-            self._said[key] = tuple(versions)
+        if versions.keys() != {own}:
+            self._elsewhere[key] = tuple(versions)
         self._bound.pop(key, None)
         if change.broken:
             self._bound[key] = change.binds

@@ -6,15 +6,15 @@ from typing import Generic, TypeVar, overload
 K = TypeVar("K")
 V = TypeVar("V")
 
-FULL = 64  # entries of a shard on average, beyond which there are more shards
+FULL = 64  # entries of a shard on average in a small mapping; in a large one, twice as many as there are shards
 GROWTH = 4
 
 
 class PersistentMap(Generic[K, V]):
     """A mapping in shards, each shared by all copies until one of them writes to it.
 
-    A copy costs one reference for each shard, and the first write to a shard after it the copy of some hundred entries,
-    however large the whole is. A copy that nobody writes to can be read by other threads while the original changes.
+    Of n entries, a copy and the first write to a shard after it cost in the order of the root of n. A copy that nobody
+    writes to can be read by other threads while the original changes.
     """
 
     __slots__ = ("_owned", "_shards", "_size")
@@ -23,7 +23,8 @@ class PersistentMap(Generic[K, V]):
         self._shards: list[dict[K, V]] = [dict(entries or {})]
         self._owned = {0}  # the shards that no copy shares
         self._size = len(self._shards[0])
-        self._grow()
+        if self._size > FULL:
+            self._grow()
 
     def __reduce__(self) -> tuple[type["PersistentMap[K, V]"], tuple[dict[K, V]]]:
         # Another process hashes otherwise: the shards are made again there.
@@ -61,10 +62,12 @@ class PersistentMap(Generic[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         shard = self._own(key)
-        self._size += key not in shard
+        if key not in shard:
+            self._size += 1
+            if self._size > _room(len(self._shards)):
+                self._grow()
+                shard = self._own(key)
         shard[key] = value
-        if self._size > FULL * len(self._shards):
-            self._grow()
 
     def discard(self, key: K) -> None:
         """Remove a key; one that is not there is no error."""
@@ -88,14 +91,17 @@ class PersistentMap(Generic[K, V]):
 
     def _grow(self) -> None:
         count = len(self._shards)
-        while self._size > FULL * count:
+        while self._size > _room(count):
             count *= GROWTH
-        if count == len(self._shards):
-            return
         shards: list[dict[K, V]] = [{} for _ in range(count)]
         for key, value in self.items():
             shards[hash(key) % count][key] = value
         self._shards, self._owned = shards, set(range(count))
+
+
+def _room(shards: int) -> int:
+    """How many entries so many shards are for: a copy then costs about as much as the first write after it."""
+    return shards * max(FULL, 2 * shards)
 
 
 class Names:
@@ -103,8 +109,11 @@ class Names:
 
     SMALL = 64
 
-    def __init__(self) -> None:
-        self._sets: PersistentMap[tuple[str, str, str], frozenset[str] | PersistentMap[str, None]] = PersistentMap()
+    def __init__(self, names: Iterable[tuple[tuple[str, str, str], str]] = ()) -> None:
+        found: dict[tuple[str, str, str], dict[str, None]] = {}
+        for key, name in names:
+            found.setdefault(key, {})[name] = None
+        self._sets = PersistentMap({key: self._set_of(held) for key, held in found.items()})
         self._owned: set[tuple[str, str, str]] = set()  # the large sets that no copy shares
 
     def find(self, key: tuple[str, str, str]) -> frozenset[str]:
@@ -115,8 +124,7 @@ class Names:
         """Put a name under a key."""
         found = self._sets.get(key, frozenset())
         if isinstance(found, frozenset):
-            more = found | {name}
-            self._sets[key] = more if len(more) <= self.SMALL else PersistentMap(dict.fromkeys(more))
+            self._sets[key] = self._set_of(dict.fromkeys((*found, name)))
         else:
             self._writable(key, found)[name] = None
 
@@ -138,6 +146,9 @@ class Names:
         other = Names()
         other._sets, self._owned = self._sets.copy(), set()
         return other
+
+    def _set_of(self, names: dict[str, None]) -> frozenset[str] | PersistentMap[str, None]:
+        return frozenset(names) if len(names) <= self.SMALL else PersistentMap(names)
 
     def _writable(self, key: tuple[str, str, str], found: PersistentMap[str, None]) -> PersistentMap[str, None]:
         if key not in self._owned:
