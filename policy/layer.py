@@ -79,9 +79,12 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class LayerTable:
-    """The facts of one system in the layer. A copy of it does not change with it; see `policy.persistent`."""
+    """The facts of one system in the layer. A copy of it does not change with it; see `policy.persistent`.
 
-    def __init__(self) -> None:
+    `all_held_after`: the log's records after that moment (ms) are all there, also when it is read for the first time.
+    """
+
+    def __init__(self, all_held_after: int = FUTURE) -> None:
         self._kinds: dict[str, PersistentMap[str, Held]] = {}
         self._names = Names()  # by the keys of the facts in force
         self._past_names = Names()  # by the keys of the others
@@ -91,7 +94,7 @@ class LayerTable:
         self._superseded: collections.deque[Place] = collections.deque()
         self._known_from: dict[str, int] = {}  # by kind: from then on (ms) every version of all its facts is held
         self._all_from = FUTURE  # what is not held was not there since then (ms)
-        self._sees_all = False
+        self._all_held_after = all_held_after
         self._size = 0
 
     def __getstate__(self) -> dict[str, object]:
@@ -127,13 +130,12 @@ class LayerTable:
         other._names, other._past_names = self._names.copy(), self._past_names.copy()
         other._refused, other._once_refused = self._refused.copy(), self._once_refused.copy()
         other._dated, other._superseded = self._dated.copy(), collections.deque()
-        other._known_from, other._all_from, other._sees_all = dict(self._known_from), self._all_from, self._sees_all
-        other._size = self._size
+        other._known_from, other._all_from, other._size = dict(self._known_from), self._all_from, self._size
         return other
 
     def sees_all_from_now(self, absent_since: int) -> None:
         """Note that all changes are applied from now on; what is not held was not there since a moment (ms)."""
-        self._sees_all, self._all_from = True, absent_since
+        self._all_held_after, self._all_from = SINCE_EVER - 1, absent_since
 
     def put(self, place: Place, version: Version, at: int) -> None:
         """Note what is known of a thing now, at a moment of the log (ms)."""
@@ -147,16 +149,16 @@ class LayerTable:
             held = self._kinds[kind] = PersistentMap()
         before = held.get(name)
         if before is None:
-            self._first(place, held, version)
+            self._first(place, held, version, at > self._all_held_after)
         elif (before.newest.fact, before.newest.refused) != (version.fact, version.refused):
             self._next(place, held, before, version)
         self._forget_oldest()
 
-    def _first(self, place: Place, held: PersistentMap[str, Held], version: Version) -> None:
-        if version.fact is None and version.refused is None and self._sees_all:
+    def _first(self, place: Place, held: PersistentMap[str, Held], version: Version, complete: bool) -> None:
+        if version.fact is None and version.refused is None and complete:
             return
-        held[place[1]] = Held(version, complete=self._sees_all)
-        if not self._sees_all:
+        held[place[1]] = Held(version, complete=complete)
+        if not complete:
             self._settle(place[0], version.since)
         self._index(place, version)
 
@@ -335,9 +337,10 @@ class TableAt:
 
 
 class FactLayer:
-    """The facts of all systems, by system, and what is broken among their documents."""
+    """The facts of all systems, by system, and what is broken among their documents; see `LayerTable`."""
 
-    def __init__(self, changes: Iterable[FactChange] = ()) -> None:
+    def __init__(self, changes: Iterable[FactChange] = (), all_held_after: int = FUTURE) -> None:
+        self._all_held_after = all_held_after
         self._tables: dict[str, LayerTable] = {}
         self._copies: dict[str, LayerTable] = {}  # of the tables as they are now
         self._elsewhere: dict[Key, tuple[Place, ...]] = {}  # documents whose facts are not named like themselves
@@ -363,7 +366,7 @@ class FactLayer:
     def _table(self, system: str) -> LayerTable:
         table = self._tables.get(system)
         if table is None:
-            table = self._tables[system] = LayerTable()
+            table = self._tables[system] = LayerTable(self._all_held_after)
         return table
 
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:

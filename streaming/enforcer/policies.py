@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping
 
 import structlog
-from confluent_kafka import Message
 
 from policy.documents import Key
 from policy.layer import FactChange, FactLayer, changes_of
@@ -16,7 +15,7 @@ from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.history import CLOCKS_DIFFER_MS, History
+from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
 from streaming.enforcer.reader import TopicReader
@@ -24,18 +23,22 @@ from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics,
 from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog
+from streaming.snapshots.reading import document_record, read_retention
 from streaming.topic_specs import DAY_MS
 
 log = structlog.get_logger()
 
 FORGET_SECONDS = 10.0
+PAST_FORGOTTEN_SECONDS = 6 * 3600.0
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
 class Policies:
     """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
 
-    `layer`: what the facts topic said then, changed in place.
+    `layer`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from which
+    snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
     `on_compiled` is told of each snapshot that is compiled.
@@ -61,8 +64,10 @@ class Policies:
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
+        opened_at, retention = time.time_ns() // 1_000_000, read_retention(settings)
+        self.documents = DocumentLog(topics, limit, opened_at, retention)
         self._policies_read, self._facts_read = False, Counter[Key]()
-        self._forget_at = 0.0
+        self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
         self._read_history(self._logs if logs is None else {topic for topic, _ in told})
         if logs is not None:
@@ -70,7 +75,9 @@ class Policies:
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
-        self.layer, self._fact_changes = FactLayer(), list[FactChange]()
+        held_after = opened_at - retention[topics.facts].lag_ms + CLOCKS_DIFFER_MS
+        self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
+        self.layer, self._fact_changes = FactLayer(all_held_after=held_after), list[FactChange]()
 
     def _check_logs(self) -> None:
         """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""
@@ -83,6 +90,7 @@ class Policies:
         kept: dict[bytes, Record | None] = {}
         for message in reader.read_to_end():
             key = message.key() or b""
+            self.documents.add_kept(key, message.value(), message.headers() or ())
             kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
         reader.close()
         for record in kept.values():
@@ -96,10 +104,13 @@ class Policies:
         read stays, and must not be used before a reading that is complete.
         """
         for message in self._reader.read_to_end(seconds):
-            record = _record(message)
+            record = document_record(message)
+            if record.topic != self._facts_topic:  # of facts the layer holds the past
+                self.documents.add(record)
             refused = self._shelve(record)
             if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
                 self._untold.append(refused)
+        self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
         self._apply_facts()
@@ -133,7 +144,7 @@ class Policies:
             self._fact_changes += changes
         self._facts_read.clear()
         if not self._complete:
-            self.layer.sees_all_from_now(time.time_ns() // 1_000_000 - DELETIONS_HELD_MS)
+            self.layer.sees_all_from_now(self._deleted_before)
 
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""
@@ -157,6 +168,9 @@ class Policies:
         self._policies.forget_before(horizons)
         self._history.settle(self._policies)
         self._forget_at = time.monotonic() + FORGET_SECONDS
+        if time.monotonic() >= self._forget_past_at:
+            self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)
+            self._forget_past_at = time.monotonic() + PAST_FORGOTTEN_SECONDS
 
     @property
     def library(self) -> Library:
@@ -199,10 +213,3 @@ class Policies:
     def close(self) -> None:
         """Leave Kafka."""
         self._reader.close()
-
-
-def _record(message: Message) -> Record:
-    topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
-    assert topic is not None
-    assert offset is not None
-    return Record(topic, message.key() or b"", message.value() or b"", offset, at)

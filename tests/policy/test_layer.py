@@ -218,6 +218,16 @@ def test_after_a_restart_what_compaction_may_have_removed_is_no_longer_known(nam
     assert (table.find(*PARENT, "q"), table.find(*PARENT, "r")) == ({KEY.name}, frozenset())
 
 
+def test_after_a_restart_what_is_younger_than_the_compaction_lag_is_known() -> None:
+    """Of such a fact no version was removed: it was not there before its first one."""
+    layer = FactLayer([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
+    layer.sees_all_from_now(15)
+    assert layer.table("cdap", 19).get("Entity", KEY.name) is None
+    assert layer.table("cdap", 19).find(*PARENT, "r") == {"dataset:n.e"}
+    with pytest.raises(Unanswerable):
+        layer.table("cdap", 11).get("Entity", "dataset:n.e")
+
+
 def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
     facts = Library(facts_only=True)
     for at, spec in (
