@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from policy.model import Fact, Unanswerable, in_force
+from policy.model import Fact, Unanswerable
 from policy.times import Window
 
 Refused = Mapping[tuple[str, str], str]
@@ -63,7 +63,7 @@ class FactTable:
         """The fact, or None."""
         fact = self._by_kind.get(kind, {}).get(name)
         if fact is None and self._versions:
-            return next((one for one in self._versions.get((kind, name), ()) if _counts(one, at)), None)
+            return next((one for one in self._versions.get((kind, name), ()) if one.counts(at)), None)
         return fact
 
     def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
@@ -88,7 +88,7 @@ class FactTable:
 
     def _has_key(self, kind: str, name: str, key: tuple[str, str], at: int | None) -> bool:
         versions = self._versions.get((kind, name))
-        return versions is None or any(key in fact.keys and _counts(fact, at) for fact in versions)
+        return versions is None or any(key in fact.keys and fact.counts(at) for fact in versions)
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
@@ -113,11 +113,6 @@ class FactTable:
         windows += [window for refusals in self._refused_while.values() for window, _ in refusals]
         moments = {edge for window in windows for edge in (window.start, window.end)}
         return {edge for edge in moments | {fact.not_before for fact in facts} if edge is not None}
-
-
-def _counts(fact: Fact, at: int | None) -> bool:
-    """Without a time what is reported has happened: a report is of the past."""
-    return in_force(fact.window, at) and (at is None or fact.not_before is None or fact.not_before <= at)
 
 
 class FactSource(Protocol):

@@ -57,11 +57,30 @@ def changes_of(key: Key, shelf: Shelf, new: int) -> Iterator[FactChange]:
 
 
 class Version(msgspec.Struct, frozen=True):
-    """What was known of one thing from a moment (ms) on: its fact, or that its document was refused, or nothing."""
+    """What was known of one thing from a moment (ms) on: its fact, or that its document was refused, or nothing.
+
+    Of a document from files with versions, each in force for a time, there are several facts.
+    """
 
     since: int
-    fact: Fact | None = None
+    facts: tuple[Fact, ...] = ()
     refused: str | None = None
+
+    @property
+    def keys(self) -> set[tuple[str, str]]:
+        """Under which it is found."""
+        return {key for fact in self.facts for key in fact.keys}
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it counts at every moment of its own."""
+        return not self.facts or (len(self.facts) == 1 and self.facts[0].timeless)
+
+    def fact(self, at: int | None) -> Fact | None:
+        """The fact that counts at a moment (ms; None: not known)."""
+        if self.timeless:
+            return self.facts[0] if self.facts else None
+        return next((fact for fact in self.facts if fact.counts(at)), None)
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -90,7 +109,7 @@ class LayerTable:
         self._past_names = Names()  # by the keys of the others
         self._refused: PersistentMap[Place, str] = PersistentMap()
         self._once_refused: PersistentMap[Place, None] = PersistentMap()
-        self._dated: PersistentMap[Place, int] = PersistentMap()  # facts that lay in the future when they came
+        self._dated: PersistentMap[Place, None] = PersistentMap()  # things whose facts count for a time only
         self._superseded: collections.deque[Place] = collections.deque()
         self._known_from: dict[str, int] = {}  # by kind: from then on (ms) every version of all its facts is held
         self._all_from = FUTURE  # what is not held was not there since then (ms)
@@ -99,16 +118,15 @@ class LayerTable:
 
     def __getstate__(self) -> dict[str, object]:
         """Most things have one version alone: these are packed, and indexes are made again."""
-        plain: dict[str, list[tuple[int, Fact, bool]]] = {}
+        plain: dict[str, list[tuple[int, tuple[Fact, ...], bool]]] = {}
         others: dict[str, dict[str, Held]] = {}
         for kind, known in self._kinds.items():
             plain[kind], others[kind] = [], {}
             for name, held in known.items():
-                fact = held.newest.fact
-                if held.older or fact is None:
+                if held.older or not held.newest.facts:
                     others[kind][name] = held
                 else:
-                    plain[kind].append((held.newest.since, fact, held.complete))
+                    plain[kind].append((held.newest.since, held.newest.facts, held.complete))
         kept = {name: value for name, value in self.__dict__.items() if name not in ("_kinds", "_names", "_past_names")}
         return {**kept, "plain": plain, "others": others}
 
@@ -117,11 +135,12 @@ class LayerTable:
         self.__dict__.update(state)
         self._kinds = {}
         for kind, packed in plain.items():
-            held = {fact.name: Held(Version(since, fact), complete=complete) for since, fact, complete in packed}
+            held = {facts[0].name: Held(Version(since, facts), complete=complete) for since, facts, complete in packed}
             self._kinds[kind] = PersistentMap({**held, **others[kind]})
-        everything = [(kind, held) for kind, known in self._kinds.items() for held in known.values()]
-        self._names = Names(_keys((kind, held.newest) for kind, held in everything))
-        self._past_names = Names(_keys((kind, version) for kind, held in everything for version in held.older))
+        everything = [(kind, name, held) for kind, known in self._kinds.items() for name, held in known.items()]
+        self._names = Names(((kind, *key), name) for kind, name, held in everything for key in held.newest.keys)
+        past = ((kind, name, version) for kind, name, held in everything for version in held.older)
+        self._past_names = Names(((kind, *key), name) for kind, name, version in past for key in version.keys)
 
     def copy(self) -> "LayerTable":
         """The table as it is, whatever is applied to this one later."""
@@ -142,20 +161,20 @@ class LayerTable:
         kind, name = place
         if len(self._dated):
             self._dated.discard(place)
-        if version.since > at:
-            self._dated[place] = version.since
+        if not version.timeless:
+            self._dated[place] = None
         held = self._kinds.get(kind)
         if held is None:
             held = self._kinds[kind] = PersistentMap()
         before = held.get(name)
         if before is None:
             self._first(place, held, version, at > self._all_held_after)
-        elif (before.newest.fact, before.newest.refused) != (version.fact, version.refused):
+        elif (before.newest.facts, before.newest.refused) != (version.facts, version.refused):
             self._next(place, held, before, version)
         self._forget_oldest()
 
     def _first(self, place: Place, held: PersistentMap[str, Held], version: Version, complete: bool) -> None:
-        if version.fact is None and version.refused is None and complete:
+        if not version.facts and version.refused is None and complete:
             return
         held[place[1]] = Held(version, complete=complete)
         if not complete:
@@ -165,8 +184,8 @@ class LayerTable:
     def _next(self, place: Place, held: PersistentMap[str, Held], before: Held, version: Version) -> None:
         self._unindex(place, before.newest)
         held[place[1]] = Held(version, (*before.older, before.newest), before.complete)
-        for index, value in before.newest.fact.keys if before.newest.fact else ():
-            self._past_names.add((place[0], index, value), place[1])
+        for key in before.newest.keys:
+            self._past_names.add((place[0], *key), place[1])
         self._index(place, version)
         self._superseded.append(place)
         if len(before.older) >= VERSIONS_HELD:
@@ -176,17 +195,17 @@ class LayerTable:
         if version.refused is not None:
             self._refused[place] = version.refused
             self._once_refused[place] = None
-        if version.fact is not None:
+        if version.facts:
             self._size += 1
-            for index, value in version.fact.keys:
-                self._names.add((place[0], index, value), place[1])
+            for key in version.keys:
+                self._names.add((place[0], *key), place[1])
 
     def _unindex(self, place: Place, version: Version) -> None:
         self._refused.discard(place)
-        if version.fact is not None:
+        if version.facts:
             self._size -= 1
-            for index, value in version.fact.keys:
-                self._names.discard((place[0], index, value), place[1])
+            for key in version.keys:
+                self._names.discard((place[0], *key), place[1])
 
     def _forget_oldest(self) -> None:
         while len(self._superseded) > SUPERSEDED_HELD:
@@ -198,11 +217,10 @@ class LayerTable:
         if held is None or not held.older:
             return
         gone, kept = held.older[0], held.older[1:]
-        for index, value in gone.fact.keys if gone.fact else ():
-            if not any(version.fact and (index, value) in version.fact.keys for version in kept):
-                self._past_names.discard((kind, index, value), name)
+        for key in gone.keys.difference(*(version.keys for version in kept)):
+            self._past_names.discard((kind, *key), name)
         since = kept[0].since if kept else held.newest.since
-        if not kept and held.newest.fact is None and held.newest.refused is None:
+        if not kept and not held.newest.facts and held.newest.refused is None:
             self._kinds[kind].discard(name)
             self._once_refused.discard(place)
             self._all_from = max(self._all_from, since)
@@ -220,19 +238,14 @@ class LayerTable:
 
     @property
     def timeless(self) -> bool:
-        """Whether all of it counts at every moment: no fact reports what lay in the future when it came."""
+        """Whether all of it counts at every moment."""
         return not len(self._dated)
 
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact, or None."""
         known = self._kinds.get(kind)
         held = known.get(name) if known is not None else None
-        if held is None:
-            return None
-        if at is not None and len(self._dated) and at < self._dated.get((kind, name), at):
-            version = held.at(at)
-            return version.fact if version is not None else None
-        return held.newest.fact
+        return held.newest.fact(at) if held is not None else None
 
     def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
         """The refused document of a thing that has no good version; None: there is none."""
@@ -244,25 +257,32 @@ class LayerTable:
 
     def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value)."""
-        return self._names.find((kind, index, value))
+        names = self._names.find((kind, index, value))
+        if self.timeless:
+            return names
+        found = ((name, self.get(kind, name, at)) for name in names)
+        return frozenset(name for name, fact in found if fact is not None and (index, value) in fact.keys)
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
-        return sorted(fact.name for fact in self.all(kind))
+        return sorted({fact.name for fact in self.all(kind)})
 
     def all(self, kind: str) -> Iterable[Fact]:
-        """All facts of ``kind``, in no particular order."""
+        """All facts of ``kind``, in force at whatever moment, in no particular order."""
         held = self._kinds.get(kind)
-        return (one.newest.fact for one in (held.values() if held else ()) if one.newest.fact is not None)
+        return (fact for one in (held.values() if held is not None else ()) for fact in one.newest.facts)
 
     def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
-        """The fact of one thing, if there is one."""
-        fact = self.get(kind, name)
-        return () if fact is None else (fact,)
+        """All facts of one thing that count at some moment."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        return held.newest.facts if held is not None else ()
 
     def edges(self) -> set[int]:
-        """The moments (ms) at which facts that lay in the future begin to count."""
-        return set(self._dated.values())
+        """The moments (ms) at which a fact begins or ceases to count."""
+        facts = [fact for place in self._dated for fact in self.versions(*place)]
+        edges = {edge for fact in facts for edge in (fact.window.start, fact.window.end, fact.not_before)}
+        return {edge for edge in edges if edge is not None}
 
     def version_at(self, kind: str, name: str, moment: int) -> Version | None:
         """What was known of a thing at a moment (ms), None: nothing; Unanswerable when that is not known any more."""
@@ -279,7 +299,8 @@ class LayerTable:
         key, pair = (kind, index, value), (index, value)
         names = self._names.find(key) | self._past_names.find(key)
         found = ((name, self.version_at(kind, name, moment)) for name in names)
-        return frozenset(name for name, version in found if version and version.fact and pair in version.fact.keys)
+        facts = ((name, version.fact(moment) if version else None) for name, version in found)
+        return frozenset(name for name, fact in facts if fact is not None and pair in fact.keys)
 
     def refused_at(self, kind: str, moment: int) -> list[str]:
         """Names of the things of ``kind`` that were refused at a moment (ms); Unanswerable as above."""
@@ -290,14 +311,6 @@ class LayerTable:
     def _check_all(self, kind: str, moment: int) -> None:
         if moment < max(self._all_from, self._known_from.get(kind, self._all_from)):
             raise _no_longer_known(f"every {kind}", moment)
-
-
-def _keys(versions: Iterable[tuple[str, Version]]) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Under what a version's fact is found, and its name."""
-    for kind, version in versions:
-        for index, value in version.fact.keys if version.fact else ():
-            assert version.fact is not None
-            yield (kind, index, value), version.fact.name
 
 
 def _no_longer_known(what: str, moment: int) -> Unanswerable:
@@ -316,7 +329,7 @@ class TableAt:
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact, or None."""
         version = self._table.version_at(kind, name, self._moment)
-        return version.fact if version is not None else None
+        return version.fact(self._moment) if version is not None else None
 
     def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
         """The refused document of a thing that had no good version; None: there was none."""
@@ -398,12 +411,17 @@ class FactLayer:
 
 
 def _versions(change: FactChange) -> dict[Place, Version]:
-    """What a change says of each thing. A fact that reports an event counts from that event on."""
+    """What a change says of each thing."""
     if not change.facts:
         refused = str(change.key) if change.broken else None
         return {(change.key.kind, change.key.name): Version(change.at, refused=refused)}
-    since = ((fact, change.at if fact.not_before is None else fact.not_before) for fact in change.facts)
-    return {(fact.kind, fact.name): Version(moment, fact) for fact, moment in since}
+    kind = all_systems()[change.key.system].kinds.get(change.key.kind)
+    field, found = kind.since if kind else "", dict[Place, Version]()
+    for fact in change.facts:
+        place = (fact.kind, fact.name)
+        before = found[place].facts if place in found else ()
+        found[place] = Version(getattr(fact.body, field, change.at), (*before, fact))
+    return found
 
 
 def layer_of(library: Library) -> FactLayer:

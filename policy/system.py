@@ -23,10 +23,14 @@ def kind_of(resource: str) -> str:
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count."""
+    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count.
+
+    ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
+    """
 
     fact: bool = False
     looks_back: bool = False
+    since: str = ""
 
 
 class System(Protocol):

@@ -39,6 +39,7 @@ from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
+from streaming.snapshots.reading import read_retention
 from streaming.topic_specs import dead_letters_of
 
 log = structlog.get_logger()
@@ -79,7 +80,8 @@ class Enforcer:
             *map(dead_letters_of, self._inputs),
         )
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs)
+        retention = read_retention(settings)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs, retention)
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),

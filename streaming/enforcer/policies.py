@@ -23,8 +23,8 @@ from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics,
 from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
-from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.reading import document_record, read_retention
+from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.reading import document_record
 from streaming.topic_specs import DAY_MS
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class Policies:
     snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
-    `on_compiled` is told of each snapshot that is compiled.
+    `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     """
 
@@ -51,6 +51,7 @@ class Policies:
         told: Mapping[Partition, int],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
         logs: Mapping[str, TopicLog] | None = None,
+        retention: Mapping[str, Retention] | None = None,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -64,7 +65,8 @@ class Policies:
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
-        opened_at, retention = time.time_ns() // 1_000_000, read_retention(settings)
+        opened_at = time.time_ns() // 1_000_000
+        retention = retention or {}
         self.documents = DocumentLog(topics, limit, opened_at, retention)
         self._policies_read, self._facts_read = False, Counter[Key]()
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
@@ -75,7 +77,7 @@ class Policies:
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
-        held_after = opened_at - retention[topics.facts].lag_ms + CLOCKS_DIFFER_MS
+        held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
         self.layer, self._fact_changes = FactLayer(all_held_after=held_after), list[FactChange]()
 

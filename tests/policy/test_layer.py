@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 import policy
 from policy import layer as layer_module
 from policy.documents import Key
+from policy.facts import FactSource
 from policy.layer import FactChange, FactLayer, change_of, changes_of
 from policy.library import Library
 from policy.model import Fact, Unanswerable
 from policy.snapshot import Snapshot
+from policy.times import Window
 
 POLICIES = [
     {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
@@ -143,6 +145,7 @@ def _everything(snapshot: Snapshot) -> Any:
 
 
 KEY, PARENT = Key("cdap", "Entity", "dataset:n.d"), ("Entity", "parent")
+OLD, NEW = Window(None, 1000), Window(1000, None)
 
 
 def _entity(parent: str, at: int, name: str = KEY.name, **more: Any) -> FactChange:
@@ -179,25 +182,34 @@ def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
 
 
 def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:
-    """A login is reported some time after it."""
-    first, second = (_entity(body, at, not_before=at - 5) for body, at in (("first", 20), ("second", 40)))
-    layer = _live(first, second)
-    bodies = [
-        fact and fact.body for at in (14, 15, 34, 35) for fact in [layer.table("cdap", at).get("Entity", KEY.name)]
-    ]
-    assert bodies == [None, "first", "first", "second"]
-    assert layer.table("cdap").timeless, "what is read counts for requests, as the facts offset of a decision says"
+    """A login is reported some time after it. For requests it counts as soon as it is read (`facts_offset`)."""
+    facts, layer, key = Library(facts_only=True), _live(), Key("streamsets", "Session", "dana")
+    for at in (20, 40):
+        facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at - 5}}, at, at)
+        layer.apply(change_of(key, facts.shelves[key]))
+    logins = [_login(layer.table("streamsets", at)) for at in (14, 15, 34, 35)]
+    assert logins == [None, 15, 15, 35]
+    assert layer.table("streamsets").timeless
+    assert _login(layer.table("streamsets")) == 35
 
 
-def test_a_fact_from_the_future_counts_from_then_on() -> None:
-    table = _live(_entity("p", 10), _entity("q", 20, not_before=1000)).table("cdap")
+def _login(table: FactSource) -> int | None:
+    session = table.get("Session", "dana")
+    return None if session is None else session.body.login_at
+
+
+def test_versions_of_a_document_count_one_after_the_other() -> None:
+    """Those of files say themselves from when on they are in force."""
+    facts = [Fact("Entity", KEY.name, p, (("parent", p),), window=w) for p, w in (("p", OLD), ("q", NEW))]
+    table = _live(FactChange(KEY, tuple(facts), at=5)).table("cdap")
     assert not table.timeless
     assert table.edges() == {1000}
-    assert [fact and fact.body for at in (999, 1000, None) for fact in [table.get("Entity", KEY.name, at)]] == [
-        "p",
-        "q",
-        "q",
-    ]
+    for at, parent in ((999, "p"), (1000, "q")):
+        fact = table.get("Entity", KEY.name, at)
+        assert fact is not None
+        assert fact.body == parent
+        assert {other for other in "pq" if table.find(*PARENT, other, at)} == {parent}
+    assert table.versions("Entity", KEY.name) == tuple(facts)
 
 
 @pytest.mark.parametrize("name", [KEY.name, "dataset:n.another"])
@@ -243,12 +255,8 @@ def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
         else:
             facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, at, at)
     changes = list(changes_of(key, facts.shelves[key], 5))
-    table = _live(*changes, loaded=len(changes)).table
-    bodies = [
-        fact and fact.body.login_at
-        for at in (10, 30, 39, 40, 50)
-        for fact in [table("streamsets", at).get("Session", "dana")]
-    ]
+    layer = _live(*changes, loaded=len(changes))
+    bodies = [_login(layer.table("streamsets", at)) for at in (10, 30, 39, 40, 50)]
     assert bodies == [5, 25, 25, None, 45]
 
 

@@ -46,8 +46,8 @@ class StreamSets:
     kinds = {
         ORGANIZATION_KIND: Kind(),
         OBJECT: Kind(looks_back=True),
-        SESSION: Kind(fact=True),
-        ACTIVE_JOB: Kind(fact=True),
+        SESSION: Kind(fact=True, since="login_at"),
+        ACTIVE_JOB: Kind(fact=True, since="started_at"),
     }
     deny_rule: str | None = None
     default_rule: str | None = None
