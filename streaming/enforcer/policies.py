@@ -92,8 +92,9 @@ class Policies:
         kept: dict[bytes, Record | None] = {}
         for message in reader.read_to_end():
             key = message.key() or b""
-            self.documents.add_kept(key, message.value(), message.headers() or ())
             kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
+            if kept[key] is not None:
+                self.documents.add_kept(key, message.value(), message.headers() or ())
         reader.close()
         for record in kept.values():
             if record is not None:
