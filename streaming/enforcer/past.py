@@ -69,7 +69,7 @@ class Past:
             self._lost.add(span.since)  # until it is there
             snapshot = self._documents.snapshot_at(span.offsets, None, moment)
         except NoLongerKnown as error:
-            log.info("policies of an audit event's time are no longer known", error=str(error))
+            log.debug("policies of an audit event's time are no longer known", error=str(error))
             return
         self._lost.discard(span.since)
         # Never the newest: its number is that of no snapshot of the present.
