@@ -5,12 +5,19 @@ from typing import Any
 
 import pytest
 
-from policy.snapshot import Snapshot
+from policy.documents import Key
+from policy.layer import FactChange, FactLayer
+from policy.model import Fact, Unanswerable
+from policy.snapshot import Snapshot, compile_documents
+from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.documents import Record
 from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
+from streaming.enforcer.worker import Task, Worker
+from streaming.settings import Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.topic_specs import DAY_MS, TopicNames
-from tests.stream.world import group
+from tests.stream.world import LOOKS_BACK, group
 
 NAMES = TopicNames()
 TOPIC = NAMES.policy_topics()["lenses6"]
@@ -110,3 +117,44 @@ def test_the_work_that_events_cause_is_a_share_of_the_time() -> None:
 @pytest.mark.parametrize("moments", [[], [NOW - 40 * DAY_MS]])
 def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int]) -> None:
     assert not _past().rebuild(moments)
+
+
+def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
+    older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
+    key = Key(LOOKS_BACK, "Session", "dana")
+    layer = FactLayer(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
+    worker = _worker([(0, 10, older), (20, None, newest)], layer)
+    found = {moment: worker._snapshot_at(moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
+    versions = {moment: snapshot and snapshot.version for moment, snapshot in found.items()}
+    assert versions == {-1: None, 5: older.version, 10: None, 19: None, **dict.fromkeys((25, 30, 99), newest.version)}
+    assert worker._moments == {-1, 10, 19}
+    assert [_login(found[moment]) for moment in (25, 30, 99)] == [15, 30, 30]
+    assert found[30] is found[99], "as a rule nothing has to be put together"
+    with pytest.raises(Unanswerable, match="not known any more"):
+        _login(found[5])
+
+
+def _login(snapshot: Snapshot | None) -> Any:
+    assert snapshot is not None
+    return snapshot.realms[LOOKS_BACK].facts.get("Session", "dana")
+
+
+def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> Worker:
+    send: Any = Sent
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets"), {}
+    )
+    task = Task(
+        topics=(),
+        **nothing,
+        facts_offset=-1,
+        snapshots=tuple((since, until, number) for number, (since, until, _) in enumerate(eras)),
+        facts=Facts(id(layer), (), 0, ()),
+        now=NOW,
+        limits=Limits(),
+        formats=JSON_ALONE,
+        enforced=True,
+        candidate=0,
+        logged=False,
+    )
+    return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(layer)])
