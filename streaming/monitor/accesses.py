@@ -37,7 +37,7 @@ class Asked(msgspec.Struct, array_like=True):
         spans[:] = merged(spans, (decided.first, decided.last), window)
         if decided.ids:
             self.denial = decided.ids[-1]
-            self.denials = [*self.denials, *decided.ids][-DENIALS_HELD:]
+            self.denials = list(dict.fromkeys((*self.denials, *decided.ids)))[-DENIALS_HELD:]
 
     def forget_before(self, moment: int) -> None:
         """Let go of spans that ended before a moment (ms)."""

@@ -147,22 +147,26 @@ def _of_lifecycle(event: Lifecycle) -> Tells:
 def _of_decision(decision: _Decision, at: int) -> Tells:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
-    for number, context in enumerate(parts):
-        if context.request is not None:
-            id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
-            yield from _of_answer(id_, decision.system, context, context.request, time, at)
+    asked = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
+    accesses = [_access(decision.system, request) for _, _, request in asked]
+    # An access that names a batch rests on the item that allowed it, if one did.
+    allowed = {access for access, (_, part, _) in zip(accesses, asked, strict=True) if part.outcome == "allow"}
+    for access, (number, part, request) in zip(accesses, asked, strict=True):
+        id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
+        key = Key(SUBJECT, decision.system, request.subject.id)
+        denials = () if access in allowed else (decision.id,)
+        yield key, Decided(access, part.outcome == "allow", time, time, denials)
+        for occurred in _occurrences(id_, part, request, time, at):
+            yield key, occurred
 
 
-def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Tells:
-    key = Key(SUBJECT, system, request.subject.id)
-    action, resource, allowed = request.action.name, request.resource, context.outcome == "allow"
-    yield key, Decided(_access(system, request), allowed, time, time, () if allowed else (id_,))
-    what = f"{action} on {resource.id}"
+def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[Occurred]:
+    what = f"{request.action.name} on {request.resource.id}"
     if context.outcome == "deny":
-        yield key, Occurred(DENIAL_BURST, time, at, id_, what)
+        yield Occurred(DENIAL_BURST, time, at, id_, what)
     for reason in context.reasons:
         if reason.code == CONTRADICTION:
-            yield key, Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
+            yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:

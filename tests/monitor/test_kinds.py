@@ -102,6 +102,17 @@ def test_an_access_that_names_the_decision_that_denied_it_is_denied_but_done() -
         assert not alerts or "decision d1 was no allow" in next(iter(monitor.alerts.values()))["evidence"][1]["what"]
 
 
+def test_an_access_may_name_the_decision_of_a_batch_of_evaluations() -> None:
+    one = decision("batch", "dana", "orders", "deny", T0)
+    record = msgspec.json.decode(one[4])
+    record["evaluations"] = [{"decision": False, "context": record["context"]}]
+    asked = [(*one[:4], msgspec.json.encode(record)), decision("a", "dana", "orders", "allow", T0)]
+    event = verdict("e", "dana", "orders", T0 + 1000, decision_id="batch")
+    assert kinds(watch(asked, [event])) == [("denied-but-done", "dana", 1)]
+    record["evaluations"].append({"decision": True, "context": {**record["context"], "outcome": "allow"}})
+    assert kinds(watch([(*one[:4], msgspec.json.encode(record))], [event])) == [], "another item allowed the same"
+
+
 @pytest.mark.parametrize("named", ["of-eve", "of-payments", "of-another-action"])
 def test_a_decision_about_something_else_excuses_no_access(named: str) -> None:
     act = {"subject": {"type": "user", "id": "dana"}, "action": {"name": "other"}, "resource": {"type": "lrn"}}
