@@ -141,9 +141,8 @@ def _login(snapshot: Snapshot | None) -> Any:
 
 def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> Worker:
     send: Any = Sent
-    nothing: dict[str, Any] = dict.fromkeys(
-        ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets"), {}
-    )
+    by_topic = ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets")
+    nothing: dict[str, Any] = {field: {} for field in by_topic}
     task = Task(
         topics=(),
         **nothing,
