@@ -7,14 +7,15 @@ from typing import Any
 import msgspec
 
 from policy.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, document_key, full_key, full_request
-from policy.decide import decide, try_request
+from policy.decide import decide
 from policy.decisions import Decision
 from policy.documents import SINCE_EVER, Key
-from policy.evidence import Evidence
 from policy.library import Library, Rejected
-from policy.model import Origin, Unanswerable
-from policy.requests import Batch, MalformedRequest, Request, parse_request
+from policy.model import Origin
+from policy.requests import MalformedRequest, parse_request
 from policy.snapshot import Snapshot
+from policy.usage import statements as all_statements
+from policy.usage import uses
 
 POSITIVE = frozenset({"allow", "accepted"})
 
@@ -228,36 +229,20 @@ def describe(request: dict[str, Any]) -> str:
 
 
 def cover(file: CaseFile, given: Documents = ()) -> Coverage:
-    """Which statements of the documents, ``given`` or of the file, decided some request of it."""
+    """Which statements of the documents, ``given`` or of the file, decided some request of it (`policy.usage`)."""
     statements: set[Origin] = set()
     decided: set[Origin] = set()
     for scene in scenes(file, given=given):
-        grants = (grant for realm in scene.snapshot.realms.values() for held in realm.grants.values() for grant in held)
-        statements.update(grant.origin for grant in grants)
+        statements.update(all_statements(scene.snapshot))
         for expectation in scene.stage.expect:
             decided.update(_decided_by(scene, scene.request(expectation)))
     return Coverage(frozenset(statements), frozenset(decided))
 
 
 def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[Origin]:
-    for single in _singles(request):
-        try:
-            trial = try_request(scene.snapshot, single, scene.trust)
-        except Unanswerable:
-            continue
-        yield from _origins(trial.evidence)
-
-
-def _singles(request: dict[str, Any]) -> list[Request]:
     try:
         asked = parse_request(request)
     except MalformedRequest:
-        return []
-    items = asked.items if isinstance(asked, Batch) else (asked,)
-    return [item for item in items if isinstance(item, Request)]
-
-
-def _origins(evidence: Evidence) -> Iterator[Origin]:
-    yield from (grant.origin for grant in evidence.grants)
-    for item in evidence.items:
-        yield from _origins(item)
+        return
+    for use in uses(scene.snapshot, asked, scene.stage.claims):
+        yield from use.origins

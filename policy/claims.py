@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policy.model import Unanswerable
+from policy.names import fault
 from policy.requests import Request
 
 
@@ -16,15 +17,20 @@ class Claimed(msgspec.Struct, frozen=True):
     contested: tuple[str, ...] = ()
 
 
-def claimed(request: Request, claim: str, rule: str, trust: frozenset[str]) -> Claimed:
-    """What ``subject.properties.<claim>`` gives; raises Unanswerable when it is trusted and no list of texts.
+def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blanks: bool = False) -> Claimed:
+    """What ``subject.properties.<claim>`` gives; raises Unanswerable when it is trusted and no list of names.
 
     What is not trusted is not looked at: whatever it is, but for an empty list, it is something that was claimed.
+    ``blanks``: names may have some at their ends.
     """
     if claim not in trust:
         given = request.subject.properties.get(claim)
         return Claimed() if given is None or given == [] else Claimed(contested=(claim,))
-    names = names_in(request.subject.properties, claim, f"subject.properties.{claim}", rule)
+    place = f"subject.properties.{claim}"
+    names = names_in(request.subject.properties, claim, place, rule)
+    for name in names:
+        if wrong := fault("".join(name.split()) if blanks else name):
+            raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
     return Claimed(names, used=(claim,)) if names else Claimed()
 
 

@@ -11,9 +11,10 @@ from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
+from policy.query import to_question
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request, usable_time
 from policy.snapshot import Realm, Snapshot, Standing
-from policy.system import System
+from policy.system import EVERYONE, System
 from policy.systems import all_systems
 
 MAX_RELATED = 10_000  # objects of one request …
@@ -68,7 +69,7 @@ def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CL
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
-    question = system.ask(request, realm.facts.at(at), trust)
+    question = to_question(system, request, realm.facts.at(at), trust)
     standing = _sound_standing(realm, question.holders, at)
     evidence = Evaluation(realm, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
@@ -85,9 +86,15 @@ def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> S
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
     standing, broken = realm.standing(holders, at), realm.broken_at(at)
     for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
-        message = f"{broken[holder]} was refused, has no earlier good version, and binds {holder}"
-        raise Unanswerable("refused-document", message)
+        raise Unanswerable("refused-document", _refusal(broken[holder], holder))
     return standing
+
+
+def _refusal(document: str, holder: str) -> str:
+    refused = f"{document} was refused, has no earlier good version, and"
+    if holder != EVERYONE:
+        return f"{refused} binds {holder}"
+    return f"{refused} whom it affects cannot be determined: correct or delete it, until then all requests are errors"
 
 
 class Evaluation:

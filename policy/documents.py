@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from policy.model import DocumentRefused
+from policy.names import fault
 from policy.requests import check_nesting
 from policy.times import ALWAYS, Window, to_ms
 
@@ -62,6 +63,8 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     """Check the envelope; ``at`` is the log's time, where there is one. Raises DocumentRefused."""
     key, errors = identify(value), list[str]()
     unknown, known = sorted(str(name) for name in value.keys() - FIELDS), ", ".join(sorted(FIELDS))
+    if wrong := fault(key.name):
+        errors.append(f"name: {key.name!r} {wrong}")
     errors += [f"{field}: unknown field (known: {known})" for field in unknown]
     if not isinstance(value.get("spec"), Mapping):
         errors.append("spec: needed, as a mapping")
@@ -104,12 +107,17 @@ def digest(value: object) -> str:
 
 
 def texts_within(value: object) -> Iterator[str]:
-    """Every text in plain data, keys too, however it is nested; for data that may be anything."""
+    """Every text in plain data, keys too, however it is nested; for data that may be anything.
+
+    A whole number is a text without quotes.
+    """
     todo, seen = [value], set[int]()
     while todo:
         part = todo.pop()
         if isinstance(part, str):
             yield part
+        elif isinstance(part, int) and not isinstance(part, bool):
+            yield str(part)
         elif isinstance(part, Mapping | list | tuple | set) and id(part) not in seen:
             seen.add(id(part))
             todo += (*part.keys(), *part.values()) if isinstance(part, Mapping) else part

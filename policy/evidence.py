@@ -1,8 +1,10 @@
 """What an evaluation found out, kept for the answer, the explanation and the tools that draw it."""
 
+from collections.abc import Iterator
+
 import msgspec
 
-from policy.model import Grant, Reason, Requirement
+from policy.model import AnyOf, Grant, Reason, Requirement
 from policy.snapshot import Standing
 from policy.system import System
 
@@ -19,6 +21,19 @@ class Evidence(msgspec.Struct, frozen=True):
     def denied(self) -> bool:
         """A matching deny stood in the way, here or below."""
         return any(grant.effect == "deny" for grant in self.grants) or any(item.denied for item in self.items)
+
+    def deciding(self, every: bool = True) -> Iterator["Evidence"]:
+        """The leaves that made the whole what it is: not what held where the whole failed, nor the contrary.
+
+        Of several ways that each made it hold, all; unless ``every``, the first.
+        """
+        if not self.items:
+            yield self
+            return
+        items = [item for item in self.items if item.held is self.held]
+        enough = self.held and isinstance(self.requirement, AnyOf) and not every
+        for item in items[:1] if enough else items:
+            yield from item.deciding(every)
 
 
 class Trial(msgspec.Struct, frozen=True):

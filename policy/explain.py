@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
-from policy.model import AnyOf, Given, Grant, Holds, Reason
+from policy.model import Given, Grant, Holds, Reason
 from policy.objects import decisive
 from policy.snapshot import Via
 
@@ -14,7 +14,7 @@ def reasons_of(trial: Trial) -> tuple[Reason, ...]:
     if not trial.evidence.items:
         return (_reason(trial.evidence, trial),)
     told: dict[Reason, None] = {}
-    for evidence in _deciding(trial.evidence, trial.evidence.held):
+    for evidence in trial.evidence.deciding(every=False):
         told.setdefault(_reason(evidence, trial))
     return tuple(told)
 
@@ -23,17 +23,6 @@ def missing_of(evidence: Evidence) -> tuple[Missing, ...]:
     """The atoms that failed or could not be told."""
     found = (_missing(leaf) for leaf in _leaves(evidence) if not leaf.held)
     return tuple(dict.fromkeys(found))
-
-
-def _deciding(evidence: Evidence, held: bool | None) -> Iterator[Evidence]:
-    """The leaves that made the whole ``held``."""
-    if not evidence.items:
-        yield evidence
-        return
-    items = [item for item in evidence.items if item.held is held]
-    alike = items[:1] if held and isinstance(evidence.requirement, AnyOf) else items
-    for item in alike:
-        yield from _deciding(item, held)
 
 
 def _leaves(evidence: Evidence) -> Iterator[Evidence]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.model import DocumentRefused
+from policy.names import fault
 from policy.times import ALWAYS, Window
 
 MAX_STATEMENTS = 10_000  # entries of one list of statements
@@ -41,11 +42,13 @@ class Form:
             if not isinstance(field, str) or not field:
                 self.error(f"must have texts that are not empty as fields, not {field!r}")
         names = [field for field in self._value if isinstance(field, str) and field]
+        for name in names:
+            self._check(name, name)
         self._known.update(names)
         return names
 
-    def text(self, field: str, required: bool = True) -> str:
-        """A text that is not empty; "" when it is wrong or not given."""
+    def text(self, field: str, required: bool = True, blanks: bool = False) -> str:
+        """A name: a text that is not empty; "" when it is wrong or not given. ``blanks``: it may end in some."""
         value = self.raw(field)
         if value is None:
             if required:
@@ -54,7 +57,13 @@ class Form:
         if not isinstance(value, str) or not value:
             self.error(f"must be text that is not empty, not {value!r}", field)
             return ""
+        self._check(value, field, blanks)
         return value
+
+    def _check(self, text: str, field: str, blanks: bool = False) -> None:
+        """Refuse a name that may be taken for another one."""
+        if wrong := fault("".join(text.split()) if blanks else text):
+            self.error(f"{text!r} {wrong}", field)
 
     def flag(self, field: str) -> bool | None:
         """true or false; None when it is not given or wrong, as an empty one is: it may have been meant as either."""
@@ -78,7 +87,10 @@ class Form:
         wrong = [item for item in value if not isinstance(item, str) or not item]
         for item in wrong:
             self.error(f"must hold texts that are not empty, not {item!r}", field)
-        return tuple(item for item in value if item not in wrong)
+        right = tuple(item for item in value if item not in wrong)
+        for item in right:
+            self._check(item, field)
+        return right
 
     def one_of(self, field: str, allowed: Iterable[str], required: bool = True) -> str:
         """One of the ``allowed`` texts; "" when it is wrong or not given."""

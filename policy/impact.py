@@ -20,6 +20,7 @@ from policy.systems import all_systems
 STRANGER = "somebody-whom-no-document-names"
 STRANGERS = (STRANGER, f"user:{STRANGER}")  # not every system takes a bare name
 CLAIMED = ("groups", "roles")
+OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -53,11 +54,12 @@ class Reach(msgspec.Struct, frozen=True):
 def who_can(
     snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS, also: Iterable[str] = ()
 ) -> Reach:
-    """Whom ``decide`` allows the request's action on its resource; its subject is put in the place of each.
+    """Whom ``decide`` allows the request's action on its resource.
 
-    Asked for are all names in grants, memberships and facts, and ``also``. Raises MalformedRequest.
+    Asked for are all names in grants, memberships and facts, and ``also``, each in the place of the request's subject:
+    with its properties (an organization), but not with its groups, roles and token. Raises MalformedRequest.
     """
-    base = {**request, "subject": _subject(STRANGER)}
+    base = {**request, "subject": _subject(STRANGER, _shared(request))}
     system = _single(base).system
     if system not in snapshot.realms:
         return Reach(())
@@ -97,12 +99,22 @@ def _names(realm: Realm, system: str) -> Iterator[str]:
 
 def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:
     """The answers; of a claim those for strangers of either form."""
-    subjects = [_subject(name, {who.claim: [who.name]}) for name in STRANGERS] if who.claim else [_subject(who.name)]
+    shared = request["subject"]["properties"]
+    named = [_subject(name, {**shared, who.claim: [who.name]}) for name in STRANGERS]
+    subjects = named if who.claim else [_subject(who.name, shared)]
     return {decide(snapshot, {**request, "subject": subject}, trust=trust).outcome for subject in subjects}
 
 
-def _subject(name: str, properties: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    return {"type": "user", "id": name, "properties": dict(properties or {})}
+def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The properties of the request's subject that others may have too."""
+    subject = request.get("subject")
+    properties = subject.get("properties") if isinstance(subject, Mapping) else None
+    given = properties if isinstance(properties, Mapping) else {}
+    return {name: value for name, value in given.items() if name not in OF_ONE}
+
+
+def _subject(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "user", "id": name, "properties": dict(properties)}
 
 
 def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:

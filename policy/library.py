@@ -1,7 +1,7 @@
 """The library: every version of every document, and which of them are in force.
 
 Documents come in any order (files) or in the order of a log (the policy topics). A refused version
-leaves the one before it in force; without one, whoever it binds is answered ``error``.
+leaves the one before it in force; without one, whom it affects is answered ``error`` (`policy.affected`).
 
 A log says what is in force by its order. A document from a file may say itself from when on it is
 (``effective_at``): its versions are in force one after the other, each until the next begins.
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from policy.affected import ALL, UNREADABLE, affected
 from policy.documents import SINCE_EVER, Document, Key, digest, identify, parse_document
 from policy.model import DocumentRefused, Fact, Grant, Membership, Reading
 from policy.system import Kind
@@ -22,6 +23,8 @@ from policy.systems import all_systems
 from policy.times import ALWAYS, Window, to_ms, window_between
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
+
+UNKNOWN = Kind()  # of a refused document whose kind the system does not have
 
 
 class Rejected(msgspec.Struct, frozen=True, order=True):
@@ -54,7 +57,8 @@ class Version(msgspec.Struct):
     def refuse(self, error: str) -> None:
         """Take a version out of force after all."""
         if self.document is not None:
-            self.binds = all_systems()[self.document.key.system].binds(self.document)
+            key = self.document.key
+            self.binds = affected(all_systems()[key.system], key, {"spec": self.document.spec})
         self.document, self.reading, self.errors = None, Reading(), (*self.errors, error)
 
     @property
@@ -235,11 +239,14 @@ def _together(readings: Sequence[Reading]) -> Reading:
 
 
 class Library:
-    """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone."""
+    """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone.
+
+    ``nameless``: what cannot be shelved, with the systems of which every request is answered ``error`` for it.
+    """
 
     def __init__(self, facts_only: bool = False) -> None:
         self.shelves: dict[Key, Shelf] = {}
-        self.nameless: set[Rejected] = set()
+        self.nameless: dict[Rejected, tuple[str, ...]] = {}
         self._facts_only = facts_only
 
     def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
@@ -248,34 +255,57 @@ class Library:
             key = _meant(value)
             kind = self._kind(key)
         except DocumentRefused as refused:
-            rejected = Rejected(_name(value), tuple(refused.errors))
-            self.nameless.add(rejected)
-            return rejected
+            return self._put_aside(value, tuple(refused.errors), _moment(value, at), order)
         assert isinstance(value, Mapping)
         version = _version(key, value, at, order)
         self._shelf(key, kind).add(version)
         return None if version.good else Rejected(str(key), version.errors)
 
     def delete(self, key: Key, at: int, order: int) -> None:
-        """Add a deletion to the log of ``key``; unknown kinds have nothing to delete."""
+        """Add a deletion to the log of ``key``; of an unknown kind there is one if something was refused under it."""
         try:
             kind = self._kind(key)
         except DocumentRefused:
-            return
+            if key not in self.shelves:
+                return
+            kind = UNKNOWN
         gone = Document(key, None, at)
         self._shelf(key, kind).add(Version(at, order, f"deleted@{order}", gone, Reading()))
 
-    def refuse(self, key: Key, errors: Iterable[str], at: int, order: int) -> Rejected:
-        """Add a version that could not even be read as a document (not JSON or YAML, wrong key, too big)."""
+    def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
+        """Add a version that is not the document of its place, or could not be read at all (not JSON, too large).
+
+        ``value``: what it says, where it can be read.
+        """
         rejected = Rejected(str(key), tuple(errors))
         try:
             kind = self._kind(key)
-        except DocumentRefused:
-            self.nameless.add(rejected)
+        except DocumentRefused as refused:
+            self._put_away(key, (*rejected.errors, *refused.errors), f"refused@{order}", at, order)
             return rejected
-        binds = all_systems()[key.system].binds(Document(key, {}))
+        binds = affected(all_systems()[key.system], key, value)
         self._shelf(key, kind).add(Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
         return rejected
+
+    def _put_aside(self, value: object, errors: tuple[str, ...], at: int, order: int) -> Rejected:
+        """Note a refused document of an unknown kind, or one that does not say which document it is."""
+        rejected = Rejected(_name(value), errors)
+        try:
+            self._put_away(identify(value), errors, _digest(value), at, order)
+        except DocumentRefused:
+            system = value.get("system") if isinstance(value, Mapping) else None
+            known = tuple(all_systems())
+            self.nameless[rejected] = (system,) if system in known else known
+        return rejected
+
+    def _put_away(self, key: Key, errors: tuple[str, ...], mark: str, at: int, order: int) -> None:
+        """Shelve a version of an unknown kind, so that it can be deleted; policies among the facts are none."""
+        if key.system not in all_systems():
+            self.nameless[Rejected(str(key), errors)] = tuple(all_systems())
+        elif key.kind in all_systems()[key.system].kinds:
+            self.nameless[Rejected(str(key), errors)] = ()
+        else:
+            self._shelf(key, UNKNOWN).add(Version(at, order, mark, None, Reading(), errors, ALL))
 
     def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
         """Drop what no decision can need any more and return it; ``horizons``: system → System.horizon.
@@ -293,7 +323,7 @@ class Library:
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
         other = Library(self._facts_only)
         other.shelves = {key: shelf.copy() for key, shelf in self.shelves.items()}
-        other.nameless = set(self.nameless)
+        other.nameless = dict(self.nameless)
         return other
 
     def forget(self, key: Key) -> None:
@@ -349,10 +379,17 @@ def _name(value: object) -> str:
 
 
 def _meant(value: object) -> Key:
-    """The key of a document, also of one that is refused for its name, a number: it must not bind nobody."""
+    """The key of a document, also of one that is refused for its name, a number: a good version may stand there."""
     if isinstance(value, Mapping) and type(value.get("name")) in (int, float):
         return identify({**value, "name": str(value["name"])})
     return identify(value)
+
+
+def _digest(value: object) -> str:
+    try:
+        return digest(value)
+    except (TypeError, ValueError, RecursionError):
+        return ""
 
 
 def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> Version:
@@ -365,7 +402,8 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
-    moment, binds = _moment(value, at), system.binds(_unchecked(key, value))
+    binds = affected(system, key, value) if value["name"] == key.name else ALL
+    moment = _moment(value, at)
     return Version(moment, order, mark, None, Reading(), errors, binds, _begins(moment, at))
 
 
@@ -374,21 +412,16 @@ def _begins(moment: int, at: int | None) -> int:
     return moment if at is None and moment > 0 else SINCE_EVER
 
 
-def _moment(value: Mapping[str, Any], at: int | None) -> int:
+def _moment(value: object, at: int | None) -> int:
     """When a refused version would have been in force; before all others where it says so and cannot be read."""
     if at is not None:
         return at
-    if "effective_at" not in value:
+    if not isinstance(value, Mapping) or "effective_at" not in value:
         return SINCE_EVER
     try:
         return to_ms(value["effective_at"])
     except ValueError:
         return SINCE_EVER - 1
-
-
-def _unchecked(key: Key, value: Mapping[str, Any]) -> Document:
-    spec = value.get("spec")
-    return Document(key, dict(spec) if isinstance(spec, Mapping) else {"spec": spec})
 
 
 def _lines(key: Key, shelf: Shelf) -> list[str]:

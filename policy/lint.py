@@ -16,6 +16,7 @@ from policy.index import PatternIndex
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
 from policy.patterns import Exact, Glob, Name, Part, Prefix
+from policy.system import EVERYONE
 from policy.times import ALWAYS
 from policy.wording import pattern_text
 
@@ -44,6 +45,7 @@ def lint_library(library: Library) -> list[Finding]:
     """Every finding about the documents in force in ``library``, by document."""
     found = [Finding(r.key, None, "error", "refused", error) for r in library.rejected() for error in r.errors]
     found += _odd(library)
+    found += _closed(library)
     for system in sorted({key.system for key in library.shelves}):
         shelves = {key: shelf for key, shelf in library.shelves.items() if key.system == system}
         found += _Policies(shelves).findings()
@@ -53,6 +55,17 @@ def lint_library(library: Library) -> list[Finding]:
 def _odd(library: Library) -> Iterator[Finding]:
     for key, shelf in library.shelves.items():
         yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.reading().warnings)
+
+
+def _closed(library: Library) -> Iterator[Finding]:
+    """Refused documents of which it cannot be determined whom they affect."""
+    shelves = library.shelves.items()
+    found = [(str(key), key.system) for key, shelf in shelves if shelf.broken and EVERYONE in shelf.binds]
+    nameless = library.nameless.items()
+    found += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
+    for document, system in found:
+        message = f"every request of {system} is answered error until it is corrected or deleted"
+        yield Finding(document, None, "error", "answers-error", message)
 
 
 class _Policies:

@@ -8,6 +8,7 @@ from typing import Any
 
 from policy.model import All, AnyOf, Given, Grant, Holds, Membership, Requirement, Unanswerable
 from policy.patterns import Exact, Part, Pattern, Prefix
+from policy.query import to_question
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot
 from policy.system import EVERYONE
@@ -46,7 +47,7 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         return "error"
     try:
         realm = snapshot.realms[request.system]
-        question = all_systems()[request.system].ask(request, realm.facts.at(at), trust)
+        question = to_question(all_systems()[request.system], request, realm.facts.at(at), trust)
         denies = [False]
         grants = _grants(realm, question.holders, at)
         held = _holds(question.requirement, realm, grants, at, denies)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from policy.affected import ALL
 from policy.documents import Key
 from policy.facts import Facts, FactTable
 from policy.index import PatternIndex
@@ -310,7 +311,14 @@ def _realm(system: str, policies: Library) -> Realm:
     refusals = [refusal for shelf in shelves for refusal in shelf.refusals()]
     broken = {refusal.key: refusal.binds for refusal in refusals if refusal.window is ALWAYS}
     for_a_time = [refusal for refusal in refusals if refusal.window is not ALWAYS]
-    return Realm((shelf.reading() for shelf in shelves), _table(shelves, broken, for_a_time), broken, for_a_time)
+    table = _table(shelves, broken, for_a_time)
+    broken |= {_key_of(rejected): ALL for rejected, systems in policies.nameless.items() if system in systems}
+    return Realm((shelf.reading() for shelf in shelves), table, broken, for_a_time)
+
+
+def _key_of(rejected: Rejected) -> Key:
+    """Of what says no key: as far as it does."""
+    return Key(*(*rejected.key.split("/", 2), "?", "?")[:3])
 
 
 def _table(shelves: list[Shelf], broken: Iterable[Key], for_a_time: Iterable[Refusal]) -> FactTable:

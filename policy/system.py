@@ -1,6 +1,6 @@
 """What a system's module provides; the core knows systems by this alone."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -26,11 +26,18 @@ class Kind(msgspec.Struct, frozen=True):
     """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count.
 
     ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
+
+    Of a refused document (`policy.affected`): ``missed``: each request that needs one of the kind is answered
+    ``error``, so that it affects nobody else. ``principals``: the fields that name principals. ``beside``: other
+    fields, which name one with a prefix alone.
     """
 
     fact: bool = False
     looks_back: bool = False
     since: str = ""
+    missed: bool = False
+    principals: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 class System(Protocol):
@@ -40,6 +47,7 @@ class System(Protocol):
     kinds: Mapping[str, Kind]
     deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
+    subject_types: tuple[str, ...]  # what a request's subject.type may be
     subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
@@ -47,17 +55,21 @@ class System(Protocol):
     def name_of_resource(self) -> Callable[[str], Name] | None:
         """How a resource's id is read, where that is all it is for.
 
-        That is: every question is one atom; its object is this of the resource's id, its object's text the id
-        itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id has a slash, the last
-        part of its name is what stands behind the last one, whatever that is but empty; all else of the name, and
-        whether it has one, is up to what stands before. None: it is not so simple.
+        That is: whether a question is one atom does not depend on the id; if it is, its object is this of the id, its
+        object's text the id itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id
+        has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
+        fault (`policy.names`); all else of the name, and whether it has one, is up to what stands before. None: it is
+        not so simple.
         """
 
     def read(self, document: Document) -> Reading:
         """What ``document`` says; raises DocumentRefused naming every error."""
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Holders that a refused document would have bound, as far as they can be read; EVERYONE if any."""
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:
+        """Holders through which others hold what a document of this name says: a role, a group.
+
+        ``fields``: all of the document's and its spec's, which may be those of another kind.
+        """
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The resource of a request as the system reads it: equal for two resources that it does not tell apart.

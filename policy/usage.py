@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.decide import STOPS, try_request
+from policy.decide import STOPS, answer, try_request
 from policy.evidence import Evidence
 from policy.model import Grant, Origin
 from policy.requests import CLAIMS, Batch, Request
@@ -35,24 +35,15 @@ def statements(snapshot: Snapshot) -> dict[Origin, list[Grant]]:
 def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
     """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
     for item in asked.items if isinstance(asked, Batch) else (asked,):
-        evidence = _evidence(snapshot, item, trust) if isinstance(item, Request) else None
-        if evidence is not None and evidence.held is not None:
-            yield from _uses(evidence)
-        allowed = evidence is not None and evidence.held is True
+        allowed = False
+        if isinstance(item, Request) and (given := answer(snapshot, item, trust)).outcome != "error":
+            allowed = given.allowed
+            yield from _uses(try_request(snapshot, item, trust).evidence)
         if isinstance(asked, Batch) and STOPS.get(asked.semantic) is allowed:
             return
 
 
-def _evidence(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> Evidence | None:
-    try:
-        return try_request(snapshot, request, trust).evidence
-    except Exception:  # Unanswerable, or a bug: either is answered `error`
-        return None
-
-
 def _uses(evidence: Evidence) -> Iterator[Use]:
-    if evidence.grants:
-        yield Use(tuple(dict.fromkeys(grant.origin for grant in evidence.grants)))
-    for item in evidence.items:
-        if item.held is evidence.held:
-            yield from _uses(item)
+    for leaf in evidence.deciding():
+        if leaf.grants:
+            yield Use(tuple(dict.fromkeys(grant.origin for grant in leaf.grants)))

@@ -120,6 +120,9 @@ def who_can(
     system: Annotated[str, typer.Option(help="Such as lenses6.", show_default=False)],
     property_: AskedProperties = None,
     context: AskedContext = None,
+    organization: Annotated[
+        str | None, typer.Option(help="The subject's organization, where there are several (StreamSets).")
+    ] = None,
     at: At = None,
     trust: Trust = None,
     as_json: Json = False,
@@ -137,7 +140,8 @@ def who_can(
     from policy.impact import who_can as find
     from policy.requests import MalformedRequest
 
-    asked = whole_request(None, system, short_form("somebody", None, action, resource, property_, context))
+    short = short_form("somebody", None, action, resource, property_, context)
+    asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))
     try:
         reach = find(snapshot_of(policies), _timed(asked, at), trust=_claims(trust, at))
     except MalformedRequest as malformed:

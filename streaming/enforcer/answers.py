@@ -15,6 +15,7 @@ from policy.explain import route
 from policy.model import Grant, Holds, Reason
 from policy.objects import Objects, decisive
 from policy.patterns import Name
+from policy.query import to_question
 from policy.requests import Batch, Request
 from policy.snapshot import Snapshot, Standing
 from policy.systems import all_systems
@@ -122,7 +123,7 @@ class Answers:
         if realm is None or realm.broken_at(request.time) or request.time is None:
             return None
         try:
-            question = all_systems()[request.system].ask(request, realm.facts.at(request.time), trust)
+            question = to_question(all_systems()[request.system], request, realm.facts.at(request.time), trust)
             atom = question.requirement
             if type(atom) is not Holds or atom.holders or question.notes or question.contested:
                 return None

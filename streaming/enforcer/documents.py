@@ -8,6 +8,8 @@ from policy.documents import Key
 from policy.library import Library
 from policy.texts import Unreadable, read_value
 
+NO_KIND = ""  # of a policy record whose key names none: no document has it
+
 
 class Record(msgspec.Struct, frozen=True):
     """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes."""
@@ -56,24 +58,40 @@ class Shelving(msgspec.Struct, frozen=True):
             self.library.delete(key, record.at, record.offset)
             return ()
         try:
-            value = self._read(key, record)
+            value = self._read(record)
         except Unreadable as error:
             return self.library.refuse(key, [str(error)], record.at, record.offset).errors
+        if wrong := _misplaced(key, value):
+            return self.library.refuse(key, [wrong], record.at, record.offset, value).errors
         rejected = self.library.put(value, record.at, record.offset)
         return rejected.errors if rejected else ()
 
-    def _read(self, key: Key, record: Record) -> Any:
-        """The document; raises Unreadable when it cannot be one or is not the one its place says."""
+    def _read(self, record: Record) -> Any:
+        """What the record says; raises Unreadable when it cannot be a document."""
         if len(record.value) > self.max_bytes:
             raise Unreadable(f"{len(record.value)} bytes; at most {self.max_bytes}")
-        value = read_value(record.value)
-        if not isinstance(value, dict):
-            raise Unreadable(f"a document is a mapping, not {type(value).__name__}")
-        said = tuple(value.get(field) for field in ("system", "kind", "name"))
-        if said != (key.system, key.kind, key.name):
-            raise Unreadable(f"it says {'/'.join(map(str, said))}, but its topic and key say {key}")
-        return value
+        return read_value(record.value)
 
     def _without_key(self, record: Record) -> tuple[str, ...]:
+        """Of a policy topic it may be any document: refused until a record with the same key has an empty value."""
+        if self.system is not None:
+            key = Key(self.system, NO_KIND, record.key.decode(errors="backslashreplace"))
+            if not record.value:
+                self.library.delete(key, record.at, record.offset)
+                return ()
+            self.library.refuse(key, [self._no_key(record)], record.at, record.offset)
+        return (self._no_key(record),)
+
+    def _no_key(self, record: Record) -> str:
         form = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
-        return (f"the record's key {record.key!r} is not {form}; nothing is in force by it",)
+        return f"the record's key {record.key!r} is not {form}; nothing is in force by it"
+
+
+def _misplaced(key: Key, value: Any) -> str:
+    """Why a value is not the document that its topic and key say; "" when it is."""
+    if not isinstance(value, dict):
+        return f"a document is a mapping, not {type(value).__name__}"
+    said = tuple(value.get(field) for field in ("system", "kind", "name"))
+    if said == (key.system, key.kind, key.name):
+        return ""
+    return f"it says {'/'.join(map(str, said))}, but its topic and key say {key}"

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from policy.index import Place
 from policy.model import Grant
+from policy.names import fault
 from policy.objects import Objects, decisive, precedence
 from policy.patterns import Name
 from streaming.enforcer.texts import Numbers
@@ -134,10 +135,10 @@ class Resources:
         return number
 
     def _end(self, ending: bytes) -> int:
-        """The number of an id's ending: of its name's last part, of which no system knows an empty one."""
+        """The number of an id's ending: of its name's last part, which is never empty or at fault."""
         number = UNKNOWN
-        if ending:
-            self._texts.append(ending.decode())
+        if ending and not fault(text := ending.decode()):
+            self._texts.append(text)
             number = len(self._texts) - 1
         self._endings[ending] = number
         return number

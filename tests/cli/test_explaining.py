@@ -83,3 +83,14 @@ def test_who_can_lists_subjects_and_claims(lockkeeper: Command, policies: Path) 
     assert shown.records == [{"allowed": [{"name": "user:dana", "claim": ""}], "everyone": False, "but": []}]
     shown = lockkeeper(*asked, "kafka:topic:prod/main/payments")
     assert (shown.code, shown.out, "nobody" in shown.err) == (0, "", True)
+
+
+def test_who_can_asks_within_an_organization(lockkeeper: Command, tmp_path: Path) -> None:
+    """Where there are several, nobody is allowed anything unless it is said in which."""
+    organization = "{{system: streamsets, kind: Organization, name: {0}, spec: {{enforcement: true}}}}\n"
+    job = "{system: streamsets, kind: Object, name: job:j, spec: {type: job, owner: rita, organization: acme}}\n"
+    texts = (organization.format("acme"), organization.format("other"), job)
+    (tmp_path / "all.yaml").write_text("---\n".join(texts))
+    asked = ("who-can", "job.view", "job:j", "--system", "streamsets", "-p", str(tmp_path))
+    assert lockkeeper(*asked).out == ""
+    assert "rita" in lockkeeper(*asked, "--organization", "acme").out.splitlines()

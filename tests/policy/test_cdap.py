@@ -105,7 +105,8 @@ def test_a_name_may_be_only_so_long() -> None:
 def test_more_entities_than_the_limit_are_an_error() -> None:
     """A namespace with more than 10,000 entities is neither dropped nor deleted; one at the limit is."""
     streams = [entity(f"stream:n.{number}", "namespace:n") for number in range(10_000)]
-    documents = [grant("stream:*", "ADMIN", name="s"), grant("namespace:n", "ADMIN", name="n"), *streams]
+    namespace = {"system": "cdap", "kind": "Entity", "name": "namespace:n", "spec": {}}
+    documents = [grant("stream:*", "ADMIN", name="s"), grant("namespace:n", "ADMIN", name="n"), namespace, *streams]
     at_limit = compile_documents(documents)
     assert outcome(at_limit, "stream.drop-all", "namespace:n") == ("allow", "allowed")
     beyond = compile_documents([*documents, entity("stream:n.more", "namespace:n")])

@@ -58,6 +58,36 @@ def test_where_everyone_may_it_is_said() -> None:
     assert who_can(snapshot, request).everyone
 
 
+def _streamsets() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Two organizations, so that a request must say to which its subject belongs."""
+    documents = [
+        {"system": "streamsets", "kind": "Organization", "name": name, "spec": {"enforcement": True}}
+        for name in ("acme", "other")
+    ]
+    spec = {
+        "type": "job",
+        "owner": "rita",
+        "organization": "acme",
+        "acl": {"user:uma": ["READ"], "group:ops": ["READ"]},
+    }
+    documents.append({"system": "streamsets", "kind": "Object", "name": "job:j", "spec": spec})
+    subject = {"type": "user", "id": "uma", "properties": {"organization": "acme", "groups": ["nobody"]}}
+    about = {"action": {"name": "job.view"}, "resource": {"type": "job", "id": "job:j"}}
+    return documents, {**ASK, "system": "streamsets", "subject": subject, "time": 5, **about}
+
+
+def test_who_can_asks_for_subjects_with_the_properties_that_the_request_gives() -> None:
+    """An organization is whoever asks in it; what a subject claims of itself is another's own affair."""
+    documents, request = _streamsets()
+    snapshot = policy.compile_documents(documents)
+    assert policy.decide(snapshot, request).allowed
+    allowed = who_can(snapshot, request).allowed
+    assert {Who("uma"), Who("rita"), Who("ops", "groups")} <= set(allowed)
+    assert Who("nobody", "groups") not in allowed
+    request["subject"]["properties"]["organization"] = "other"
+    assert who_can(snapshot, request).allowed == ()
+
+
 def test_an_unknown_system_has_nobody_and_a_batch_is_refused() -> None:
     """Neither is an empty success by accident."""
     snapshot = policy.compile_documents([])

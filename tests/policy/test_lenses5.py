@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from policy import Library, Snapshot, compile_documents, decide
+from policy.affected import affected
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
-from policy.documents import Document, Key
+from policy.documents import Key
 from policy.forms import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
@@ -219,10 +220,12 @@ def test_a_namespace_that_grants_nothing_is_warned_of(datasets: list[str], permi
 
 
 def test_a_refused_group_binds_itself_its_claimants_and_members_and_a_refused_fact_nobody() -> None:
-    """Members of a document that is about what exists are not taken for people."""
-    spec = {"members": ["dana", 7]}
-    assert SYSTEM.binds(Document(Key("lenses5", "Group", "g"), spec)) == {"group:g", "claim:g", "user:dana"}
-    assert SYSTEM.binds(Document(Key("lenses5", "Processor", "g"), spec)) == frozenset()
+    """Members of a document that is about what exists are not taken for people; a number is a name without quotes."""
+    value = {"spec": {"members": ["dana", 7]}}
+    bound = affected(SYSTEM, Key("lenses5", "Group", "g"), value)
+    named = {f"{prefix}{name}" for prefix in ("user:", "claim:", "group:") for name in ("dana", "7")}
+    assert bound == {"group:g", "claim:g", *named}
+    assert affected(SYSTEM, Key("lenses5", "Processor", "g"), value) == frozenset()
 
 
 @pytest.mark.parametrize(

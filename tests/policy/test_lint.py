@@ -37,7 +37,8 @@ def test_every_error_of_a_refused_document_is_an_error() -> None:
     """One finding for each, with the document's key."""
     bad = role("r", ("perhaps", "kafka", "*"))
     assert [f.level for f in lint([bad])] == ["error", "error"]
-    assert found(bad, "no document") == [("?", None, "refused"), *[("Role/r", None, "refused")] * 2]
+    closed = [("?", None, "answers-error"), ("?", None, "refused")]
+    assert found(bad, "no document") == [*closed, *[("Role/r", None, "refused")] * 2]
 
 
 def test_a_translators_warnings_are_findings() -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, parse_request
+from policy.casefile import CaseFile, parse_cases
+from policy.caserun import cover
 from policy.usage import statements, uses
 
 ORDERS = "kafka:topic:prod/main/orders"
@@ -109,3 +111,39 @@ def test_what_held_counts_where_the_whole_held(documents: list[Any], action: str
     request = {**asked, "resource": {"type": "namespace", "id": "namespace:ns"}, "context": context}
     found = uses(compile_documents(documents), parse_request(request))
     assert [origin.document.rpartition("/")[2] for use in found for origin in use.origins] == used
+
+
+def _case_file(documents: list[Any], request: dict[str, Any]) -> CaseFile:
+    stage = {"apply": documents, "expect": [{"ask": request, "answer": "deny"}]}
+    return parse_cases({"cases": [{"case": "x", "stages": [stage]}]})
+
+
+@pytest.mark.parametrize(
+    ("documents", "changes", "used"),
+    [
+        ([NAMESPACE], {}, []),
+        ([NAMESPACE, PRINCIPAL], {}, ["namespace", "principal"]),
+        ([NAMESPACE, PRINCIPAL], {"time": 5, "deadline": 4}, []),
+        ([NAMESPACE, PRINCIPAL], {"subject": {"type": "robot", "id": "dana"}}, []),
+    ],
+    ids=["a part that held of what failed", "the whole held", "too late", "an error"],
+)
+def test_coverage_and_usage_mean_the_same_by_a_statement_that_decided(
+    documents: list[Any], changes: dict[str, Any], used: list[str]
+) -> None:
+    """What the tests of a team call covered is what the report calls used."""
+    asked = {"id": "r", "system": "cdap", "subject": {"type": "user", "id": "dana"}}
+    asked |= {"action": {"name": "namespace.create"}, "resource": {"type": "namespace", "id": "namespace:ns"}}
+    request = {**asked, "context": {"owner_principal": "kerberos-principal:etl"}, **changes}
+    found = {origin for use in uses(compile_documents(documents), parse_request(request)) for origin in use.origins}
+    assert sorted(origin.document.rpartition("/")[2] for origin in found) == used
+    assert cover(_case_file(documents, request)).decided == found
+
+
+def test_coverage_of_a_batch_counts_the_evaluations_that_are_answered() -> None:
+    items = [{"action": {"name": f"kafka:{name}"}} for name in ("ListTopic", "DeleteTopic", "GetTopicDetails")]
+    documents = [_role("all", "allow", "kafka:*"), _role("never", "deny", "kafka:Delete*")]
+    documents += [_role("get", "allow", "kafka:Get*"), _group("all", "never", "get")]
+    request = _request("x:y", evaluations=items, options={"evaluations_semantic": "deny_on_first_deny"})
+    decided = cover(_case_file(documents, request)).decided
+    assert {origin.document.rpartition("/")[2] for origin in decided} == {"all", "never"}

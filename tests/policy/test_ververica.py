@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from policy import Library, compile_documents, decide
-from policy.documents import Document, Key
+from policy.affected import affected
+from policy.documents import Key
 from policy.forms import MAX_STATEMENTS
+from policy.system import EVERYONE
 from policy.systems.ververica import SYSTEM
 from policy.systems.ververica.catalogue import catalogue
 
@@ -51,19 +53,27 @@ def test_a_document_may_have_only_so_many_entries() -> None:
     ("spec", "bound"),
     [
         ({}, set()),
-        ({"initialAccess": "all"}, set()),
-        ({"initialAccess": [7, {"userId": 7}, {"userId": "dana"}, {"userId": "group:g"}]}, {"user:dana", "group:g"}),
+        (
+            {"initialAccess": [{"userId": 7}, {"userId": "dana"}, {"userId": "group:g"}]},
+            {"user:7", "user:dana", "group:g"},
+        ),
+        ({"initialAccess": "all"}, {"user:all"}),
+        ({"initialAccess": [{"userId": True}]}, {EVERYONE}),
+        ([7.5], {EVERYONE}),
     ],
 )
-def test_a_refused_document_binds_whom_it_names(spec: dict[str, Any], bound: set[str]) -> None:
-    """As far as its entries can be read."""
-    assert SYSTEM.binds(Document(Key("ververica", "InitialAccess", "a"), spec)) == bound
+def test_a_refused_document_binds_whom_it_names(spec: Any, bound: set[str]) -> None:
+    """As far as its entries can be read; those of one that cannot be read may name anybody."""
+    found = affected(SYSTEM, Key("ververica", "InitialAccess", "a"), {"spec": spec})
+    assert found >= bound
+    assert EVERYONE in bound or not {EVERYONE, "user:erik", "user:mona"} & found
 
 
 def test_settings_and_reserved_kinds_bind_nobody() -> None:
     """They are missed where they are needed, and only there."""
     for kind in ("Authentication", "ReservedKinds"):
-        assert SYSTEM.binds(Document(Key("ververica", kind, "a"), {"initialAccess": [{"userId": "dana"}]})) == set()
+        key = Key("ververica", kind, "a")
+        assert affected(SYSTEM, key, {"spec": {"initialAccess": [{"userId": "dana"}]}}) == set()
 
 
 SETTINGS = {

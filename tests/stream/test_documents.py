@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from policy.layer import layer_of
 from policy.library import Library
+from policy.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
 from streaming.enforcer.topic_logs import TopicLog
@@ -235,3 +237,74 @@ def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None
     shelf = Shelf()
     assert shelf.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
     assert shelf.changes() == []
+
+
+MEMBERS = {"roles": ["none"], "members": ["user:dana"]}
+BANNED = {"system": "lenses6", "kind": "Group", "name": "banned", "spec": MEMBERS}
+
+KEYED = {  # a refused record of a policy topic -> whom it affects, beside many others
+    "the key's kind is misspelt": (b"group/banned", BANNED, {"*"}),
+    "the key has no kind": (b"banned", BANNED, {"*"}),
+    "the key has no name": (b"Group/", BANNED, {"*"}),
+    "the key is empty": (b"", BANNED, {"*"}),
+    "the key is no text": (b"\xff", BANNED, {"*"}),
+    "another kind inside": (b"Role/banned", BANNED, {"role:banned", "claim:banned", "user:dana"}),
+    "kind: group inside": (b"Group/banned", {**BANNED, "kind": "group"}, {"claim:banned", "user:dana"}),
+    "another system inside": (b"Group/banned", {**BANNED, "system": "lenses 6"}, {"claim:banned", "user:dana"}),
+    "another name inside": (b"Group/b", BANNED, {"claim:b", "claim:banned", "role:banned", "user:dana"}),
+    "name: true inside": (b"Group/banned", {**BANNED, "name": True}, {"claim:banned", "user:dana"}),
+    "a list inside": (b"Group/banned", [BANNED], {"claim:banned", "user:dana"}),
+    "an unreadable group": (b"Group/banned", b"{", {"*"}),
+    "an unreadable role": (b"Role/banned", b"{", {"role:banned"}),
+}
+
+
+@pytest.mark.parametrize(("key", "value", "bound"), KEYED.values(), ids=KEYED.keys())
+def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes, value: Any, bound: set[str]) -> None:
+    """Where neither can be read, every request of the topic's system; a restart after compaction finds the same."""
+    before, after = Shelf(), Shelf()
+    for offset in (0, 1):
+        assert before.take(_record(value, offset, key)) is not None
+    after.take(_record(value, 1, key))
+    for shelf in (before, after):
+        realms = Snapshot(shelf.library).realms
+        assert realms["lenses6"].broken.keys() >= bound
+        assert ("*" in realms["lenses6"].broken) is (bound == {"*"})
+        assert not realms["cdap"].broken
+    assert Snapshot(before.library).version == Snapshot(after.library).version
+
+
+@pytest.mark.parametrize("key", [key for key, _, _ in KEYED.values()], ids=KEYED.keys())
+def test_an_empty_value_under_the_same_key_lifts_it_and_is_harmless_before(key: bytes) -> None:
+    shelf, empty = Shelf(), Snapshot(Library())
+    assert shelf.take(_record(b"", 0, key)) is None
+    assert not Snapshot(shelf.library).realms["lenses6"].broken
+    assert shelf.take(_record(b"{", 1, key)) is not None
+    assert Snapshot(shelf.library).realms["lenses6"].broken
+    assert shelf.take(_record(b"", 2, key)) is None
+    shelf.library.forget_before({"lenses6": None})
+    snapshot = Snapshot(shelf.library)
+    assert (snapshot.realms["lenses6"].broken, snapshot.rejected, snapshot.version) == ({}, (), empty.version)
+    assert not shelf.library.shelves
+
+
+def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
+    shelf = Shelf()
+    for offset, (key, value) in enumerate(((b"Grop/x", b"{"), (b"x", b"{"), (b"Grop/x", b"["), (b"x", b"["))):
+        shelf.take(_record(value, offset, key))
+    for _, key, value, headers in shelf.changes():
+        kept = Shelf()
+        record = kept.history.read_back(key or b"", value, headers)
+        assert record is not None
+        assert kept.take(record) is not None
+        assert "*" in Snapshot(kept.library).realms["lenses6"].broken
+
+
+def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() -> None:
+    shelving = Shelving(Library(facts_only=True), None, 1 << 20)
+    for key in (b"lenses6/Role/r", b"x", b"\xff"):
+        assert shelving.take(_record(ROLE, key=key)) is not None
+    assert not layer_of(shelving.library).bound("lenses6")
+    assert shelving.take(_record(ROLE, key=b"lenses6/Rle/r")) is not None
+    [bound] = layer_of(shelving.library).bound("lenses6").values()
+    assert bound == {"*"}

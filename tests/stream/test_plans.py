@@ -104,6 +104,20 @@ def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) 
     assert len(_values(_sit(judge).decide_all(Records(records_batch(sent))))) == 100
 
 
+FAULTY = ("orders-1 ", " orders-1", "orders-1\xa0", "ord\u200bers-1", "e\u0301", "\u0301", "\xe9", "secret-1 ", "a: b")
+
+
+@pytest.mark.parametrize("name", FAULTY)
+@pytest.mark.parametrize("place", ["prod/main/{}", "prod/{}/orders-1", "{}/main/orders-1"])
+def test_a_name_that_may_be_taken_for_another_gets_no_other_answer(name: str, place: str) -> None:
+    """Written as it is, between requests that have a plan, and twice."""
+    asked = [_request("r-2"), *[_request(f"r-{n}", topic=place.format(name)) for n in (3, 4)], _request("r-5")]
+    sent = [(None, json.dumps(request, ensure_ascii=False).encode(), None) for request in asked]
+    judge = _taught()
+    for _ in range(2):
+        _compare(sent, judge)
+
+
 def test_a_workload_gets_the_same_answers() -> None:
     documents = workload.documents(100)
     snapshot = compile_documents(documents)

@@ -14,6 +14,7 @@ import msgspec
 from policy.documents import Document
 from policy.forms import Form
 from policy.model import Fact, Origin, Reading
+from policy.names import fault
 from policy.patterns import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
 
@@ -32,6 +33,8 @@ def parse_entity(text: str) -> Name:
     kind, _, name = text.partition(":")
     if kind not in catalogue()["tree"] or not name:
         raise ValueError(f"{text!r} is not KIND:NAME with one of the kinds {', '.join(catalogue()['tree'])}")
+    if wrong := fault(text):
+        raise ValueError(f"{text!r} {wrong}")
     return (kind, name)
 
 

@@ -149,12 +149,3 @@ def read_backend(document: Document) -> Reading:
     rights = [(f"user:{admin}", Origin(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
     return Reading(tuple(Grant(holder, ALLOW, what, where, origin, document.window) for holder, origin in rights))
-
-
-def bound_by(document: Document) -> frozenset[str]:
-    """The holders that a refused Grant or Backend still names."""
-    spec = document.spec or {}
-    admins = spec.get("admins")
-    users = admins if isinstance(admins, list | tuple) else ()
-    named = [(kind, spec.get(kind)) for kind in HOLDERS] + [("user", user) for user in users]
-    return frozenset(f"{kind}:{name}" for kind, name in named if isinstance(name, str) and name)

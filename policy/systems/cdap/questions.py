@@ -67,18 +67,20 @@ class Questions:
 
     def _named(self, need: Need, field: str, rule: str) -> Requirement | None:
         """On everything that a field of the context names; None when it names nothing."""
-        entities = self._field(field)
-        who: tuple[str, ...] = ()
-        because = f"context.{field} of the request"
-        if need.get("by") and self._context.get(need["by"]) is not None:
-            who, because = self._user_of(need["by"], because)
-        return _all([_holds(need["permission"], entity, rule, because, who) for entity in entities], rule)
+        entities, because = self._field(field), f"context.{field} of the request"
+        if not need.get("by") or self._context.get(need["by"]) is None:
+            return _all([_holds(need["permission"], entity, rule, because) for entity in entities], rule)
+        ways: list[Requirement] = []
+        for user in self._users(need["by"]):
+            held = f"{because}, held by {user}, who is impersonated"
+            items = [_holds(need["permission"], entity, rule, held, (f"user:{user}",)) for entity in entities]
+            ways += filter(None, [_all(items, rule)])
+        return ways[0] if len(ways) == 1 else AnyOf(tuple(ways), rule) if ways else None
 
-    def _user_of(self, field: str, because: str) -> tuple[tuple[str, ...], str]:
-        """The user that a Kerberos principal is: its name up to host and realm, or the whole of it."""
+    def _users(self, field: str) -> tuple[str, ...]:
+        """The user that a Kerberos principal is: its name up to host and realm, or the whole of it; one of the two."""
         principal = self._field(field)[0][1]
-        user = re.split("[/@]", principal, maxsplit=1)[0]
-        return (f"user:{principal}", f"user:{user}"), f"{because}, held by {user}, who is impersonated"
+        return tuple(dict.fromkeys((re.split("[/@]", principal, maxsplit=1)[0], principal)))
 
     def _known(self, field: str, rule: str) -> Given:
         """Whether what the context names exists; what no document knows is new."""
@@ -121,25 +123,25 @@ class Questions:
         return [kind for kind in catalogue()["tree"] if self._entity[0] in lineage(kind)]
 
     def _removed(self, need: Need, rule: str) -> Requirement | None:
-        """On all that goes with a namespace; it cannot be told of one of which nothing is known (CD-DELETE-MANY)."""
-        namespace = written(self._entity)
-        if not self._tree.knows_inside(self._entity):
-            return Given(None, f"what {namespace} holds is not known: no Entity document names it", rule)
-        because = f"which goes with {namespace}"
+        """On all that goes with a namespace (CD-DELETE-MANY)."""
+        because = f"which goes with {written(self._entity)}"
         items = [_holds(need["permission"], entity, rule, because) for entity in self._tree.contents(self._entity)]
         lost = [Given(None, f"it is not known in which namespace {name} is", rule) for name in self._tree.adrift()[:1]]
-        return _all([*items, *lost, *self._refused(self._kinds_below(), rule)], rule)
+        return _all([*items, *lost, *self._unknown(rule), *self._refused(self._kinds_below(), rule)], rule)
 
     def _streams(self, need: Need, rule: str) -> Requirement:
-        """On all streams of a namespace; with none, nothing is dropped, and unknown ones deny (CD-Q8)."""
+        """On all streams of a namespace; with none, nothing is dropped (CD-Q8)."""
         namespace = written(self._entity)
         streams = self._tree.children(self._entity, "stream")
-        if not streams and not self._tree.knows_inside(self._entity):
-            return Given(False, f"the streams of {namespace} are not known: no Entity document names it", "CD-Q8")
-        because = f"a stream of {namespace}"
-        items = [_holds(need["permission"], stream, rule, because) for stream in streams]
+        items = [_holds(need["permission"], stream, rule, f"a stream of {namespace}") for stream in streams]
         empty = All((), "CD-Q8", f"{namespace} holds no stream, so there is nothing to drop")
-        return _all([*items, *self._refused(["stream"], rule)], rule) or empty
+        return _all([*items, *self._unknown("CD-Q8"), *self._refused(["stream"], rule)], rule) or empty
+
+    def _unknown(self, rule: str) -> list[Given]:
+        """That there may be more in a namespace than is known, where it has no document itself."""
+        namespace = written(self._entity)
+        message = f"what {namespace} holds is not known: there is no Entity document of it"
+        return [] if self._tree.exists(self._entity) else [Given(None, message, rule)]
 
     def _refused(self, kinds: Iterable[str], rule: str) -> list[Given]:
         """A refused Entity document may say that there is something more."""

@@ -17,7 +17,7 @@ from policy.system import Kind, kind_of
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
-from policy.systems.cdap.grants import bound_by, read_backend, read_grant
+from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders
@@ -27,9 +27,10 @@ class Cdap:
     """The translator; see policy.system.System."""
 
     name = "cdap"
-    kinds = {ENTITY: Kind(fact=True), "Grant": Kind(), "Backend": Kind()}
+    kinds = {ENTITY: Kind(fact=True), "Grant": Kind(principals=HOLDERS), "Backend": Kind(principals=("admins",))}
     deny_rule = None
     default_rule = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
     name_of_resource = None
@@ -39,9 +40,9 @@ class Cdap:
         readers = {ENTITY: read_entity, "Grant": read_grant, "Backend": read_backend}
         return readers[document.key.kind](document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Whom a Grant or Backend names; a refused Entity is missed where entities are collected."""
-        return frozenset() if document.key.kind == ENTITY else bound_by(document)
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody: a document's name means nothing; a refused Entity is missed where entities are collected."""
+        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The entity."""

@@ -34,10 +34,6 @@ class Tree:
             return parse_entity(body.parent) if body.parent else None
         return next((above for above in reversed(named_above(entity)) if above[0] == lineage(entity[0])[-1]), None)
 
-    def knows_inside(self, entity: Name) -> bool:
-        """Whether it is known what the entity holds: it, or something in it, has a document."""
-        return self.exists(entity) or bool(self._facts.find(KIND, "parent", written(entity)))
-
     def refused_below(self, kinds: Iterable[str]) -> list[str]:
         """Refused Entity documents that may be of one of ``kinds``."""
         known, wanted = catalogue()["tree"], set(kinds)

@@ -6,7 +6,7 @@ from typing import Any
 
 from policy.facts import Facts
 from policy.forms import Form
-from policy.model import Reason
+from policy.model import Reason, Unanswerable
 from policy.requests import Request
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Known, read_field
@@ -53,6 +53,7 @@ def describe(
     that neither an outdated document nor an untrue claim can stand in for the other.
     """
     target = find_target(request, action)
+    _check_id(target, request.resource.id, facts)
     told, known = _told(request, target.thing), _known(target, facts)
     only_told, nothing = frozenset(told.keys() - known.keys()), frozenset[str]()
     stands = {**action.implies, **target.asked, **(told if trusted else {}), **known}
@@ -63,6 +64,14 @@ def describe(
     if (proposed := {**stands, **told}) != stands:
         descriptions.append(Description(target, proposed, state=" as asked for"))
     return descriptions, ()
+
+
+def _check_id(target: Target, id_: str, facts: Facts) -> None:
+    """A node has a name beside the resource's id, which must then not be another thing's that has a document."""
+    kind = target.thing.document
+    if kind is not None and id_ != target.name and facts.get(kind, id_) is not None:
+        message = f"resource.id is {id_!r}, of which there is a document, and the properties name {target.name!r}"
+        raise Unanswerable("malformed-properties", message)
 
 
 def _told(request: Request, thing: Thing) -> dict[str, Any]:

@@ -4,10 +4,11 @@ Holders: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that th
 for a Group document. Everything that any group of a user holds counts (L5-Q1); there is no deny.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from policy.claims import claimed
-from policy.documents import Document, texts_within
+from policy.documents import Document
 from policy.facts import Facts
 from policy.model import All, Question, Reading, Unanswerable
 from policy.powers import Power, read_powers
@@ -25,9 +26,10 @@ class Lenses5:
     """The translator; see policy.system.System."""
 
     name = "lenses5"
-    kinds = {"Group": Kind(), **{kind: Kind(fact=True) for kind in KINDS}}
+    kinds = {"Group": Kind(principals=("members",)), **{kind: Kind(fact=True) for kind in KINDS}}
     deny_rule = None
     default_rule = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = ("claim:",)
     name_of_resource = None
@@ -36,12 +38,10 @@ class Lenses5:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
         return read_group(document) if document.key.kind == "Group" else read_inventory(document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """The group, whoever claims it, and its members, however they are written; facts bind nobody."""
-        if document.key.kind != "Group":
-            return frozenset()
-        name, members = document.key.name, texts_within((document.spec or {}).get("members"))
-        return frozenset({f"group:{name}", f"claim:{name}", *(f"user:{member}" for member in members)})
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
+        """Whoever is in the group, or claims it."""
+        if kind == "Group":
+            yield from (f"group:{name}", f"claim:{name}")
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """What the action is about, its name and the properties asked for; as it is written where it cannot be read."""

@@ -1,5 +1,6 @@
 """What a request is about, from its resource alone: a thing, its name, and what else is asked for."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,13 +29,18 @@ class Target(msgspec.Struct, frozen=True):
 def find_target(request: Request, action: Action) -> Target:
     """What ``request`` is about; raises Unanswerable naming every property that is wrong.
 
-    The name is the property of the thing (``consumer_group``, …), else ``resource.id``.
+    The name is the property of the thing (``consumer_group``, …), else ``resource.id``, which must agree with it.
     """
     form = Form(request.resource.properties, "resource.properties")
     noun, named = _node(form) if action.about == "node" else (action.about, "")
     thing = catalogue().things[noun]
     asked = _dataset(form) if thing.type is not None else {}
-    name = asked.get("dataset") or _named(form, thing, named) or request.resource.id
+    written = _named(form, thing, named)
+    name = asked.get("dataset") or written or request.resource.id
+    if written and written != request.resource.id and action.about != "node":
+        form.error(f"{written!r} here and {request.resource.id!r} in resource.id", thing.property or "")
+    if action.about == "administration" and form.has("feature"):
+        _check_feature(form, request.action.name)
     if thing.property is not None:
         asked[thing.property] = name
     if action.operations and form.has("operation"):
@@ -69,6 +75,13 @@ def _node(form: Form) -> tuple[str, str]:
         kinds = ", ".join(catalogue().nodes)
         form.error(f"{node!r} is not one of {kinds} (KIND:NAME names one), nor the dataset; or ask for a page", "node")
     return noun, name
+
+
+def _check_feature(form: Form, action: str) -> None:
+    """The feature is the one that the action is of, as ``admin.audit-log.view`` is of "Audit Log"."""
+    text, known = form.text("feature"), action.split(".")[1]
+    if text and re.sub("[ _]", "-", text.casefold()) != known:
+        form.error(f"{text!r} here, and the action is on {known}", "feature")
 
 
 def _operation(form: Form, action: Action) -> str:

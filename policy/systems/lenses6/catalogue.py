@@ -24,6 +24,37 @@ def service_of_resource(written: str) -> str:
     return aliases.get(written, written)
 
 
+def other_case(service: str, operation: str) -> str:
+    """Says so where an operation is one of the catalogue in another letter case alone: it is none, and must not pass
+    by a deny of the right one. ``operation`` may be a pattern.
+    """
+    known: dict[str, dict[str, str]] = catalogue()["operations"]
+    if meant := _other_case(service, known):
+        return f"has the service {service}, which is written {meant}"
+    operations = known.get(service, {})
+    if operation in operations or not any(match_text(operation.casefold(), name.casefold()) for name in operations):
+        return ""
+    matching = any(match_text(operation, name) for name in operations)
+    return "" if matching else f"has no operation in this letter case{_nearest(operation, operations)}"
+
+
+def other_case_of_resource(service: str, type_: str = "") -> str:
+    """The same for the service and the type of a resource."""
+    known: dict[str, dict[str, Any]] = catalogue()["resources"]
+    if meant := _other_case(service, (*known, *catalogue()["operations"], *catalogue()["aliases"])):
+        return f"has the service {service}, which is written {meant}"
+    meant = _other_case(type_, known.get(service, {}))
+    return f"has the type {type_}, which is written {meant}" if meant else ""
+
+
+def _other_case(name: str, known: Iterable[str]) -> str:
+    """The known name that differs from ``name`` in letter case alone; "" where there is none."""
+    if name in known:
+        return ""
+    folded = name.casefold()
+    return next((one for one in known if one.casefold() == folded), "")
+
+
 def segment_counts(service: str, type_: str) -> list[int] | None:
     """How many segments a path of the type may have; None: any number (L6-Q4)."""
     counts: list[int] | None = catalogue()["resources"].get(service, {}).get(type_)

@@ -5,8 +5,14 @@ import re
 from collections.abc import Sequence
 
 from policy.model import Unanswerable
+from policy.names import fault, is_simple
 from policy.patterns import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
-from policy.systems.lenses6.catalogue import segment_counts, service_of_resource
+from policy.systems.lenses6.catalogue import (
+    other_case,
+    other_case_of_resource,
+    segment_counts,
+    service_of_resource,
+)
 
 SHORTEST_NAME = 3  # service, type, one segment
 NO_SERVICE = ("",)
@@ -33,6 +39,8 @@ def resource_name(lrn: str) -> Name:
     if len(name) < SHORTEST_NAME or not all(name):
         message = f"resource {lrn!r} is not service:type:segment/segment/…, with no part empty"
         raise Unanswerable("malformed-resource", message, "L6-LRN-FORMAT")
+    if not is_simple(lrn) and (wrong := next(filter(None, map(fault, (lrn, *segments))), "")):
+        raise Unanswerable("malformed-name", f"resource {lrn!r} {wrong}", "L6-LRN-FORMAT")
     return name
 
 
@@ -40,7 +48,10 @@ def resource_name(lrn: str) -> Name:
 def _beginning(head: str) -> Name:
     """What of a name stands before its first slash: most begin like many others. Without a colon it has no service."""
     service, colon, rest = head.partition(":")
-    return (service_of_resource(service), *rest.split(":", 1)) if colon else NO_SERVICE
+    name = (service_of_resource(service), *rest.split(":", 1)) if colon else NO_SERVICE
+    if wrong := next(filter(None, map(fault, name)), "") or other_case_of_resource(*name[:2]):
+        raise Unanswerable("malformed-name", f"resource {head!r} {wrong}", "L6-LRN-FORMAT")
+    return name
 
 
 def _split_type(rest: str) -> tuple[str, str | None]:
@@ -57,6 +68,8 @@ def action_pattern(text: str) -> Pattern:
         raise ValueError("is not service:operation or a lone * (L6-ACTION-FORMAT)")
     if "*" in service:
         raise ValueError("has a wildcard in its service; only the lone * spans services (L6-Q8)")
+    if meant := other_case(service, operation):
+        raise ValueError(meant)
     return Pattern((Exact(service), closing_wildcard(operation, "L6-ACTION-WILDCARD")))
 
 
@@ -80,6 +93,8 @@ def resource_pattern(text: str) -> Pattern:
         )
     service = service_of_resource(service)
     type_, path = _split_type(rest)
+    if meant := other_case_of_resource(service, type_):
+        raise ValueError(meant)
     if "*" in type_:
         return _whole_service(service, type_, path)
     if not type_ or path is None:

@@ -5,15 +5,29 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 """
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from policy.claims import claimed
-from policy.documents import Document, texts_within
+from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
-from policy.model import ALLOW, DENY, Grant, Holds, Membership, Origin, Question, Reading, Unanswerable
-from policy.patterns import Pattern
+from policy.model import (
+    ALLOW,
+    DENY,
+    All,
+    Given,
+    Grant,
+    Holds,
+    Membership,
+    Origin,
+    Question,
+    Reading,
+    Requirement,
+    Unanswerable,
+)
+from policy.patterns import Name, Pattern
 from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
@@ -22,17 +36,24 @@ from policy.systems.lenses6.grammar import action_name, action_pattern, resource
 
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
+SERVICE_ACCOUNT = ("service-account", "service_account")  # types of a subject; "user" is any principal's
 CLAIM = "claim:"
-NO_MEMBERS = ("roles", "sso_name", "display_name", "description", "metadata")  # fields of a group that name none
+SEVERAL = re.compile(rf"[\s,;]({'|'.join(PRINCIPALS)})")
+PEOPLE = ("members", "sso_name")
+DESCRIBING = ("display_name", "description", "metadata")
 
 
 class Lenses6:
     """The translator; see policy.system.System."""
 
     name = "lenses6"
-    kinds = {"Role": Kind(), "Group": Kind()}
+    kinds = {
+        "Role": Kind(beside=("statements", *DESCRIBING)),
+        "Group": Kind(principals=PEOPLE, beside=("roles", *DESCRIBING)),
+    }
     deny_rule = "L6-DECIDE-DENY-WINS"
     default_rule = "L6-DECIDE-DEFAULT-DENY"
+    subject_types = ("user", *SERVICE_ACCOUNT)
     subjects = PRINCIPALS
     claims = (CLAIM,)
     name_of_resource = staticmethod(resource_name)
@@ -41,15 +62,12 @@ class Lenses6:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
         return _read_role(document) if document.key.kind == "Role" else _read_group(document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Whoever has the role; of a group also whoever is named in it, however that is written (L6-Q10)."""
-        if document.key.kind == "Role":
-            return frozenset({f"role:{document.key.name}"})
-        name, spec = document.key.name, document.spec or {}
-        groups = (name, *texts_within(spec.get("sso_name")))
-        named = texts_within([value for field, value in spec.items() if field not in NO_MEMBERS])
-        members = {holder for text in named for holder in _perhaps(text)}
-        return frozenset({f"group:{name}", *(f"{CLAIM}{group}" for group in groups), *members})
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
+        """Whoever has the role, whoever is in the group or claims it (L6-Q10)."""
+        if kind == "Role" or "statements" in fields:
+            yield f"role:{name}"
+        if kind == "Group" or not fields.isdisjoint(("roles", *PEOPLE)):
+            yield from (f"group:{name}", f"{CLAIM}{name}")
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The LRN."""
@@ -65,10 +83,14 @@ class Lenses6:
         if not subject.startswith(PRINCIPALS) or subject in PRINCIPALS:
             message = f"subject {subject!r} is not user:NAME or service-account:NAME"
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
+        if request.subject.type in SERVICE_ACCOUNT and not subject.startswith(PRINCIPALS[1]):
+            message = f"subject {subject!r} is no service account, as its type {request.subject.type!r} says"
+            raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         told = claimed(request, "groups", "L6-GROUP", trust)
-        return Question(_holders(subject, told.names), needed, claims=told.used, contested=told.contested)
+        whole = _in_its_letter_case(needed)
+        return Question(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
@@ -79,9 +101,17 @@ class Lenses6:
         return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
 
 
-def _perhaps(member: str) -> tuple[str, ...]:
-    """The principals that a member may be meant to be: its prefix is forgotten easily."""
-    return (member,) if member.startswith(PRINCIPALS) else tuple(f"{prefix}{member}" for prefix in PRINCIPALS)
+def _in_its_letter_case(needed: Holds) -> Requirement:
+    """An operation of the catalogue in another letter case is none, and passes by a deny of the right one: no allow."""
+    meant = _other_case(needed.permission)
+    if not meant:
+        return needed
+    return All((needed, Given(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
+
+
+@functools.lru_cache(maxsize=4096)
+def _other_case(action: Name) -> str:
+    return catalogue.other_case(*action)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -96,7 +126,9 @@ def _read_group(document: Document) -> Reading:
     for member in members:
         if not member.startswith(PRINCIPALS) or member in PRINCIPALS:
             form.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
-    form.close("display_name", "description", "metadata")
+        if SEVERAL.search(member):
+            form.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
+    form.close(*DESCRIBING)
     form.finish()
     origin, window = Origin(str(document.key)), document.window
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
@@ -112,7 +144,7 @@ def _read_role(document: Document) -> Reading:
     if form.has("data_policies"):
         warnings.append("data_policies are not enforced: whoever is allowed to read sees unmasked data")
     grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
-    form.close("display_name", "description", "metadata")
+    form.close(*DESCRIBING)
     form.finish()
     return Reading(tuple(grants), warnings=tuple(warnings))
 

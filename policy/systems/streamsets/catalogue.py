@@ -10,6 +10,7 @@ import msgspec
 import yaml
 
 from policy.model import Unanswerable
+from policy.names import fault
 
 ANY_OBJECT = "object"  # an operation's resource: objects of every type, one or several
 ORGANIZATION = "organization"  # an operation's resource: the organization itself
@@ -120,6 +121,8 @@ def type_of(name: str) -> str:
         raise ValueError(f"{name!r} is not TYPE:NAME, such as pipeline:orders")
     if type_ not in catalogue().types:
         raise ValueError(f"{name!r} is of no known type{nearest(type_, catalogue().types)}")
+    if wrong := fault(name):
+        raise ValueError(f"{name!r} {wrong}")
     return type_
 
 

@@ -44,13 +44,14 @@ class StreamSets:
 
     name = "streamsets"
     kinds = {
-        ORGANIZATION_KIND: Kind(),
-        OBJECT: Kind(looks_back=True),
+        ORGANIZATION_KIND: Kind(missed=True),
+        OBJECT: Kind(looks_back=True, missed=True),
         SESSION: Kind(fact=True, since="login_at"),
         ACTIVE_JOB: Kind(fact=True, since="started_at"),
     }
     deny_rule: str | None = None
     default_rule: str | None = None
+    subject_types = ("user",)
     subjects = ("user:",)
     claims = ("group:", "role:")
     name_of_resource = None
@@ -59,9 +60,9 @@ class StreamSets:
         """What a document says, by its kind."""
         return READERS[document.key.kind](document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Nobody: a refused document could only have allowed, and what is asked of its object is an error anyway."""
-        return frozenset()
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody: what is asked of the object or organization of a refused document is an error."""
+        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""

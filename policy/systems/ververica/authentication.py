@@ -86,7 +86,7 @@ def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
     token = request.subject.properties.get("token")
     if token is not None and "token" in trust:
         return _of_token(request, token, facts)
-    groups = claimed(request, "groups", "VV-BIND-GROUP", trust)
+    groups = claimed(request, "groups", "VV-BIND-GROUP", trust, blanks=True)  # VV-Q11
     unused = ("token",) if token is not None else ()
     return Identity(groups.names, groups.used, (*groups.contested, *unused))
 

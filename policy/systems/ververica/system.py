@@ -8,16 +8,17 @@ that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RES
 """
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
 from policy.model import ALLOW, All, Fact, Given, Grant, Holds, Origin, Question, Reading, Requirement, Unanswerable
+from policy.names import fold
 from policy.needs import Need, requirement
 from policy.patterns import Name, exactly
 from policy.powers import Power, read_powers
+from policy.query import check_name
 from policy.requests import Request, Resource
 from policy.system import Kind, kind_of
 from policy.systems.ververica.authentication import identity, read_authentication
@@ -31,9 +32,14 @@ class Ververica:
     """The translator; see policy.system.System."""
 
     name = "ververica"
-    kinds = {"InitialAccess": Kind(), "Authentication": Kind(), RESERVED: Kind()}
+    kinds = {
+        "InitialAccess": Kind(principals=("userId",)),
+        "Authentication": Kind(missed=True),
+        RESERVED: Kind(missed=True),
+    }
     deny_rule = None
     default_rule = "VV-NO-DENY"
+    subject_types = ("user",)
     subjects = (USER,)
     claims = (GROUP,)
     name_of_resource = None
@@ -47,12 +53,9 @@ class Ververica:
         }
         return readers[document.key.kind](document)
 
-    def binds(self, document: Document) -> frozenset[str]:
-        """Whom the entries name that can still be read; the other kinds are missed where they are needed."""
-        entries = (document.spec or {}).get("initialAccess") if document.key.kind == "InitialAccess" else ()
-        readable = entries if isinstance(entries, list | tuple) else ()
-        users = (entry.get("userId") for entry in readable if isinstance(entry, Mapping))
-        return frozenset(_holder(user) for user in users if isinstance(user, str))
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody: a document's name means nothing."""
+        return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """Kind (in any letter case), id, workspace and namespace."""
@@ -97,7 +100,7 @@ def _read_assignments(document: Document) -> Reading:
 
 def _read_entry(document: Document, entry: Form, number: int) -> Grant:
     """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the form."""
-    user = entry.text("userId")
+    user = entry.text("userId", blanks=True)  # a group may have such a name (VV-Q11)
     if user == GROUP:
         entry.error(f"names no group after {GROUP} (VV-BIND-GROUP)", "userId")
     workspace, role = entry.text("workspaceId"), entry.one_of("role", catalogue()["roles"])
@@ -120,9 +123,9 @@ def _check_scope(entry: Form, role: str) -> None:
 
 
 def _read_reserved(document: Document) -> Reading:
-    """Kinds that Editors may not write (VV-Q1), in any letter case: a misspelling must not open one."""
+    """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
     form = Form(document.spec)
-    reserved = sorted({kind.casefold() for kind in form.texts("kinds")})
+    reserved = sorted({fold(kind) for kind in form.texts("kinds")})
     form.refuse_window(document.window)
     form.close()
     form.finish()
@@ -158,12 +161,13 @@ def _property(resource: Resource, field: str) -> str:
     if not isinstance(value, str) or not value:
         message = f"resource.properties.{field} is needed, as text that is not empty"
         raise Unanswerable("malformed-resource", message, "VV-SCOPE-WORKSPACE-ID")
+    check_name(value, f"resource.properties.{field}")
     return value
 
 
 def _open_to_editors(kind: str, facts: Facts, rule: str) -> Given:
     """Whether Editors may write the kind; without any ReservedKinds document none (VV-Q1)."""
-    if keeping := sorted(facts.find(RESERVED, "kind", kind.casefold())):
+    if keeping := sorted(facts.find(RESERVED, "kind", fold(kind))):
         return Given(False, f"{kind} is kept from Editors by ververica/{RESERVED}/{keeping[0]}", rule)
     if broken := facts.broken(RESERVED):
         message = f"ververica/{RESERVED}/{broken[0]} was refused, so what is kept from Editors is not known"

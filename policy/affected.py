@@ -1,0 +1,106 @@
+"""The principals that a refused document affects: while no good version stands, they are answered ``error``.
+
+It may have held a deny, wherever its author wrote it: so whatever text stands in any of its fields counts, keys too.
+Where no principal can be read at all, every request of the system is answered ``error`` (`EVERYONE`).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from policy.documents import Key, texts_within
+from policy.names import plain
+from policy.system import EVERYONE, Kind, System
+
+ALL: frozenset[str] = frozenset({EVERYONE})
+GROUP = "group:"
+UNREADABLE = object()  # in place of a document that is no plain data: not JSON or YAML, or too large
+ENVELOPE = frozenset({"system", "kind", "name"})
+SEPARATORS = re.compile(r"""[\s,;|"'`\[\](){}<>=]+""")
+
+
+def affected(system: System, key: Key, value: object) -> frozenset[str]:
+    """The holders that a refused document names; `EVERYONE` where they cannot be determined.
+
+    ``value``: the document as it came, or UNREADABLE. Documents of a kind that is ``missed`` affect none: every request
+    that needs one is answered ``error``.
+    """
+    kind = system.kinds.get(key.kind)
+    if kind is None or not key.name:
+        return ALL
+    if kind.missed or kind.fact:
+        return frozenset()
+    if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
+        return ALL
+    document = value if isinstance(value, Mapping) else {"spec": value}
+    named = (holder for text, bare in _texts(kind, document) for holder in _holders(system, text, bare))
+    return frozenset({*_by_name(system, key, document), *named})
+
+
+def _by_name(system: System, key: Key, document: Mapping[Any, Any]) -> Iterator[str]:
+    """Who holds it through its name, and through another that it gives itself: then perhaps as another kind."""
+    spec = document.get("spec")
+    fields = frozenset({*document, *(spec if isinstance(spec, Mapping) else ())})
+    for name in {key.name, plain(key.name)}:
+        yield from system.held_by(key.kind, name, fields)
+    for name in set(texts_within(document.get("name"))) - {key.name}:
+        for kind in system.kinds:
+            yield from system.held_by(kind, name, fields)
+
+
+def _says_nothing(value: object) -> bool:
+    """Whether a document has no spec that could be read, and no text in its place either."""
+    if not isinstance(value, Mapping):
+        return not any(texts_within(value))
+    beside = [part for field, part in value.items() if field not in ENVELOPE]
+    return not isinstance(value.get("spec"), Mapping) and not any(texts_within(beside))
+
+
+def _is_opaque(value: object, principals: tuple[str, ...]) -> bool:
+    """Whether a field for principals holds what is no name: a truth value, a fraction, nothing in a list."""
+    todo, seen = [(value, False)], set[int]()
+    while todo:
+        part, named = todo.pop()
+        if isinstance(part, Mapping | list | tuple | set):
+            if id(part) not in seen:
+                seen.add(id(part))
+                todo += _inside(part, named, principals)
+        elif named and (isinstance(part, bool) or not isinstance(part, str | int)):
+            return True
+    return False
+
+
+def _inside(part: Any, named: bool, principals: tuple[str, ...]) -> Iterator[tuple[Any, bool]]:
+    """The items of a container, and whether each is a principal's place; of a mapping in one its fields are read."""
+    if isinstance(part, Mapping):
+        yield from ((item, field in principals) for field, item in part.items() if item is not None)
+    else:
+        yield from ((item, named) for item in part)
+
+
+def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]]:
+    """Every text that may name a principal, and whether it does so without a prefix too."""
+    spec, known = document.get("spec"), {*kind.principals, *kind.beside}
+    for field, part in (spec if isinstance(spec, Mapping) else {"spec": spec}).items():
+        bare = field not in kind.beside
+        yield from ((text, bare) for text in texts_within([field, part]) if text not in known)
+    beside = {field: part for field, part in document.items() if field not in ENVELOPE and field != "spec"}
+    yield from ((text, True) for text in texts_within(beside) if text not in known)
+
+
+def _holders(system: System, text: str, bare: bool) -> Iterator[str]:
+    """The holders that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
+    for name in {text, *SEPARATORS.split(text)} - {""}:
+        yield from _written(system, plain(name), bare)
+
+
+def _written(system: System, name: str, bare: bool) -> Iterator[str]:
+    prefixes = (*system.subjects, *system.claims, GROUP)
+    if name.startswith(prefixes):
+        yield name
+        if name.startswith(GROUP) and GROUP not in system.claims:
+            yield from (f"{prefix}{name.removeprefix(GROUP)}" for prefix in system.claims)
+    elif bare:
+        yield from (f"{prefix}{name}" for prefix in prefixes)
+        if rest := name.partition(":")[2]:
+            yield from _written(system, rest, bare)
