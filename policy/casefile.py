@@ -22,6 +22,8 @@ import msgspec
 from policy.caseyaml import read_case_yaml
 from policy.decisions import Outcome
 from policy.requests import CLAIMS
+from policy.system import UNTYPED
+from policy.systems import all_systems
 from policy.texts import Unreadable, decode_text
 from policy.times import to_ms
 
@@ -165,22 +167,29 @@ def full_request(ask: Mapping[str, Any], system: str, at: int | None = None) -> 
     if unknown := sorted(ask.keys() - {*PARTS, *ENVELOPE}):
         known = ", ".join(sorted((*PARTS, *ENVELOPE)))
         raise CaseFileError(f"unknown field {', '.join(unknown)} (known: {known})")
-    request = {"id": "case", "system": system, **_question(ask)}
+    named = ask.get("system", system)
+    request = {"id": "case", "system": system, **_question(ask, named, ask.get("action"))}
     if at is not None:
         request["time"] = at
     request |= {name: ask[name] for name in ENVELOPE if name in ask}
     if isinstance(ask.get("evaluations"), list):
-        request["evaluations"] = [_question(item) if isinstance(item, Mapping) else item for item in ask["evaluations"]]
+        request["evaluations"] = [_item(item, ask, named) for item in ask["evaluations"]]
     return request
 
 
-def _question(ask: Mapping[str, Any]) -> dict[str, Any]:
+def _item(item: Any, ask: Mapping[str, Any], system: str) -> Any:
+    """An evaluation of a batch; the action that it leaves out is the batch's."""
+    return _question(item, system, item.get("action", ask.get("action"))) if isinstance(item, Mapping) else item
+
+
+def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any]:
     """Subject, action, resource and context, each written out where it is given."""
     claims = {name: ask[name] for name in BESIDE_SUBJECT if name in ask}
+    resource = _written_out(ask.get("resource"), lambda text: _resource(system, action, text))
     found = {
         "subject": _with_properties(_written_out(ask.get("subject"), _subject), claims),
         "action": _written_out(ask.get("action"), _action),
-        "resource": _with_properties(_written_out(ask.get("resource"), _resource), ask.get("properties") or {}),
+        "resource": _with_properties(resource, ask.get("properties") or {}),
         "context": ask.get("context"),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -198,9 +207,11 @@ def _action(text: str) -> dict[str, Any]:
     return {"name": text}
 
 
-def _resource(text: str) -> dict[str, Any]:
-    kind, colon, _ = text.partition(":")
-    return {"type": kind if colon and kind else "resource", "id": text}
+def _resource(system: str, action: Any, text: str) -> dict[str, Any]:
+    """The resource with the type that is documented for it."""
+    name = action.get("name") if isinstance(action, Mapping) else action
+    known = all_systems().get(system) if isinstance(system, str) else None
+    return {"type": known.resource_type(str(name), text) if known else UNTYPED, "id": text}
 
 
 def _with_properties(value: Any, properties: Mapping[str, Any]) -> Any:

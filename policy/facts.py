@@ -1,9 +1,9 @@
 """Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
-from policy.model import Fact, Unanswerable, in_force
+from policy.model import Fact, Unanswerable
 from policy.times import Window
 
 Refused = Mapping[tuple[str, str], str]
@@ -63,7 +63,7 @@ class FactTable:
         """The fact, or None."""
         fact = self._by_kind.get(kind, {}).get(name)
         if fact is None and self._versions:
-            return next((one for one in self._versions.get((kind, name), ()) if _counts(one, at)), None)
+            return next((one for one in self._versions.get((kind, name), ()) if one.counts(at)), None)
         return fact
 
     def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
@@ -88,7 +88,7 @@ class FactTable:
 
     def _has_key(self, kind: str, name: str, key: tuple[str, str], at: int | None) -> bool:
         versions = self._versions.get((kind, name))
-        return versions is None or any(key in fact.keys and _counts(fact, at) for fact in versions)
+        return versions is None or any(key in fact.keys and fact.counts(at) for fact in versions)
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
@@ -115,9 +115,36 @@ class FactTable:
         return {edge for edge in moments | {fact.not_before for fact in facts} if edge is not None}
 
 
-def _counts(fact: Fact, at: int | None) -> bool:
-    """Without a time what is reported has happened: a report is of the past."""
-    return in_force(fact.window, at) and (at is None or fact.not_before is None or fact.not_before <= at)
+class FactSource(Protocol):
+    """One layer of facts, as `Facts` reads it: a `FactTable`, or the layer of the facts topic."""
+
+    @property
+    def timeless(self) -> bool:
+        """Whether all of it counts at every moment."""
+
+    def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
+        """The fact, or None."""
+
+    def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
+        """The refused document of a thing that has no good version; None: there is none."""
+
+    def refusals(self, kind: str, at: int | None = None) -> list[str]:
+        """Names of the refused things of ``kind``."""
+
+    def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value)."""
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all facts of ``kind``, sorted."""
+
+    def all(self, kind: str) -> Iterable[Fact]:
+        """All facts of ``kind``, in force at whatever moment."""
+
+    def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
+        """All facts of one thing that count at some moment."""
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which a fact or a refusal begins or ceases to count."""
 
 
 class Facts:
@@ -126,7 +153,7 @@ class Facts:
     ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`.
     """
 
-    def __init__(self, *layers: FactTable, moment: int | None = None) -> None:
+    def __init__(self, *layers: FactSource, moment: int | None = None) -> None:
         self._layers = layers
         self._moment = moment
 

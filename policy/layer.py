@@ -1,74 +1,427 @@
 """The layer of the facts topic: what platforms publish and what the job derives, apart from the policies.
 
-It changes far more often than they do, so it is not compiled with them: each change is applied to it in place, and a
-snapshot is put together with it (`Snapshot.with_facts`).
+It changes far more often than they do, so it is not compiled with them: each change is applied to it in place, at a
+cost that does not depend on how many facts there are. A snapshot is put together with it as it is then
+(`Snapshot.with_facts`), and does not change with it.
+
+It keeps superseded versions too, up to a number of them, so that what happened is judged by what was known of its time.
 """
 
-from collections.abc import Iterable
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
-from policy.documents import Key
-from policy.facts import FactTable
+from policy.documents import SINCE_EVER, Key
+from policy.facts import FactSource
 from policy.library import Library, Shelf
-from policy.model import Fact
+from policy.model import NO_LONGER_KNOWN, Fact, Unanswerable
+from policy.persistent import Names, PersistentMap
+from policy.systems import all_systems
+from policy.times import to_text
+
+SUPERSEDED_HELD = 50_000  # versions of one system's facts that are not in force any more
+VERSIONS_HELD = 64  # of one fact
+FUTURE = 1 << 62  # nothing is known before it
+
+Place = tuple[str, str]
+"""Kind and name."""
 
 
 class FactChange(msgspec.Struct, frozen=True):
     """What one document of the facts topic says now. `broken`: it was refused and no good version stands in its place.
 
-    `binds`: the holders that a broken one would have bound.
+    `binds`: the holders that a broken one would have bound. `at`: since when it says so, ms by the log.
     """
 
     key: Key
     facts: tuple[Fact, ...] = ()
     broken: bool = False
     binds: frozenset[str] = frozenset()
+    at: int = SINCE_EVER
 
 
 def change_of(key: Key, shelf: Shelf | None) -> FactChange:
     """What the document of a shelf says now; None: it is gone."""
     if shelf is None:
         return FactChange(key)
-    return FactChange(key, shelf.reading().facts, shelf.broken, shelf.binds if shelf.broken else frozenset())
+    at = shelf.newest.at if shelf.broken or shelf.in_force is None else shelf.in_force.at
+    return FactChange(key, shelf.reading().facts, shelf.broken, shelf.binds if shelf.broken else frozenset(), at)
+
+
+def changes_of(key: Key, shelf: Shelf, new: int) -> Iterator[FactChange]:
+    """What the document of a shelf said after each of its `new` newest versions."""
+    for count in range(max(len(shelf.versions) - new, 0) + 1, len(shelf.versions) + 1):
+        yield change_of(key, shelf.first(count))
+
+
+class Version(msgspec.Struct, frozen=True):
+    """What was known of one thing from a moment (ms) on: its fact, or that its document was refused, or nothing.
+
+    Of a document from files with versions, each in force for a time, there are several facts.
+    """
+
+    since: int
+    facts: tuple[Fact, ...] = ()
+    refused: str | None = None
+
+    @property
+    def keys(self) -> set[tuple[str, str]]:
+        """Under which it is found."""
+        return {key for fact in self.facts for key in fact.keys}
+
+    @property
+    def timeless(self) -> bool:
+        """Whether it counts at every moment of its own."""
+        return not self.facts or (len(self.facts) == 1 and self.facts[0].timeless)
+
+    def fact(self, at: int | None) -> Fact | None:
+        """The fact that counts at a moment (ms; None: not known)."""
+        if self.timeless:
+            return self.facts[0] if self.facts else None
+        return next((fact for fact in self.facts if fact.counts(at)), None)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The versions of one thing: the newest, and older ones. `complete`: none was before these."""
+
+    newest: Version
+    older: tuple[Version, ...] = ()
+    complete: bool = False
+
+    def at(self, moment: int) -> Version | None:
+        """The version in force at a moment (ms), None: it was before all of these."""
+        if self.newest.since <= moment:
+            return self.newest
+        return next((version for version in reversed(self.older) if version.since <= moment), None)
+
+
+class LayerTable:
+    """The facts of one system in the layer. A copy of it does not change with it; see `policy.persistent`.
+
+    `all_held_after`: the log's records after that moment (ms) are all there, also when it is read for the first time.
+    """
+
+    def __init__(self, all_held_after: int = FUTURE) -> None:
+        self._kinds: dict[str, PersistentMap[str, Held]] = {}
+        self._names = Names()  # by the keys of the facts in force
+        self._past_names = Names()  # by the keys of the others
+        self._refused: PersistentMap[Place, str] = PersistentMap()
+        self._once_refused: PersistentMap[Place, None] = PersistentMap()
+        self._dated: PersistentMap[Place, None] = PersistentMap()  # things whose facts count for a time only
+        self._superseded: collections.deque[Place] = collections.deque()
+        self._known_from: dict[str, int] = {}  # by kind: from then on (ms) every version of all its facts is held
+        self._all_from = FUTURE  # what is not held was not there since then (ms)
+        self._all_held_after = all_held_after
+        self._size = 0
+
+    def __getstate__(self) -> dict[str, object]:
+        """Most things have one version alone: these are packed, and indexes are made again."""
+        plain: dict[str, list[tuple[int, tuple[Fact, ...], bool]]] = {}
+        others: dict[str, dict[str, Held]] = {}
+        for kind, known in self._kinds.items():
+            plain[kind], others[kind] = [], {}
+            for name, held in known.items():
+                if held.older or not held.newest.facts:
+                    others[kind][name] = held
+                else:
+                    plain[kind].append((held.newest.since, held.newest.facts, held.complete))
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_kinds", "_names", "_past_names")}
+        return {**kept, "plain": plain, "others": others}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        plain, others = state.pop("plain"), state.pop("others")
+        self.__dict__.update(state)
+        self._kinds = {}
+        for kind, packed in plain.items():
+            held = {facts[0].name: Held(Version(since, facts), complete=complete) for since, facts, complete in packed}
+            self._kinds[kind] = PersistentMap({**held, **others[kind]})
+        everything = [(kind, name, held) for kind, known in self._kinds.items() for name, held in known.items()]
+        self._names = Names(((kind, *key), name) for kind, name, held in everything for key in held.newest.keys)
+        past = ((kind, name, version) for kind, name, held in everything for version in held.older)
+        self._past_names = Names(((kind, *key), name) for kind, name, version in past for key in version.keys)
+
+    def copy(self) -> "LayerTable":
+        """The table as it is, whatever is applied to this one later."""
+        other = LayerTable()
+        other._kinds = {kind: held.copy() for kind, held in self._kinds.items()}
+        other._names, other._past_names = self._names.copy(), self._past_names.copy()
+        other._refused, other._once_refused = self._refused.copy(), self._once_refused.copy()
+        other._dated, other._superseded = self._dated.copy(), collections.deque()
+        other._known_from, other._all_from, other._size = dict(self._known_from), self._all_from, self._size
+        return other
+
+    def sees_all_from_now(self, absent_since: int) -> None:
+        """Note that all changes are applied from now on; what is not held was not there since a moment (ms)."""
+        self._all_held_after, self._all_from = SINCE_EVER - 1, absent_since
+
+    def put(self, place: Place, version: Version, at: int) -> None:
+        """Note what is known of a thing now, at a moment of the log (ms)."""
+        kind, name = place
+        if len(self._dated):
+            self._dated.discard(place)
+        if not version.timeless:
+            self._dated[place] = None
+        held = self._kinds.get(kind)
+        if held is None:
+            held = self._kinds[kind] = PersistentMap()
+        before = held.get(name)
+        if before is None:
+            self._first(place, held, version, at > self._all_held_after)
+        elif (before.newest.facts, before.newest.refused) != (version.facts, version.refused):
+            self._next(place, held, before, version)
+        self._forget_oldest()
+
+    def _first(self, place: Place, held: PersistentMap[str, Held], version: Version, complete: bool) -> None:
+        if not version.facts and version.refused is None and complete:
+            return
+        held[place[1]] = Held(version, complete=complete)
+        if not complete:
+            self._settle(place[0], version.since)
+        self._index(place, version)
+
+    def _next(self, place: Place, held: PersistentMap[str, Held], before: Held, version: Version) -> None:
+        self._unindex(place, before.newest)
+        held[place[1]] = Held(version, (*before.older, before.newest), before.complete)
+        for key in before.newest.keys:
+            self._past_names.add((place[0], *key), place[1])
+        self._index(place, version)
+        self._superseded.append(place)
+        if len(before.older) >= VERSIONS_HELD:
+            self._drop_oldest(place)
+
+    def _index(self, place: Place, version: Version) -> None:
+        if version.refused is not None:
+            self._refused[place] = version.refused
+            self._once_refused[place] = None
+        if version.facts:
+            self._size += 1
+            for key in version.keys:
+                self._names.add((place[0], *key), place[1])
+
+    def _unindex(self, place: Place, version: Version) -> None:
+        self._refused.discard(place)
+        if version.facts:
+            self._size -= 1
+            for key in version.keys:
+                self._names.discard((place[0], *key), place[1])
+
+    def _forget_oldest(self) -> None:
+        while len(self._superseded) > SUPERSEDED_HELD:
+            self._drop_oldest(self._superseded.popleft())
+
+    def _drop_oldest(self, place: Place) -> None:
+        kind, name = place
+        held = self._kinds[kind].get(name)
+        if held is None or not held.older:
+            return
+        gone, kept = held.older[0], held.older[1:]
+        for key in gone.keys.difference(*(version.keys for version in kept)):
+            self._past_names.discard((kind, *key), name)
+        since = kept[0].since if kept else held.newest.since
+        if not kept and not held.newest.facts and held.newest.refused is None:
+            self._kinds[kind].discard(name)
+            self._once_refused.discard(place)
+            self._all_from = max(self._all_from, since)
+        else:
+            self._kinds[kind][name] = Held(held.newest, kept)
+        self._settle(kind, since)
+
+    def _settle(self, kind: str, since: int) -> None:
+        self._known_from[kind] = max(self._known_from.get(kind, since), since)
+
+    # What `policy.facts.Facts` asks for.
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def timeless(self) -> bool:
+        """Whether all of it counts at every moment."""
+        return not len(self._dated)
+
+    def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
+        """The fact, or None."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        return held.newest.fact(at) if held is not None else None
+
+    def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
+        """The refused document of a thing that has no good version; None: there is none."""
+        return self._refused.get((kind, name)) if len(self._refused) else None
+
+    def refusals(self, kind: str, at: int | None = None) -> list[str]:
+        """Names of the refused things of ``kind``."""
+        return [name for of, name in self._refused if of == kind]
+
+    def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value)."""
+        names = self._names.find((kind, index, value))
+        if self.timeless:
+            return names
+        found = ((name, self.get(kind, name, at)) for name in names)
+        return frozenset(name for name, fact in found if fact is not None and (index, value) in fact.keys)
+
+    def names(self, kind: str) -> list[str]:
+        """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
+        return sorted({fact.name for fact in self.all(kind)})
+
+    def all(self, kind: str) -> Iterable[Fact]:
+        """All facts of ``kind``, in force at whatever moment, in no particular order."""
+        held = self._kinds.get(kind)
+        return (fact for one in (held.values() if held is not None else ()) for fact in one.newest.facts)
+
+    def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
+        """All facts of one thing that count at some moment."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        return held.newest.facts if held is not None else ()
+
+    def edges(self) -> set[int]:
+        """The moments (ms) at which a fact begins or ceases to count."""
+        facts = [fact for place in self._dated for fact in self.versions(*place)]
+        edges = {edge for fact in facts for edge in (fact.window.start, fact.window.end, fact.not_before)}
+        return {edge for edge in edges if edge is not None}
+
+    def version_at(self, kind: str, name: str, moment: int) -> Version | None:
+        """What was known of a thing at a moment (ms), None: nothing; Unanswerable when that is not known any more."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        version = held.at(moment) if held is not None else None
+        if version is None and (moment < self._all_from or (held is not None and not held.complete)):
+            raise _no_longer_known(f"{kind} {name}", moment)
+        return version
+
+    def found_at(self, kind: str, index: str, value: str, moment: int) -> frozenset[str]:
+        """The names under a key at a moment (ms); Unanswerable when that is not known any more."""
+        self._check_all(kind, moment)
+        key, pair = (kind, index, value), (index, value)
+        names = self._names.find(key) | self._past_names.find(key)
+        found = ((name, self.version_at(kind, name, moment)) for name in names)
+        facts = ((name, version.fact(moment) if version else None) for name, version in found)
+        return frozenset(name for name, fact in facts if fact is not None and pair in fact.keys)
+
+    def refused_at(self, kind: str, moment: int) -> list[str]:
+        """Names of the things of ``kind`` that were refused at a moment (ms); Unanswerable as above."""
+        self._check_all(kind, moment)
+        found = ((name, self.version_at(kind, name, moment)) for of, name in self._once_refused if of == kind)
+        return [name for name, version in found if version and version.refused is not None]
+
+    def _check_all(self, kind: str, moment: int) -> None:
+        if moment < max(self._all_from, self._known_from.get(kind, self._all_from)):
+            raise _no_longer_known(f"every {kind}", moment)
+
+
+def _no_longer_known(what: str, moment: int) -> Unanswerable:
+    return Unanswerable(NO_LONGER_KNOWN, f"what the facts said of {what} at {to_text(moment)} is not known any more")
+
+
+class TableAt:
+    """A table as it was at a moment (ms). Raises Unanswerable for what is not known any more."""
+
+    timeless = True  # it has a moment of its own
+
+    def __init__(self, table: LayerTable, moment: int) -> None:
+        self._table, self._moment = table, moment
+        self.names, self.all, self.versions = table.names, table.all, table.versions
+
+    def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
+        """The fact, or None."""
+        version = self._table.version_at(kind, name, self._moment)
+        return version.fact(self._moment) if version is not None else None
+
+    def refusal(self, kind: str, name: str, at: int | None = None) -> str | None:
+        """The refused document of a thing that had no good version; None: there was none."""
+        version = self._table.version_at(kind, name, self._moment)
+        return version.refused if version is not None else None
+
+    def refusals(self, kind: str, at: int | None = None) -> list[str]:
+        """Names of the refused things of ``kind``."""
+        return self._table.refused_at(kind, self._moment)
+
+    def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value)."""
+        return self._table.found_at(kind, index, value, self._moment)
+
+    def edges(self) -> set[int]:
+        """None: it is one moment."""
+        return set()
 
 
 class FactLayer:
-    """The facts of all systems, by system, and what is broken among their documents."""
+    """The facts of all systems, by system, and what is broken among their documents; see `LayerTable`."""
 
-    def __init__(self, changes: Iterable[FactChange] = ()) -> None:
-        self._tables: dict[str, FactTable] = {}
-        self._said: dict[Key, FactChange] = {}
+    def __init__(self, changes: Iterable[FactChange] = (), all_held_after: int = FUTURE) -> None:
+        self._all_held_after = all_held_after
+        self._tables: dict[str, LayerTable] = {}
+        self._copies: dict[str, LayerTable] = {}  # of the tables as they are now
+        self._elsewhere: dict[Key, tuple[Place, ...]] = {}  # documents whose facts are not named like themselves
         self._bound: dict[Key, frozenset[str]] = {}
+        self.changed_at = SINCE_EVER
         for change in changes:
             self.apply(change)
 
     def __len__(self) -> int:
-        return len(self._said)
+        return sum(map(len, self._tables.values())) + len(self._bound)
 
-    def table(self, system: str) -> FactTable:
-        """The facts of a system; it stays the same object."""
-        return self._tables.setdefault(system, FactTable())
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_copies": {}}
 
-    def bound(self, system: str) -> dict[Key, frozenset[str]]:
+    def table(self, system: str, moment: int | None = None) -> FactSource:
+        """The facts of a system as they are now, whatever is applied later; as they were at a moment (ms)."""
+        copy = self._copies.get(system)
+        if copy is None:
+            copy = self._copies[system] = self._table(system).copy()
+        # Of most accesses every change is older: no version has to be looked for.
+        return copy if moment is None or moment >= self.changed_at else TableAt(copy, moment)
+
+    def _table(self, system: str) -> LayerTable:
+        table = self._tables.get(system)
+        if table is None:
+            table = self._tables[system] = LayerTable(self._all_held_after)
+        return table
+
+    def bound(self, system: str) -> Mapping[Key, frozenset[str]]:
         """The broken documents of a system, each with the holders that it would have bound."""
         return {key: holders for key, holders in self._bound.items() if key.system == system}
 
+    def sees_all_from_now(self, absent_since: int) -> None:
+        """Note that every change is applied from now on. What is not held was not there since a moment (ms)."""
+        for system in all_systems():
+            self._table(system).sees_all_from_now(absent_since)
+        self._copies.clear()
+
     def apply(self, change: FactChange) -> None:
-        """Put what a document says now in the place of what it said."""
-        table, key = self.table(change.key.system), change.key
-        before = self._said.pop(key, FactChange(key))
-        for fact in before.facts:
-            table.remove(fact.kind, fact.name)
-        table.refused.pop((key.kind, key.name), None)
+        """Put what a document says now in the place of what it said. Tables handed out before do not change."""
+        key, versions = change.key, _versions(change)
+        own = (key.kind, key.name)
+        for place in self._elsewhere.pop(key, (own,)):
+            versions.setdefault(place, Version(change.at))
+        table = self._table(key.system)
+        for place, version in versions.items():
+            table.put(place, version, change.at)
+            self.changed_at = max(self.changed_at, version.since)
+        if versions.keys() != {own}:
+            self._elsewhere[key] = tuple(versions)
         self._bound.pop(key, None)
-        for fact in change.facts:
-            table.put(fact)
         if change.broken:
-            table.refused[key.kind, key.name] = str(key)
             self._bound[key] = change.binds
-        if change.facts or change.broken:
-            self._said[key] = change
+        self._copies.pop(key.system, None)
+
+
+def _versions(change: FactChange) -> dict[Place, Version]:
+    """What a change says of each thing."""
+    if not change.facts:
+        refused = str(change.key) if change.broken else None
+        return {(change.key.kind, change.key.name): Version(change.at, refused=refused)}
+    kind = all_systems()[change.key.system].kinds.get(change.key.kind)
+    field, found = kind.since if kind else "", dict[Place, Version]()
+    for fact in change.facts:
+        place = (fact.kind, fact.name)
+        before = found[place].facts if place in found else ()
+        found[place] = Version(getattr(fact.body, field, change.at), (*before, fact))
+    return found
 
 
 def layer_of(library: Library) -> FactLayer:

@@ -90,6 +90,12 @@ class Shelf:
         self.versions.sort(key=lambda v: (v.order, v.at, v.digest))
         self._reading = None
 
+    def first(self, count: int) -> "Shelf":
+        """As it was after its first versions."""
+        other = Shelf(self.key, self.kind)
+        other.versions, other.known_from = self.versions[:count], self.known_from
+        return other
+
     @property
     def newest(self) -> Version:
         """The version with the latest time."""

@@ -74,6 +74,10 @@ class Fact(msgspec.Struct, frozen=True):
         """Whether it counts at every moment."""
         return self.window is ALWAYS and self.not_before is None
 
+    def counts(self, at: int | None) -> bool:
+        """Whether it does at a moment (ms). Without a time what is reported has happened: a report is of the past."""
+        return in_force(self.window, at) and (at is None or self.not_before is None or self.not_before <= at)
+
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
     """An allow grant for (permission, object) is held, and no deny. The texts are for people.
@@ -150,6 +154,9 @@ class Reading(msgspec.Struct, frozen=True):
     memberships: tuple[Membership, ...] = ()
     facts: tuple[Fact, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+NO_LONGER_KNOWN = "no-longer-known"  # the reason's code where the past would be needed, and is not kept that far
 
 
 class Unanswerable(Exception):

@@ -145,14 +145,14 @@ class Realm:
         self.memberships = unpack_memberships(state["memberships"])
         self._start()
 
-    def with_facts(self, system: str, layer: FactLayer) -> "Realm":
-        """The same with the facts of a layer below those of the policy topics, which win.
+    def with_facts(self, system: str, layer: FactLayer, moment: int | None = None) -> "Realm":
+        """The same with the facts of a layer below those of the policy topics, which win; see `Snapshot.with_facts`.
 
         What was worked out of grants and memberships is shared.
         """
         other = object.__new__(Realm)
         other.__dict__.update(self.__dict__)
-        other.facts = Facts(self._policy_facts, layer.table(system))
+        other.facts = Facts(self._policy_facts, layer.table(system, moment))
         other.broken = _broken({**self._policy_broken, **layer.bound(system)})
         other.edges = other._all_edges()
         return other
@@ -295,10 +295,14 @@ class Snapshot:
         layer = layer_of(facts) if facts else FactLayer()
         self.realms = {name: _realm(name, policies).with_facts(name, layer) for name in all_systems()}
 
-    def with_facts(self, layer: FactLayer) -> "Snapshot":
-        """The same policies with other facts; indexes are shared. What is applied to the layer later shows here too."""
+    def with_facts(self, layer: FactLayer, moment: int | None = None) -> "Snapshot":
+        """The same policies with the facts that a layer has now; what is applied to it later does not show here.
+
+        Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
+        where it does not, requests that need them are answered ``error``.
+        """
         other = copy.copy(self)
-        other.realms = {name: realm.with_facts(name, layer) for name, realm in self.realms.items()}
+        other.realms = {name: realm.with_facts(name, layer, moment) for name, realm in self.realms.items()}
         return other
 
 

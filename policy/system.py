@@ -1,7 +1,7 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,10 +13,19 @@ from policy.powers import Power
 from policy.requests import Request
 
 EVERYONE = "*"  # the holder that every principal is
+UNTYPED = "resource"  # the type of a resource whose type is not known
+
+
+def kind_of(resource: str) -> str:
+    """The ``resource.type`` of an id that is written ``KIND:NAME``."""
+    kind, colon, _ = resource.partition(":")
+    return kind if colon and kind else UNTYPED
 
 
 class Kind(msgspec.Struct, frozen=True):
     """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count.
+
+    ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
 
     Of a refused document (`policy.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects nobody else. ``principals``: the fields that name principals. ``beside``: other
@@ -25,6 +34,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     fact: bool = False
     looks_back: bool = False
+    since: str = ""
     missed: bool = False
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -60,6 +70,16 @@ class System(Protocol):
 
         ``fields``: all of the document's and its spec's, which may be those of another kind.
         """
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The resource of a request as the system reads it: equal for two resources that it does not tell apart.
+
+        Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
+        by it, with the subject's id and the action's name.
+        """
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The documented ``resource.type`` of the resource with this id."""
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""

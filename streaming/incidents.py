@@ -25,6 +25,7 @@ from streaming.verdicts import Named, Thing, Verdict, encode_verdict
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
 SECOND, MINUTE, DAY = 1_000, 60_000, 24 * 60 * 60_000
 USERS, TOPICS = 200, 50
+TYPES = ("lrn", "topic", "resource")  # which Lenses 6 does not read: any will do
 START = 1_795_000_000_000
 
 
@@ -151,7 +152,7 @@ class Day:
         request = {
             "subject": {"type": "user", "id": subject},
             "action": {"name": ACTION},
-            "resource": {"type": "lrn", "id": topic},
+            "resource": {"type": self._rng.choice(TYPES), "id": topic},
         }
         context = {"outcome": outcome, "reasons": reasons, "request": request}
         record = {"id": self._id(), "system": SYSTEM, "time": to_text(at), "context": context}
@@ -166,7 +167,7 @@ class Day:
             system=SYSTEM,
             subject=Thing("user", subject),
             action=Named(ACTION),
-            resource=Thing("lrn", topic),
+            resource=Thing(self._rng.choice(TYPES), topic),
             time=at,
             result="success",
             outcome=outcome,

@@ -7,6 +7,9 @@ import msgspec
 from policy.decisions import Outcome
 from policy.model import Reason
 
+VerdictOutcome = Outcome | Literal["unknown"]
+"""The policies' answer, or that they are not known any more."""
+
 
 class Named(msgspec.Struct, frozen=True):
     """An action."""
@@ -25,8 +28,9 @@ class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="access"):
     """An access that happened (or failed), judged. `time`: ms, when it happened.
 
-    `id`: of the record, `event_id`: as its producer called it. `outcome`: the policy's answer at that time;
-    `by_oldest`: it happened before the oldest snapshot that is kept came into force, and was judged by that one.
+    `id`: of the record, `event_id`: as its producer called it. `outcome`: the policy's answer at that time; `unknown`
+    where the policies or facts of that time are not known any more. `by_oldest`: written by versions before 0.2, which
+    judged by the oldest policies held what is older than them.
     """
 
     id: str
@@ -37,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     resource: Thing
     time: int
     result: Literal["success", "failure"]
-    outcome: Outcome
+    outcome: VerdictOutcome
     reasons: tuple[Reason, ...]
     policy_version: str
     decision_id: str | None = None

@@ -7,6 +7,7 @@ import msgspec
 
 from policy import answer
 from policy.decisions import Decision
+from policy.model import NO_LONGER_KNOWN, Reason
 from policy.requests import Request
 from policy.snapshot import Snapshot
 from policy.times import to_ms
@@ -18,14 +19,9 @@ from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.settings import Limits
-from streaming.verdicts import Lifecycle, Named, Thing, Verdict, encode_verdict
+from streaming.verdicts import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 
-
-class Era(msgspec.Struct, frozen=True):
-    """The snapshot that was in force at a moment; `oldest`: it came into force later, but none older is kept."""
-
-    snapshot: Snapshot
-    oldest: bool
+UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
 
 
 class AuditSource(msgspec.Struct, frozen=True):
@@ -40,15 +36,20 @@ class AuditSource(msgspec.Struct, frozen=True):
 
 
 class AuditSitting:
-    """Judges the audit events of one partition in one batch. `era_at`: the snapshot to judge a moment (ms) by.
+    """Judges the audit events of one partition in one batch. `snapshot_at`: what was in force at a moment (ms);
+    None: that is not known any more.
 
     `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
     """
 
     def __init__(
-        self, source: AuditSource, era_at: Callable[[int], Era], limits: Limits, reader: Reader | None = None
+        self,
+        source: AuditSource,
+        snapshot_at: Callable[[int], Snapshot | None],
+        limits: Limits,
+        reader: Reader | None = None,
     ) -> None:
-        self._source, self._era_at, self._limits = source, era_at, limits
+        self._source, self._snapshot_at, self._limits = source, snapshot_at, limits
         self.counts = no_counts()
         self._reader = reader or Reader(JSON_ALONE)
 
@@ -93,9 +94,10 @@ class AuditSitting:
         assert action is not None
         assert resource is not None
         assert event.outcome is not None
-        era = self._era_at(at)
         asked = Request(event.id, event.system, subject, action, resource, event.context, at)
-        decision: Decision = answer(era.snapshot, asked, self._source.trust | TIME)
+        snapshot = self._snapshot_at(at)
+        trust = self._source.trust | TIME
+        decision = answer(snapshot, asked, trust) if snapshot else Decision("error", (UNKNOWN,))
         return Verdict(
             id=id_,
             event_id=event.id,
@@ -106,11 +108,16 @@ class AuditSitting:
             time=at,
             result=event.outcome,
             decision_id=event.decision_id,
-            outcome=decision.outcome,
+            outcome=_outcome(decision),
             reasons=decision.reasons,
-            policy_version=era.snapshot.version,
-            by_oldest=era.oldest,
+            policy_version=snapshot.version if snapshot else "",
         )
+
+
+def _outcome(decision: Decision) -> VerdictOutcome:
+    """`unknown` where policies or facts of that time would have been needed that are not known any more."""
+    unknown = decision.outcome == "error" and any(reason.code == NO_LONGER_KNOWN for reason in decision.reasons)
+    return "unknown" if unknown else decision.outcome
 
 
 def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:

@@ -12,12 +12,16 @@ from policy.snapshot import Snapshot
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A snapshot the workers can read, numbered within this run. `since`: ms, when its policies came into force."""
+    """A snapshot the workers can read, numbered within this run. `since`: ms, when its policies came into force.
+
+    `until`: ms, when they ceased to be; None: when those of the next one came into force.
+    """
 
     number: int
     since: int
     version: str
     broadcast: "Broadcast[Snapshot]"
+    until: int | None = None
 
 
 class Broadcasts:

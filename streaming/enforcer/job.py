@@ -27,6 +27,7 @@ from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
 from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
 from streaming.enforcer.ledger import Ledger, open_ledger
+from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.source import start_query
 from streaming.enforcer.staleness import StaleWatch
@@ -38,6 +39,7 @@ from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
+from streaming.snapshots.reading import read_retention
 from streaming.topic_specs import dead_letters_of
 
 log = structlog.get_logger()
@@ -78,11 +80,13 @@ class Enforcer:
             *map(dead_letters_of, self._inputs),
         )
         self._ledger = self._open_ledger()
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs)
+        retention = read_retention(settings)
+        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs, retention)
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
+        self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
         self._ticks = Ticks(settings)
@@ -155,7 +159,8 @@ class Enforcer:
     def _evaluate(self, records: DataFrame, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
-        All over again when they met Avro schemas that had to be asked for.
+        All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
+        be rebuilt.
         """
         while True:
             self._read_policies()
@@ -163,12 +168,15 @@ class Enforcer:
             if self._candidate is not None:
                 self._candidate.follow(self._policies.library, self._policies.snapshot)
             self._on_step("policies-read", batch)
-            task = self._task(snapshots, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
-            broadcasts = [snapshot.broadcast for snapshot in snapshots]
+            eras = (*self._past.held(), *snapshots)
+            task = self._task(eras, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            broadcasts = [era.broadcast for era in eras]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
             evaluated = self._output.collect(records.mapInArrow(worker, SCHEMA))
             needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)
-            if not self._encodings.learn(needed, self._stop):
+            moments = itertools.chain.from_iterable(told.moments for told in evaluated.told)
+            learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
+            if not learned and not rebuilt:
                 return evaluated, task, snapshots[-1].version
 
     def _read_policies(self) -> None:
@@ -218,7 +226,7 @@ class Enforcer:
             read=self._policies.all_offsets(),
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
-            snapshots=tuple((snapshot.since, snapshot.number) for snapshot in snapshots),
+            snapshots=tuple((snapshot.since, snapshot.until, snapshot.number) for snapshot in snapshots),
             facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
@@ -250,6 +258,7 @@ class Enforcer:
         self._watch.committed(said)
         self._broadcasts.tidy()
         self._facts.tidy()
+        self._past.tidy()
         if self._candidate is not None:
             self._candidate.tidy()
         self._last_commit = time.monotonic()

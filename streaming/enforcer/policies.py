@@ -1,13 +1,13 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Mapping
 
 import structlog
-from confluent_kafka import Message
 
 from policy.documents import Key
-from policy.layer import FactChange, FactLayer, change_of
+from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
@@ -15,7 +15,7 @@ from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.history import History
+from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
 from streaming.enforcer.reader import TopicReader
@@ -23,19 +23,25 @@ from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics,
 from streaming.enforcer.wire import Result
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.reading import document_record
+from streaming.topic_specs import DAY_MS
 
 log = structlog.get_logger()
 
 FORGET_SECONDS = 10.0
+PAST_FORGOTTEN_SECONDS = 6 * 3600.0
+DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
 class Policies:
     """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
 
-    `layer`: what the facts topic said then, changed in place.
+    `layer`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from which
+    snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
-    `on_compiled` is told of each snapshot that is compiled.
+    `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     """
 
@@ -45,6 +51,7 @@ class Policies:
         told: Mapping[Partition, int],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
         logs: Mapping[str, TopicLog] | None = None,
+        retention: Mapping[str, Retention] | None = None,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -58,8 +65,11 @@ class Policies:
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
-        self._policies_read, self._facts_read = False, set[Key]()
-        self._forget_at = 0.0
+        opened_at = time.time_ns() // 1_000_000
+        retention = retention or {}
+        self.documents = DocumentLog(topics, limit, opened_at, retention)
+        self._policies_read, self._facts_read = False, Counter[Key]()
+        self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
         self._read_history(self._logs if logs is None else {topic for topic, _ in told})
         if logs is not None:
@@ -67,7 +77,9 @@ class Policies:
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
-        self.layer, self._fact_changes = FactLayer(), list[FactChange]()
+        held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
+        self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
+        self.layer, self._fact_changes = FactLayer(all_held_after=held_after), list[FactChange]()
 
     def _check_logs(self) -> None:
         """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""
@@ -81,6 +93,8 @@ class Policies:
         for message in reader.read_to_end():
             key = message.key() or b""
             kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
+            if kept[key] is not None:
+                self.documents.add_kept(key, message.value(), message.headers() or ())
         reader.close()
         for record in kept.values():
             if record is not None:
@@ -93,10 +107,13 @@ class Policies:
         read stays, and must not be used before a reading that is complete.
         """
         for message in self._reader.read_to_end(seconds):
-            record = _record(message)
+            record = document_record(message)
+            if record.topic != self._facts_topic:  # of facts the layer holds the past
+                self.documents.add(record)
             refused = self._shelve(record)
             if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
                 self._untold.append(refused)
+        self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
         self._apply_facts()
@@ -111,7 +128,7 @@ class Policies:
         shelving = self._shelvings[record.topic]
         key = shelving.key_of(record)
         if shelving.system is None:
-            self._facts_read |= {key} if key is not None else set()
+            self._facts_read.update([key] if key is not None else [])
         else:
             self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
             if key is not None:
@@ -121,13 +138,16 @@ class Policies:
 
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""
-        shelves = self._facts.shelves
-        changes = [change_of(key, shelves.get(key)) for key in sorted(self._facts_read)]
-        for change in changes:
-            self.layer.apply(change)
-            self._facts.forget(change.key)
-        self._fact_changes += changes
+        for key, count in self._facts_read.items():
+            shelf = self._facts.shelves.get(key)
+            changes = list(changes_of(key, shelf, count)) if shelf is not None else []
+            for change in changes:
+                self.layer.apply(change)
+            self._facts.forget(key)
+            self._fact_changes += changes
         self._facts_read.clear()
+        if not self._complete:
+            self.layer.sees_all_from_now(self._deleted_before)
 
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""
@@ -151,6 +171,9 @@ class Policies:
         self._policies.forget_before(horizons)
         self._history.settle(self._policies)
         self._forget_at = time.monotonic() + FORGET_SECONDS
+        if time.monotonic() >= self._forget_past_at:
+            self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)
+            self._forget_past_at = time.monotonic() + PAST_FORGOTTEN_SECONDS
 
     @property
     def library(self) -> Library:
@@ -193,10 +216,3 @@ class Policies:
     def close(self) -> None:
         """Leave Kafka."""
         self._reader.close()
-
-
-def _record(message: Message) -> Record:
-    topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
-    assert topic is not None
-    assert offset is not None
-    return Record(topic, message.key() or b"", message.value() or b"", offset, at)

@@ -15,7 +15,7 @@ from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
-from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedSitting
@@ -34,6 +34,7 @@ PACKED, TOLD = range(2)
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
+MOMENTS_TOLD = 1000  # of an Arrow batch; when snapshots of these are there, others follow
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -49,23 +50,26 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
     """What a worker tells of an Arrow batch, beside the records to write.
 
     `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
-    `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged.
+    `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged. `moments`: some (ms)
+    by whose policies audit events were to be judged, and no snapshot holds these.
     """
 
     tally: Tally
     needed: list[int]
     compared: Compared
     decisions: list[bytes]
+    moments: list[int]
 
 
 class Task(msgspec.Struct, frozen=True):
     """What the workers of one batch need beside the snapshots. Plain data, the same for every worker.
 
     `topics`: the batch's output topics, by number. `outputs`: by input topic, the numbers of its own. `read`: the
-    newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: which of
-    this run's snapshots the broadcasts hold and since when (ms) each was in force, oldest first. `facts`: what is known
-    beside the policies. `now`: the driver's clock, ms. `enforced`: whether anybody is to act by the decisions.
-    `candidate`: which one is tried; 0: none. `logged`: whether each decision is to be logged.
+    newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: since when
+    (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
+    first; the last one is in force. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
+    `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
+    each decision is to be logged.
     """
 
     topics: Sequence[str]
@@ -76,7 +80,7 @@ class Task(msgspec.Struct, frozen=True):
     read: Mapping[str, Mapping[str, int]]
     policy_offsets: Mapping[str, Mapping[str, int]]
     facts_offset: int
-    snapshots: tuple[tuple[int, int], ...]
+    snapshots: tuple[tuple[int, int | None, int], ...]
     facts: Facts
     now: int
     limits: Limits
@@ -98,6 +102,7 @@ class Worker:
     ) -> None:
         self._task, self._candidate = task, candidate
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
+        self._moments: set[int] = set()  # of which no snapshot is held
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it."""
@@ -122,6 +127,7 @@ class Worker:
 
     def _judge(self, records: Records) -> tuple[list[bytes], Told]:
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
+        self._moments.clear()
         if outputs.verdicts is None:
             source = self._source(records, outputs.dead_letters)
             made, counts = self._decide(source, reader, records)
@@ -130,7 +136,8 @@ class Worker:
         else:
             made, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
         counted = tally(records.topic, self._task.now, counts, records.times, records.some_headers())
-        told = Told(counted, sorted(reader.needed), compared, list(made.decisions()) if self._task.logged else [])
+        logged = list(made.decisions()) if self._task.logged else []
+        told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments))
         return [self._pack(number, lot) for number, lot in made.lots()], told
 
     def _pack(self, number: int, lot: Lot) -> bytes:
@@ -168,22 +175,28 @@ class Worker:
     def _audit(self, verdicts: int, dead_letters: int, reader: Reader, records: Records) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditSitting(source, self._era_at, task.limits, reader)
+        sitting = AuditSitting(source, self._snapshot_at, task.limits, reader)
         return _one_by_one(sitting.judge, records), sitting.counts
 
     def _newest_judge(self) -> Judge:
-        (_, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
+        (_, _, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
         held = _facts_of(self._task.facts, self._facts)
         return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits, _judges)
 
-    def _era_at(self, at: int) -> Era:
-        """The snapshot in force at a moment (ms): the newest as a rule, and the oldest for what lies before it."""
+    def _snapshot_at(self, at: int) -> Snapshot | None:
+        """The snapshot in force at a moment (ms), the newest as a rule; None for what is older than all held."""
         place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
-        if place == len(self._snapshots) - 1:
-            return Era(self._newest_judge().snapshot, False)
-        # Broadcasts keep their value in this process once it was asked for.
+        until = self._task.snapshots[place][1]
+        if place < 0 or (until is not None and at >= until):
+            if len(self._moments) < MOMENTS_TOLD:
+                self._moments.add(at)
+            return None
         layer = _facts_of(self._task.facts, self._facts).layer
-        return Era(self._snapshots[max(place, 0)].value.with_facts(layer), place < 0)
+        newest = place == len(self._snapshots) - 1
+        if newest and at >= layer.changed_at:
+            return self._newest_judge().snapshot
+        # Broadcasts keep their value in this process once it was asked for.
+        return self._snapshots[place].value.with_facts(layer, at)
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:

@@ -1,22 +1,30 @@
 """Accesses held against requests: which of them had an allow, and which are still waiting for one."""
 
+import itertools
 from collections.abc import Iterator
 
 import msgspec
 
-from streaming.monitor.inputs import Decided, Happened
+from streaming.monitor.inputs import ACCESS_BYTES, Decided, Happened
 from streaming.monitor.rules import Rules
 
 Span = tuple[int, int]
 """First and last of moments (ms), each within a window of the one before: any moment between had one in its window."""
 
 
+DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
+
+
 class Asked(msgspec.Struct, array_like=True):
-    """What was decided about one access lately: when it was allowed, and when not."""
+    """What was decided about one access lately: when it was allowed, and when not.
+
+    `denial`: the newest decision that was no allow; `denials`: the newest of these.
+    """
 
     allowed: list[Span] = []
     denied: list[Span] = []
     denial: str = ""
+    denials: list[str] = []
 
     @property
     def newest(self) -> int:
@@ -27,8 +35,9 @@ class Asked(msgspec.Struct, array_like=True):
         """Remember a decision."""
         spans = self.allowed if decided.allowed else self.denied
         spans[:] = merged(spans, (decided.first, decided.last), window)
-        if not decided.allowed:
-            self.denial = decided.id
+        if decided.ids:
+            self.denial = decided.ids[-1]
+            self.denials = list(dict.fromkeys((*self.denials, *decided.ids)))[-DENIALS_HELD:]
 
     def forget_before(self, moment: int) -> None:
         """Let go of spans that ended before a moment (ms)."""
@@ -59,6 +68,13 @@ class Accesses(msgspec.Struct, array_like=True):
     waiting: dict[str, Happened] = {}
     forgotten: int = -1
 
+    def __post_init__(self) -> None:
+        """After an upgrade: what an older version stored under other access ids matches nothing, so it is forgotten."""
+        known = (*self.asked, *(happened.access for happened in self.waiting.values()))
+        if any(len(access) != ACCESS_BYTES for access in itertools.islice(known, 1)):
+            self.forgotten = max(self.forgotten, *(asked.newest for asked in self.asked.values()), -1)
+            self.asked, self.waiting = {}, {}
+
     def note(self, decided: Decided, rules: Rules) -> None:
         """Remember a decision."""
         asked = self.asked.setdefault(decided.access, Asked())
@@ -77,14 +93,22 @@ class Accesses(msgspec.Struct, array_like=True):
         return happened.time - rules.window_seconds * 1000 <= self.forgotten
 
     def denied(self, happened: Happened, rules: Rules) -> str | None:
-        """The decision that denied an access, or None."""
+        """The decision that denied an access, or None: the one that it names, else the newest."""
         asked = self.asked.get(happened.access)
-        return asked.denial if asked is not None and within(asked.denied, happened.time, *_reach(rules)) else None
+        if asked is None or not within(asked.denied, happened.time, *_reach(rules)):
+            return None
+        return happened.decision if happened.decision in asked.denials else asked.denial
 
     def settle(self, now: int, rules: Rules) -> Iterator[Happened]:
-        """Let go of those that were allowed, and yield those whose time is up without. `now`: ms, known time."""
+        """Let go of those that were allowed, and yield those that were not. `now`: ms, known time.
+
+        Yielded are at once those that name a denial, and all others when their time is up.
+        """
         for id_, happened in list(self.waiting.items()):
-            if self.allowed(happened, rules):
+            if happened.decision is not None and self.denied(happened, rules) == happened.decision:
+                del self.waiting[id_]
+                yield happened
+            elif self.allowed(happened, rules):
                 del self.waiting[id_]
             elif due_at(happened, rules) <= now:
                 del self.waiting[id_]
@@ -96,6 +120,8 @@ class Accesses(msgspec.Struct, array_like=True):
             asked.forget_before(now - rules.kept_ms)
             if not asked.allowed and not asked.denied:
                 del self.asked[access]
+        if self.forgotten + rules.kept_ms < now:
+            self.forgotten = -1
         excess = len(self.asked) - most
         if excess > 0:
             for access in sorted(self.asked, key=lambda known: self.asked[known].newest)[:excess]:
@@ -104,6 +130,8 @@ class Accesses(msgspec.Struct, array_like=True):
     def timers(self, rules: Rules) -> Iterator[int]:
         """When something is to be done (ms, known time)."""
         yield from (due_at(happened, rules) for happened in self.waiting.values())
+        if self.forgotten >= 0:
+            yield self.forgotten + rules.kept_ms + 1
         if self.asked:
             yield min(asked.newest for asked in self.asked.values()) + rules.kept_ms + 1
 

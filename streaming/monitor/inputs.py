@@ -2,27 +2,33 @@
 
 import hashlib
 import zlib
-from typing import Any
 
 import msgspec
+
+from policy.requests import Request
+from policy.systems import all_systems
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
 
 
 class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
-    """The same access was decided alike between two moments (ms) that lie within a window of each other."""
+    """The same access was decided alike between two moments (ms) that lie within a window of each other.
+
+    `ids`: of the decisions that are no allows, which an access may name.
+    """
 
     access: bytes
     allowed: bool
     first: int
     last: int
-    id: str
+    ids: tuple[str, ...]
 
 
 class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """An access that succeeded. `time`: when, `known`: when the enforcer told of it, ms. `denied`: by the policy then.
 
     `id`: the same for two records that tell the same, and for no others, whatever ids their producers choose.
+    `decision`: the id of the decision that the event names.
     """
 
     access: bytes
@@ -32,6 +38,7 @@ class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     what: str
     denied: bool
     why: str = ""
+    decision: str | None = None
 
 
 class Occurred(msgspec.Struct, frozen=True, array_like=True, tag="o"):
@@ -111,8 +118,13 @@ def happened_id(event_id: str, access: bytes, time: int) -> str:
     return hashlib.blake2b(b"%b%d %b" % (access, time, event_id.encode()), digest_size=12).hexdigest()
 
 
-def access_id(action: str, resource: dict[str, Any]) -> bytes:
-    """What makes two accesses of a subject the same one: action, and type, id and properties of the resource."""
-    properties = resource.get("properties") or {}
-    text = msgspec.json.encode([action, resource["type"], resource["id"], properties], order="deterministic")
-    return hashlib.blake2b(text, digest_size=12).digest()
+ACCESS_BYTES = 16
+"""The length of an access id. Another way to work it out needs another length: stored ones are known by it."""
+
+
+def access_id(request: Request) -> bytes:
+    """What makes two accesses of a subject the same one: the action, and the resource as the system reads it."""
+    system = all_systems().get(request.system)
+    resource = (request.resource.id,) if system is None else system.canonical_resource(request)
+    text = msgspec.json.encode([request.action.name, resource], order="deterministic")
+    return hashlib.blake2b(text, digest_size=ACCESS_BYTES).digest()

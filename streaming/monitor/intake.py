@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from policy.model import Reason
+from policy.requests import Action, Request, Resource, Subject
 from policy.times import to_ms
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE, Formats
@@ -32,7 +33,7 @@ from streaming.monitor.inputs import (
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
-from streaming.verdicts import AnyVerdict, Lifecycle, Thing, Verdict, decode_verdict
+from streaming.verdicts import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"
 OF_SUBJECT = ("login",)
@@ -43,7 +44,7 @@ Tells = Iterator[tuple[Key, Input]]
 
 class _Request(msgspec.Struct):
     subject: Thing
-    action: dict[str, str]
+    action: Named
     resource: Thing
 
 
@@ -121,17 +122,19 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:
 
 
 def _happened(verdict: Verdict, at: int) -> Happened:
-    access = access_id(verdict.action.name, msgspec.to_builtins(verdict.resource))
-    denied = verdict.outcome == "deny"
-    why = _why(verdict) if denied else ""
+    access = _access(verdict.system, verdict)
+    denied = verdict.outcome == "deny" and not verdict.by_oldest
+    why = (verdict.reasons[0].message if verdict.reasons else "denied") if denied else ""
     what = f"{verdict.action.name} on {verdict.resource.id}"
     id_ = happened_id(verdict.event_id, access, verdict.time)
-    return Happened(access, verdict.time, at, id_, what, denied, why)
+    return Happened(access, verdict.time, at, id_, what, denied, why, verdict.decision_id)
 
 
-def _why(verdict: Verdict) -> str:
-    message = verdict.reasons[0].message if verdict.reasons else "denied"
-    return f"{message} (older than the oldest policies kept)" if verdict.by_oldest else message
+def _access(system: str, told: Verdict | _Request) -> bytes:
+    """The access id of what was requested or done."""
+    subject, resource = told.subject, told.resource
+    whole = Resource(resource.type, resource.id, resource.properties)
+    return access_id(Request("", system, Subject(subject.type, subject.id), Action(told.action.name), whole))
 
 
 def _of_lifecycle(event: Lifecycle) -> Tells:
@@ -144,23 +147,26 @@ def _of_lifecycle(event: Lifecycle) -> Tells:
 def _of_decision(decision: _Decision, at: int) -> Tells:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
-    for number, context in enumerate(parts):
-        if context.request is not None:
-            id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
-            yield from _of_answer(id_, decision.system, context, context.request, time, at)
+    asked = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
+    accesses = [_access(decision.system, request) for _, _, request in asked]
+    # An access that names a batch rests on the item that allowed it, if one did.
+    allowed = {access for access, (_, part, _) in zip(accesses, asked, strict=True) if part.outcome == "allow"}
+    for access, (number, part, request) in zip(accesses, asked, strict=True):
+        id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
+        key = Key(SUBJECT, decision.system, request.subject.id)
+        denials = () if access in allowed else (decision.id,)
+        yield key, Decided(access, part.outcome == "allow", time, time, denials)
+        for occurred in _occurrences(id_, part, request, time, at):
+            yield key, occurred
 
 
-def _of_answer(id_: str, system: str, context: _Context, request: _Request, time: int, at: int) -> Tells:
-    key = Key(SUBJECT, system, request.subject.id)
-    action, resource = request.action["name"], request.resource
-    access = access_id(action, msgspec.to_builtins(resource))
-    yield key, Decided(access, context.outcome == "allow", time, time, id_)
-    what = f"{action} on {resource.id}"
+def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[Occurred]:
+    what = f"{request.action.name} on {request.resource.id}"
     if context.outcome == "deny":
-        yield key, Occurred(DENIAL_BURST, time, at, id_, what)
+        yield Occurred(DENIAL_BURST, time, at, id_, what)
     for reason in context.reasons:
         if reason.code == CONTRADICTION:
-            yield key, Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
+            yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:
@@ -181,7 +187,7 @@ def merge_decided(inputs: list[Input], window: int) -> list[Input]:
 
 def _one(known: Decided, told: Decided) -> Decided:
     first, last = min(known.first, told.first), max(known.last, told.last)
-    return Decided(known.access, known.allowed, first, last, told.id)
+    return Decided(known.access, known.allowed, first, last, known.ids + told.ids)
 
 
 def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:

@@ -36,8 +36,9 @@ class State(msgspec.Struct, array_like=True):
     @property
     def empty(self) -> bool:
         """Whether nothing needs to be remembered. A login and a run that goes on do: older ones must not return."""
-        nothing_seen = not self.accesses.asked and not self.accesses.waiting and not self.watches
-        return nothing_seen and self.login is None and self.run == Run()
+        accesses = self.accesses
+        remembered = accesses.asked or accesses.waiting or accesses.forgotten >= 0 or self.watches
+        return not remembered and self.login is None and self.run == Run()
 
 
 class Monitor:

@@ -15,7 +15,7 @@ from streaming.observability.health import Health
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.lag import ConsumerLag
 from streaming.observability.steps import STEPS
-from streaming.observability.tally import LIFECYCLE, OTHER, Tally
+from streaming.observability.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
 from streaming.settings import Settings
 
 ALERT_KINDS = (
@@ -77,7 +77,8 @@ class Metrics:
         )
         self._verdicts = Counter(
             "lockkeeper_verdicts_total",
-            "Audit events that were judged. outcome: what the policies of their time say; `lifecycle`: of no access.",
+            "Audit events that were judged. outcome: what the policies of their time say, or `unknown` where these are "
+            "not known any more; `lifecycle`: of no access.",
             ("system", "outcome"),
             registry=self.registry,
         )
@@ -104,7 +105,8 @@ class Metrics:
         )
         outcomes: tuple[str, ...] = get_args(Outcome)
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
-        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in (*outcomes, LIFECYCLE)])
+        judged = (*outcomes, UNKNOWN, LIFECYCLE)
+        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in judged])
         _begin(self._dead_letters, [(topic,) for topic in topics])
         pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
         _begin(self._candidate, [(system, *pair) for system in self._systems for pair in pairs])

@@ -29,6 +29,9 @@ DEAD: Label = "dead letter"
 LIFECYCLE = "lifecycle"
 """The outcome of an audit event that is no access, such as a login: there is nothing to judge."""
 
+UNKNOWN = "unknown"
+"""The outcome of an audit event from a time whose policies or facts are not known any more."""
+
 Counts = defaultdict[Label, int]
 
 _ALLOWED = b'"decision":true'

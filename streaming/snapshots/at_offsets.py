@@ -61,6 +61,14 @@ class Retention(msgspec.Struct, frozen=True):
     topic_id: str = ""
 
 
+class Span(msgspec.Struct, frozen=True):
+    """From when until when (ms, not included; None: still) these were the newest policy offsets."""
+
+    since: int
+    until: int | None
+    offsets: Offsets
+
+
 class _Log:
     """The records of one topic by offset. `end`: the offset up to which it was read, not included."""
 
@@ -144,6 +152,12 @@ class _Log:
             raise NoLongerKnown(f"{self.topic} at {moment} ms: compaction may have removed what was in force then")
         self.check(offset, moment)
         return offset
+
+    def around(self, moment: int) -> tuple[int, int | None]:
+        """When the newest record at a moment (ms) came, 0 if there is none, and when the next one did."""
+        following = bisect.bisect_right(self._times, moment)
+        after = self._times[following] if following < len(self._times) else None
+        return self._times[following - 1] if following else 0, after
 
     def forget(self, offset: int) -> None:
         """Let go of the records up to an offset, once they are taken into a library."""
@@ -246,6 +260,14 @@ class DocumentLog:
         found = {topic: log.check_moment(moment) for topic, log in self._logs.items()}
         facts = found.pop(self._names.facts)
         return {topic: {"0": offset} for topic, offset in found.items()}, facts
+
+    def policies_at(self, moment: int) -> Span:
+        """The policy offsets at a moment (ms), and when they were the newest. Raises NoLongerKnown, as above."""
+        logs = {topic: self._logs[topic] for topic in self._policies.topics}
+        offsets = {topic: {"0": log.check_moment(moment)} for topic, log in logs.items()}
+        times = [log.around(moment) for log in logs.values()]
+        following = (after for _, after in times if after is not None)
+        return Span(max(since for since, _ in times), min(following, default=None), offsets)
 
     def snapshot_at(self, policy_offsets: Offsets, facts_offset: int | None, moment: int | None = None) -> Snapshot:
         """What policies and facts said when these were the newest offsets read. Raises NoLongerKnown.

@@ -33,7 +33,7 @@ def test_a_request_in_short_is_written_out_keyed_by_its_subject_and_dated() -> N
     assert (asked.subject.id, asked.subject.properties) == ("user:dana", {"groups": ["readers"]})
     assert (asked.action.name, asked.resource.type, asked.resource.id) == (
         "kafka:ListTopic",
-        "kafka",
+        "lrn",
         "kafka:topic:a/b/c",
     )
     assert record.key == b"user:dana"

@@ -12,7 +12,7 @@ from policy.casefile import load_cases
 from policy.caserun import Scene, scenes
 from policy.files import read_documents
 from policy.library import Library, Rejected
-from policy.requests import MalformedRequest, parse_request
+from policy.requests import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.times import to_ms
 from streaming.enforcer.alerts import policy_rejected, policy_stale
 from streaming.enforcer.documents import Refused
@@ -107,9 +107,10 @@ def alerts() -> list[bytes]:
 def _raised() -> list[Raised]:
     """What the monitor raises of a subject who does what was denied, and of one who is denied again and again."""
     key, monitor, state = Key("subject", "lenses6", "user:dana"), Monitor(MonitorSettings()), State()
-    access = access_id("kafka:ReadTopicData", {"type": "lrn", "id": "kafka:topic:a/b/c"})
+    action, resource = Action("kafka:ReadTopicData"), Resource("lrn", "kafka:topic:a/b/c")
+    access = access_id(Request("r", "lenses6", Subject("user", key.name), action, resource))
     done = Happened(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
     denials = [Occurred(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)]
-    inputs: list[Input] = [Decided(access, False, NOW - 1, NOW - 1, "d"), done, *denials]
+    inputs: list[Input] = [Decided(access, False, NOW - 1, NOW - 1, ("d",)), done, *denials]
     found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]
     return [one for one in found if isinstance(one, Raised)]

@@ -75,16 +75,30 @@ class PureMonitor:
 
 
 def decision(
-    id_: str, user: str, resource: str, outcome: str, at: int, known: int | None = None, **context: Any
+    id_: str,
+    user: str,
+    resource: str,
+    outcome: str,
+    at: int,
+    known: int | None = None,
+    system: str = "lenses6",
+    **context: Any,
 ) -> Record:
     """A decision of a request that came at `at` (ms)."""
     told = {"outcome": outcome, "reasons": [], "request": _request(user, resource), **context}
-    record = {"id": id_, "request_id": id_, "system": "lenses6", "time": to_text(at), "context": told}
+    record = {"id": id_, "request_id": id_, "system": system, "time": to_text(at), "context": told}
     return DECISIONS, 0, 0, at if known is None else known, json.dumps(record).encode()
 
 
 def verdict(
-    id_: str, user: str, resource: str, at: int, outcome: str = "allow", known: int | None = None, **more: Any
+    id_: str,
+    user: str,
+    resource: str,
+    at: int,
+    outcome: str = "allow",
+    known: int | None = None,
+    request: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Record:
     """An access that succeeded at `at` (ms), judged."""
     told: Mapping[str, Any] = {
@@ -97,7 +111,7 @@ def verdict(
         "outcome": outcome,
         "reasons": [],
         "policy_version": "sha256:0",
-        **_request(user, resource),
+        **(request or _request(user, resource)),
         **more,
     }
     return VERDICTS, 0, 0, at if known is None else known, json.dumps(told).encode()

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from streaming.monitor.rules import KindRule, MonitorSettings, Rules
+from streaming.monitor.state import State
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
@@ -31,16 +32,111 @@ def test_an_access_with_an_allow_before_it_is_no_alert() -> None:
     assert monitor.states == {}, "nothing is remembered for ever"
 
 
-@pytest.mark.parametrize("also", [{}, {"by_oldest": True}])
-def test_unauthorized_access_is_what_the_policy_denied_when_it_happened(also: dict[str, Any]) -> None:
+def test_unauthorized_access_is_what_the_policy_denied_when_it_happened() -> None:
     asked = decision("1", "dana", "orders", "allow", T0)
     reason = {"code": "denied", "message": "role x denies", "rule": None, "document": None, "statement": None}
-    event = verdict("a", "dana", "orders", T0 + 1000, "deny", reasons=[reason], **also)
+    event = verdict("a", "dana", "orders", T0 + 1000, "deny", reasons=[reason])
     monitor = watch([asked], [event])
     assert kinds(monitor) == [("unauthorized-access", "dana", 1)]
     [alert] = monitor.alerts.values()
     assert "role x denies" in alert["evidence"][1]["what"]
-    assert ("oldest" in alert["evidence"][1]["what"]) is bool(also)
+
+
+def test_a_denial_by_policies_of_another_time_accuses_nobody() -> None:
+    """Versions before 0.2 judged what was older than all policies held by the oldest of them, and said so."""
+    asked = decision("1", "dana", "orders", "allow", T0)
+    assert kinds(watch([asked], [verdict("a", "dana", "orders", T0 + 1000, "deny", by_oldest=True)])) == []
+
+
+def test_an_access_whose_policies_are_not_known_any_more_must_still_have_been_requested() -> None:
+    events = [verdict("a", "dana", "orders", T0 + 1000, "unknown"), verdict("b", "eve", "orders", T0, "unknown")]
+    monitor = watch([decision("1", "dana", "orders", "allow", T0)], events)
+    assert kinds(monitor) == [("unrequested-access", "eve", 1)]
+
+
+@pytest.mark.parametrize(
+    ("system", "action", "asked", "reported"),
+    [
+        ("lenses6", "kafka:ListTopic", {"type": "kafka"}, {"type": "lrn"}),
+        ("lenses6", "kafka:ListTopic", {"type": "lrn"}, {"type": "topic", "properties": {"owner": "x"}}),
+        (
+            "lenses5",
+            "kafka-consumers.view",
+            {"type": "resource"},
+            {"type": "consumer-group", "properties": {"consumer_group": "orders"}},
+        ),
+        ("streamsets", "job.start", {"type": "resource"}, {"type": "job", "properties": {"objects": 1}}),
+        ("cdap", "dataset.read", {"type": "resource"}, {"type": "dataset", "properties": {"namespace": "n"}}),
+    ],
+)
+def test_what_a_system_does_not_read_makes_no_access_unrequested(
+    system: str, action: str, asked: dict[str, Any], reported: dict[str, Any]
+) -> None:
+    resource = {"lenses5": "orders", "streamsets": "job:orders", "cdap": "dataset:n.orders"}.get(system, "orders")
+    subject = {"type": "user", "id": "dana"}
+    requested = {"subject": subject, "action": {"name": action}, "resource": {"id": resource, **asked}}
+    done = {**requested, "resource": {"id": resource, **reported}}
+    for outcome, alerts in (("allow", []), ("deny", [("denied-but-done", "dana", 1)])):
+        given = decision("1", "dana", "", outcome, T0, system=system, request=requested)
+        assert kinds(watch([given], [verdict("a", "dana", "", T0 + 1000, request=done, system=system)])) == alerts
+
+
+def test_what_a_system_reads_makes_another_access() -> None:
+    def on(connection: str) -> dict[str, Any]:
+        resource = {"type": "topic", "id": "orders", "properties": {"connection": connection, "dataset": "orders"}}
+        return {"subject": {"type": "user", "id": "dana"}, "action": {"name": "kafka.topic.show"}, "resource": resource}
+
+    asked = decision("1", "dana", "", "allow", T0, system="lenses5", request=on("dev"))
+    for connection, alerts in (("dev", []), ("production", [("unrequested-access", "dana", 1)])):
+        event = verdict("a", "dana", "", T0 + 1000, system="lenses5", decision_id="1", request=on(connection))
+        assert kinds(watch([asked], [event])) == alerts, "whatever decision it names"
+
+
+def test_an_access_that_names_the_decision_that_denied_it_is_denied_but_done() -> None:
+    """Also where another request for the same was allowed: it says itself by which answer it went."""
+    asked = [decision(f"d{n}", "dana", "orders", "deny", T0 + n) for n in range(3)]
+    asked.append(decision("a", "dana", "orders", "allow", T0 + 10))
+    for named, alerts in (("d1", [("denied-but-done", "dana", 1)]), ("a", []), ("?", []), (None, [])):
+        monitor = watch(asked, [verdict("e", "dana", "orders", T0 + 1000, decision_id=named)])
+        assert kinds(monitor) == alerts
+        assert not alerts or "decision d1 was no allow" in next(iter(monitor.alerts.values()))["evidence"][1]["what"]
+
+
+def test_an_access_may_name_the_decision_of_a_batch_of_evaluations() -> None:
+    one = decision("batch", "dana", "orders", "deny", T0)
+    record = msgspec.json.decode(one[4])
+    record["evaluations"] = [{"decision": False, "context": record["context"]}]
+    asked = [(*one[:4], msgspec.json.encode(record)), decision("a", "dana", "orders", "allow", T0)]
+    event = verdict("e", "dana", "orders", T0 + 1000, decision_id="batch")
+    assert kinds(watch(asked, [event])) == [("denied-but-done", "dana", 1)]
+    record["evaluations"].append({"decision": True, "context": {**record["context"], "outcome": "allow"}})
+    assert kinds(watch([(*one[:4], msgspec.json.encode(record))], [event])) == [], "another item allowed the same"
+
+
+@pytest.mark.parametrize("named", ["of-eve", "of-payments", "of-another-action"])
+def test_a_decision_about_something_else_excuses_no_access(named: str) -> None:
+    act = {"subject": {"type": "user", "id": "dana"}, "action": {"name": "other"}, "resource": {"type": "lrn"}}
+    another = decision(
+        "of-another-action", "dana", "", "allow", T0, request={**act, "resource": {"type": "x", "id": "orders"}}
+    )
+    asked = [decision("of-eve", "eve", "orders", "allow", T0), decision("of-payments", "dana", "payments", "allow", T0)]
+    event = verdict("a", "dana", "orders", T0 + 1000, decision_id=named)
+    assert kinds(watch([*asked, another], [event])) == [("unrequested-access", "dana", 1)]
+
+
+def test_what_an_older_version_remembered_accuses_nobody_after_an_upgrade() -> None:
+    """It knew accesses by other hashes; what it saw allowed cannot be compared, and is taken as forgotten."""
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([decision("1", "dana", "orders", "allow", T0)])
+    [(key, state)] = monitor.states.items()
+    stored = msgspec.msgpack.decode(msgspec.msgpack.encode(state))
+    stored[0][0] = dict(zip([b"12 old bytes"], stored[0][0].values(), strict=True))
+    monitor.states[key] = msgspec.msgpack.decode(msgspec.msgpack.encode(stored), type=State)
+    monitor.batch([verdict("a", "dana", "orders", T0 + 1000), decision("9", "other", "x", "allow", T0 + 10_000)])
+    monitor.batch([verdict("b", "dana", "orders", T0 + 400_000)])
+    monitor.pass_time(T0 + 60 * MINUTE)
+    assert kinds(monitor) == [("unrequested-access", "dana", 1)], "of the second alone: no allow can be in its window"
+    assert monitor.states == {}
 
 
 @pytest.mark.parametrize("outcome", ["allow", "error"])

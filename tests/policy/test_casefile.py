@@ -142,7 +142,7 @@ def test_short_forms_are_written_out() -> None:
         "time": 7,
         "subject": {"type": "user", "id": "user:dana", "properties": {"groups": ["a"], "token": {"sub": "x"}}},
         "action": {"name": "kafka:ListTopic"},
-        "resource": {"type": "kafka", "id": "kafka:topic:a", "properties": {"p": 1}},
+        "resource": {"type": "lrn", "id": "kafka:topic:a", "properties": {"p": 1}},
         "context": {"c": 2},
     }
 

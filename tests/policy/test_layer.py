@@ -2,14 +2,19 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy
+from policy import layer as layer_module
 from policy.documents import Key
-from policy.layer import FactLayer, change_of
+from policy.facts import FactSource
+from policy.layer import FactChange, FactLayer, change_of, changes_of
 from policy.library import Library
+from policy.model import Fact, Unanswerable
 from policy.snapshot import Snapshot
+from policy.times import Window
 
 POLICIES = [
     {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
@@ -53,7 +58,7 @@ VERBS = ("pipeline.view", "pipeline.design")
 @settings(max_examples=100, deadline=None)
 @given(CHANGES)
 def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tuple[str, str, str], Any]]) -> None:
-    """Good versions, refused ones and deletions, in any order; the snapshot is put together before them all."""
+    """Good versions, refused ones and deletions, in any order."""
     policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
     for document in POLICIES:
         assert policies.put(document) is None
@@ -93,3 +98,182 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
     realm, other = (some.realms["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
     assert other.standing(("user:dana",), 20) is realm.standing(("user:dana",), 20)
     assert other.objects is realm.objects
+
+
+@settings(max_examples=100, deadline=None)
+@given(CHANGES)
+def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(changes: list[tuple[Any, Any]]) -> None:
+    """Facts, those that bind, what is refused and what is found by a key: all of it is as it was put together."""
+    snapshot, facts, layer = policy.compile_documents(POLICIES), Library(facts_only=True), FactLayer()
+    seen = []
+    for order, (place, spec) in enumerate(changes):
+        _put(facts, layer, place, spec, order)
+        together = snapshot.with_facts(layer)
+        seen.append((together, _everything(together)))
+    for together, then in seen:
+        assert _everything(together) == then
+
+
+def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None:
+    """The two used to come from the same layer at different times."""
+    layer, key = FactLayer(), Key("streamsets", "Session", "dana")
+    before = policy.compile_documents(POLICIES).with_facts(layer)
+    layer.apply(FactChange(key, broken=True, binds=frozenset({"user:dana"}), at=5))
+    after = before.with_facts(layer)
+    assert [policy.decide(each, _requests()[0]).outcome for each in (before, after)] == ["allow", "error"]
+    assert [each.realms["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
+    assert [bool(each.realms["streamsets"].broken) for each in (before, after)] == [False, True]
+
+
+def _put(facts: Library, layer: FactLayer, place: tuple[str, str, str], spec: Any, order: int) -> None:
+    key = Key(*place)
+    if spec is None:
+        facts.delete(key, order, order)
+    else:
+        facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
+    layer.apply(change_of(key, facts.shelves.get(key)))
+    facts.forget_before({})
+
+
+def _everything(snapshot: Snapshot) -> Any:
+    realms = snapshot.realms
+    streamsets, cdap = realms["streamsets"].facts, realms["cdap"].facts
+    answers = [policy.decide(snapshot, request) for request in _requests()]
+    found = [cdap.find("Entity", "parent", "instance:i"), cdap.names("Entity"), cdap.broken("Entity")]
+    logins = [streamsets.names("Session"), streamsets.broken("Session"), sorted(map(str, streamsets.bodies("Session")))]
+    return answers, found, logins, [dict(realm.broken) for realm in realms.values()]
+
+
+KEY, PARENT = Key("cdap", "Entity", "dataset:n.d"), ("Entity", "parent")
+OLD, NEW = Window(None, 1000), Window(1000, None)
+
+
+def _entity(parent: str, at: int, name: str = KEY.name, **more: Any) -> FactChange:
+    fact = Fact("Entity", name, parent, (("parent", parent),), **more)
+    return FactChange(Key("cdap", "Entity", name), (fact,), at=at)
+
+
+def _live(*changes: FactChange, loaded: int = 0, absent_since: int = 0) -> FactLayer:
+    """A layer that was loaded with the first few changes, and saw the others come."""
+    layer = FactLayer(changes[:loaded])
+    layer.sees_all_from_now(absent_since)
+    for change in changes[loaded:]:
+        layer.apply(change)
+    return layer
+
+
+def test_a_moment_is_judged_by_the_facts_of_that_moment() -> None:
+    layer = _live(_entity("p", 10), _entity("q", 20), FactChange(KEY, at=30), _entity("r", 40))
+    states = {5: None, 10: "p", 19: "p", 20: "q", 29: "q", 30: None, 39: None, 40: "r", 99: "r"}
+    for moment, parent in states.items():
+        table = layer.table("cdap", moment)
+        fact = table.get("Entity", KEY.name)
+        assert (fact and fact.body) == parent
+        found = {other for other in "pqr" if table.find(*PARENT, other)}
+        assert found == ({parent} if parent else set())
+
+
+def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
+    layer = _live(_entity("p", 10), FactChange(KEY, at=15), FactChange(KEY, broken=True, at=20), _entity("r", 40))
+    for moment, refused in {10: None, 15: None, 20: str(KEY), 39: str(KEY), 40: None}.items():
+        table = layer.table("cdap", moment)
+        assert table.refusal("Entity", KEY.name) == refused
+        assert table.refusals("Entity") == ([KEY.name] if refused else [])
+
+
+def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:
+    """A login is reported some time after it. For requests it counts as soon as it is read (`facts_offset`)."""
+    facts, layer, key = Library(facts_only=True), _live(), Key("streamsets", "Session", "dana")
+    for at in (20, 40):
+        facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at - 5}}, at, at)
+        layer.apply(change_of(key, facts.shelves[key]))
+    logins = [_login(layer.table("streamsets", at)) for at in (14, 15, 34, 35)]
+    assert logins == [None, 15, 15, 35]
+    assert layer.table("streamsets").timeless
+    assert _login(layer.table("streamsets")) == 35
+
+
+def _login(table: FactSource) -> int | None:
+    session = table.get("Session", "dana")
+    return None if session is None else session.body.login_at
+
+
+def test_versions_of_a_document_count_one_after_the_other() -> None:
+    """Those of files say themselves from when on they are in force."""
+    facts = [Fact("Entity", KEY.name, p, (("parent", p),), window=w) for p, w in (("p", OLD), ("q", NEW))]
+    table = _live(FactChange(KEY, tuple(facts), at=5)).table("cdap")
+    assert not table.timeless
+    assert table.edges() == {1000}
+    for at, parent in ((999, "p"), (1000, "q")):
+        fact = table.get("Entity", KEY.name, at)
+        assert fact is not None
+        assert fact.body == parent
+        assert {other for other in "pq" if table.find(*PARENT, other, at)} == {parent}
+    assert table.versions("Entity", KEY.name) == tuple(facts)
+
+
+@pytest.mark.parametrize("name", [KEY.name, "dataset:n.another"])
+def test_after_a_restart_what_compaction_may_have_removed_is_no_longer_known(name: str) -> None:
+    """Of one that was loaded there may have been older versions; one that was not had at least its deletion left."""
+    layer = _live(_entity("q", 20), _entity("r", 30, name="dataset:n.e"), loaded=1, absent_since=10)
+    for moment in (19, 9):
+        known = moment >= 10 and name != KEY.name
+        if known:
+            assert layer.table("cdap", moment).get("Entity", name) is None
+        else:
+            with pytest.raises(Unanswerable) as unanswerable:
+                layer.table("cdap", moment).get("Entity", name)
+            assert unanswerable.value.reason.code == "no-longer-known"
+        with pytest.raises(Unanswerable):
+            layer.table("cdap", moment).find(*PARENT, "q")
+    table = layer.table("cdap", 20)
+    assert (table.find(*PARENT, "q"), table.find(*PARENT, "r")) == ({KEY.name}, frozenset())
+
+
+def test_after_a_restart_what_is_younger_than_the_compaction_lag_is_known() -> None:
+    """Of such a fact no version was removed: it was not there before its first one."""
+    layer = FactLayer([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
+    layer.sees_all_from_now(15)
+    assert layer.table("cdap", 19).get("Entity", KEY.name) is None
+    assert layer.table("cdap", 19).find(*PARENT, "r") == {"dataset:n.e"}
+    with pytest.raises(Unanswerable):
+        layer.table("cdap", 11).get("Entity", "dataset:n.e")
+
+
+def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
+    facts = Library(facts_only=True)
+    for at, spec in (
+        (10, {"login_at": 5}),
+        (20, {"wrong": 1}),
+        (30, {"login_at": 25}),
+        (40, None),
+        (50, {"login_at": 45}),
+    ):
+        key = Key("streamsets", "Session", "dana")
+        if spec is None:
+            facts.delete(key, at, at)
+        else:
+            facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, at, at)
+    changes = list(changes_of(key, facts.shelves[key], 5))
+    layer = _live(*changes, loaded=len(changes))
+    bodies = [_login(layer.table("streamsets", at)) for at in (10, 30, 39, 40, 50)]
+    assert bodies == [5, 25, 25, None, 45]
+
+
+def test_superseded_versions_are_held_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 3)
+    layer = _live(*(_entity(f"p{n}", n * 10, name=f"d{n % 2}") for n in range(1, 9)), FactChange(KEY, at=85))
+    for moment, known in {25: False, 35: False, 45: True, 75: True, 80: True}.items():
+        if known:
+            assert layer.table("cdap", moment).get("Entity", "d0") is not None
+        else:
+            with pytest.raises(Unanswerable):
+                layer.table("cdap", moment).get("Entity", "d0")
+
+
+def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 1)
+    layer = _live(_entity("p", 10), FactChange(KEY, at=20), _entity("x", 30, name="e"), _entity("y", 40, name="e"))
+    assert layer.table("cdap", 35).get("Entity", KEY.name) is None
+    with pytest.raises(Unanswerable):
+        layer.table("cdap", 15).get("Entity", KEY.name)

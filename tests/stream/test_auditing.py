@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy import Snapshot, compile_documents
-from streaming.enforcer.auditing import AuditSitting, AuditSource, Era
+from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.verdicts import Lifecycle, Verdict, decode_verdict
 from tests.stream.world import group, request, role
@@ -17,9 +17,9 @@ GRANTED = compile_documents([role("readers", "kafka:topic:prod/main/orders"), gr
 REVOKED = compile_documents([group("readers", "user:dana")])
 
 
-def _sit(snapshot: Snapshot = GRANTED, oldest: bool = False, **limits: int) -> AuditSitting:
+def _sit(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditSitting:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
-    return AuditSitting(source, lambda _at: Era(snapshot, oldest), Limits(**limits))
+    return AuditSitting(source, lambda _at: snapshot, Limits(**limits))
 
 
 def _event(**changes: Any) -> dict[str, Any]:
@@ -37,17 +37,24 @@ def test_a_verdict_says_who_did_what_when_and_what_the_policy_says() -> None:
     assert isinstance(verdict, Verdict)
     assert (verdict.id, verdict.event_id, verdict.decision_id) == ("topic-id-3-17", "e-1", "d-1")
     assert (verdict.subject.id, verdict.action.name) == ("user:dana", "kafka:GetTopicDetails")
-    assert (verdict.time, verdict.result, verdict.outcome, verdict.by_oldest) == (AT, "success", "allow", False)
+    assert (verdict.time, verdict.result, verdict.outcome) == (AT, "success", "allow")
     assert verdict.policy_version == GRANTED.version
-    denied = _judge(_event(), _sit(REVOKED, oldest=True))
-    assert (denied.outcome, denied.by_oldest) == ("deny", True)
-    assert denied.reasons[0].code == "no-grant"
+    denied = _judge(_event(), _sit(REVOKED))
+    assert (denied.outcome, denied.reasons[0].code) == ("deny", "no-grant")
+
+
+def test_without_the_policies_of_its_time_a_verdict_is_unknown_and_counted_as_such() -> None:
+    sitting = _sit(None)
+    verdict = _judge(_event(), sitting)
+    assert (verdict.outcome, verdict.policy_version) == ("unknown", "")
+    assert [reason.code for reason in verdict.reasons] == ["no-longer-known"]
+    assert sitting.counts["lenses6 unknown"] == 1
 
 
 def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
     asked: list[int] = []
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
-    sitting = AuditSitting(source, lambda at: asked.append(at) or Era(GRANTED, False), Limits())
+    sitting = AuditSitting(source, lambda at: asked.append(at) or GRANTED, Limits())
     for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
         assert _judge(_event(time=claimed), sitting).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
     assert asked == [AT - 5, AT, AT - 5]
@@ -56,7 +63,7 @@ def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
 def test_claims_that_are_not_trusted_are_not_used() -> None:
     source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
     documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
-    sitting = AuditSitting(source, lambda _at: Era(compile_documents(documents), False), Limits())
+    sitting = AuditSitting(source, lambda _at: compile_documents(documents), Limits())
     event = _event()
     event["subject"]["properties"] = {"groups": ["readers"]}
     assert _judge(event, sitting).outcome == "error"

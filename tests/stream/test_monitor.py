@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,29 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
     assert alerts_by_kind(world) == expected
     [letter] = world.reader(f"{audit}.dlq").to_the_end()
     assert letter.value() == b"no event"
+    _judge_a_backlog_by_the_policies_of_each_access(world)
+
+
+def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
+    """While no job ran, policies changed more often than snapshots are held, and accesses came in between."""
+    [audit] = world.names.audit
+    users = [f"late-{number}" for number in range(world.settings.snapshots_kept + 4)]
+    for user in users:
+        world.publish(group("readers", f"user:{user}"))
+        at = time.time_ns() // 1_000_000
+        world.send([happened(f"of {each}", each, "orders", time=at) for each in (user, "stranger")], audit)
+        wait_until(lambda at=at: time.time_ns() // 1_000_000 > at, "the next change comes later", 10)  # type: ignore[misc]
+    world.publish(group("readers"))
+    verdicts = world.reader(world.names.verdicts)
+
+    def judged(messages: list[Any]) -> list[Any]:
+        told = (json.loads(message.value()) for message in messages)
+        return [verdict for verdict in told if verdict["kind"] == "access" and verdict["event_id"].startswith("of ")]
+
+    with running(world.settings):
+        found = verdicts.until(lambda found: len(judged(found)) == 2 * len(users), "the backlog is judged")
+    outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in judged(found))
+    assert outcomes == {("user:stranger", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
 
 
 ACCESS_KINDS = ("unauthorized-access", "unrequested-access")

@@ -4,6 +4,8 @@ The single-entity rules ask for the privilege on the entity itself (CD-EXACT-ENT
 another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its user (CD-Q9).
 """
 
+from typing import Any
+
 from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
@@ -11,7 +13,7 @@ from policy.model import All, Question, Reading, Unanswerable
 from policy.needs import Need, requirement
 from policy.powers import Power, read_powers
 from policy.requests import Request
-from policy.system import Kind
+from policy.system import Kind, kind_of
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
@@ -41,6 +43,14 @@ class Cdap:
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
         """Nobody: a document's name means nothing; a refused Entity is missed where entities are collected."""
         return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The entity."""
+        return (request.resource.id,)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
+        return kind_of(resource)
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """What the action needs of the entity and of what the context names."""

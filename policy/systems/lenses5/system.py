@@ -5,19 +5,21 @@ for a Group document. Everything that any group of a user holds counts (L5-Q1); 
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
-from policy.model import All, Question, Reading
+from policy.model import All, Question, Reading, Unanswerable
 from policy.powers import Power, read_powers
 from policy.requests import Request
-from policy.system import Kind
+from policy.system import UNTYPED, Kind
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
 from policy.systems.lenses5.groups import read_group
 from policy.systems.lenses5.inventory import KINDS, read_inventory
 from policy.systems.lenses5.requirement import Builder
+from policy.systems.lenses5.target import find_target
 
 
 class Lenses5:
@@ -40,6 +42,19 @@ class Lenses5:
         """Whoever is in the group, or claims it."""
         if kind == "Group":
             yield from (f"group:{name}", f"claim:{name}")
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """What the action is about, its name and the properties asked for; as it is written where it cannot be read."""
+        try:
+            target = find_target(request, find_action(request.action.name))
+        except Unanswerable:
+            return (request.resource.id, request.resource.properties)
+        return (target.noun, target.name or request.resource.id, dict(target.asked))
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """What the action is about: ``topic``, ``consumer-group``, ``administration``, …"""
+        known = catalogue().actions.get(action)
+        return known.about.replace(" ", "-").lower() if known else UNTYPED
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The requirement of the action's rule on what the request is about; raises Unanswerable."""

@@ -7,6 +7,7 @@ request claims, ``group:NAME`` and ``role:NAME`` for documents.
 import functools
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from policy.claims import claimed
 from policy.documents import Document
@@ -67,6 +68,14 @@ class Lenses6:
             yield f"role:{name}"
         if kind == "Group" or not fields.isdisjoint(("roles", *PEOPLE)):
             yield from (f"group:{name}", f"{CLAIM}{name}")
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """The LRN."""
+        return (request.resource.id,)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """``lrn`` for every resource."""
+        return "lrn"
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""

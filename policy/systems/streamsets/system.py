@@ -6,6 +6,7 @@ There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from policy.documents import Document
 from policy.facts import Facts
@@ -13,7 +14,7 @@ from policy.model import All, AnyOf, Given, Question, Reading, Requirement, Unan
 from policy.needs import Need
 from policy.powers import Power, read_powers
 from policy.requests import Request
-from policy.system import Kind
+from policy.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
     ANY_OBJECT,
@@ -45,8 +46,8 @@ class StreamSets:
     kinds = {
         ORGANIZATION_KIND: Kind(missed=True),
         OBJECT: Kind(looks_back=True, missed=True),
-        SESSION: Kind(fact=True),
-        ACTIVE_JOB: Kind(fact=True),
+        SESSION: Kind(fact=True, since="login_at"),
+        ACTIVE_JOB: Kind(fact=True, since="started_at"),
     }
     deny_rule: str | None = None
     default_rule: str | None = None
@@ -62,6 +63,18 @@ class StreamSets:
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
         """Nobody: what is asked of the object or organization of a refused document is an error."""
         return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """All objects that the operation is on, in any order; as they are written where they cannot be read."""
+        resource = request.resource
+        try:
+            return tuple(sorted(_objects(operation(request.action.name), request)))
+        except Unanswerable:
+            return (resource.id, resource.properties.get("objects"))
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The object's type: of ``pipeline:orders``, ``pipeline``."""
+        return kind_of(resource)
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """What the operation needs, and the role that goes with it."""

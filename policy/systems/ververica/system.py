@@ -8,6 +8,7 @@ that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RES
 """
 
 import functools
+from typing import Any
 
 from policy.documents import Document
 from policy.facts import Facts
@@ -19,7 +20,7 @@ from policy.patterns import Name, exactly
 from policy.powers import Power, read_powers
 from policy.query import check_name
 from policy.requests import Request, Resource
-from policy.system import Kind
+from policy.system import Kind, kind_of
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
@@ -55,6 +56,16 @@ class Ververica:
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
         """Nobody: a document's name means nothing."""
         return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """Kind (in any letter case), id, workspace and namespace."""
+        resource = request.resource
+        scope = (resource.properties.get(field) for field in ("workspaceId", "namespaceId"))
+        return (resource.type.casefold(), resource.id, *scope)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The resource's kind, which counts here: of ``Deployment:orders``, ``Deployment``."""
+        return kind_of(resource)
 
     def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
         """The roles that suffice for the kind of access, in the namespace of the request."""

@@ -1,0 +1,98 @@
+"""Which resources are one resource for a system, whatever else a request or an audit event says of them."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from policy.casefile import full_request
+from policy.requests import Request
+from policy.systems import all_systems
+
+
+def _canonical(system: str, action: str, resource: dict[str, Any]) -> Any:
+    parts = {"subject": {"type": "user", "id": "dana"}, "action": {"name": action}, "resource": resource}
+    return all_systems()[system].canonical_resource(msgspec.convert({"id": "r", "system": system, **parts}, Request))
+
+
+def _resource(id_: str, type_: str = "x", **properties: Any) -> dict[str, Any]:
+    return {"type": type_, "id": id_, "properties": properties}
+
+
+ORDERS = _resource("orders", connection="kafka", dataset="orders")
+OWN = {"workspaceId": "w", "namespaceId": "n"}
+
+SAME = [
+    ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic:a/b/c", "lrn", note=1)),
+    ("lenses5", "kafka.topic.show", ORDERS, _resource("kafka/orders", "topic", connection="kafka", dataset="orders")),
+    ("lenses5", "kafka-consumers.view", _resource("g"), _resource("g", consumer_group="g")),
+    ("ververica", "read", _resource("d", "Deployment", **OWN), _resource("d", "deployment", **OWN, label="x")),
+    ("streamsets", "job.start", _resource("job:j"), _resource("job:j", "job", origin="api")),
+    (
+        "streamsets",
+        "object.share",
+        _resource("several", objects=["job:a", "job:b"]),
+        _resource("job:a", objects=["job:b", "job:a"]),
+    ),
+    ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset", namespace="n")),
+    ("cdap", "no.such-action", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset")),
+]
+
+OTHER = [
+    ("lenses6", "kafka:ListTopic", _resource("kafka:topic:a/b/c"), _resource("kafka:topic:a/b/C")),
+    ("lenses5", "kafka.topic.show", ORDERS, _resource("orders", connection="dev", dataset="orders")),
+    ("lenses5", "kafka.topic.show", ORDERS, _resource("orders")),
+    ("lenses5", "admin.audit-log.manage-channels", _resource("lenses"), _resource("lenses", operation="edit")),
+    ("ververica", "read", _resource("d", "Deployment", **OWN), _resource("d", "SessionCluster", **OWN)),
+    ("ververica", "read", _resource("d", "D", **OWN), _resource("d", "D", workspaceId="w", namespaceId="m")),
+    ("ververica", "read", _resource("d", "D", **OWN), _resource("e", "D", **OWN)),
+    ("streamsets", "object.share", _resource("job:a"), _resource("job:a", objects=["job:b"])),
+    ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("stream:n.d")),
+]
+
+
+@pytest.mark.parametrize(("system", "action", "one", "another"), SAME)
+def test_what_a_system_does_not_read_makes_no_other_resource(
+    system: str, action: str, one: dict[str, Any], another: dict[str, Any]
+) -> None:
+    assert _canonical(system, action, one) == _canonical(system, action, another)
+
+
+@pytest.mark.parametrize(("system", "action", "one", "another"), OTHER)
+def test_what_a_system_reads_makes_another_resource(
+    system: str, action: str, one: dict[str, Any], another: dict[str, Any]
+) -> None:
+    assert _canonical(system, action, one) != _canonical(system, action, another)
+
+
+@pytest.mark.parametrize("system", sorted(all_systems()))
+@pytest.mark.parametrize("properties", [{}, {"connection": 1, "objects": 2, "workspaceId": [], "consumer_group": {}}])
+def test_any_resource_has_a_canonical_form(system: str, properties: dict[str, Any]) -> None:
+    """Also what no system can read: such a request is answered `error`, and what was done all the same is compared."""
+    for action in ("read", "kafka.topic.show", "kafka:ListTopic", "job.start", "object.share", "no such action"):
+        one, another = (_canonical(system, action, _resource("?", **properties)) for _ in range(2))
+        assert msgspec.json.encode(one, order="deterministic") == msgspec.json.encode(another, order="deterministic")
+
+
+@pytest.mark.parametrize(
+    ("system", "action", "resource", "type_"),
+    [
+        ("lenses6", "kafka:ListTopic", "kafka:topic:a/b/c", "lrn"),
+        ("lenses5", "kafka.topic.show", "orders", "topic"),
+        ("lenses5", "kafka-consumers.view", "g", "consumer-group"),
+        ("lenses5", "no.such-action", "g", "resource"),
+        ("streamsets", "job.start", "job:j", "job"),
+        ("cdap", "dataset.read", "dataset:n.d", "dataset"),
+        ("ververica", "read", "Deployment:d", "Deployment"),
+        ("ververica", "read", "d", "resource"),
+        ("unheard-of", "read", "d", "resource"),
+    ],
+)
+def test_each_system_has_one_documented_type_for_a_resource(
+    system: str, action: str, resource: str, type_: str
+) -> None:
+    """As clients, `lockkeeper request` and case files write a resource that is given as text."""
+    asked = full_request({"subject": "dana", "action": action, "resource": resource}, system)
+    assert asked["resource"] == {"type": type_, "id": resource}
+    items = full_request({"action": action, "evaluations": [{"subject": "dana", "resource": resource}]}, system)
+    assert items["evaluations"][0]["resource"]["type"] == type_

@@ -1,0 +1,159 @@
+"""Snapshots of the past are rebuilt as far as they are known, and no stranger can have the job do nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+
+from policy.documents import Key
+from policy.layer import FactChange, FactLayer
+from policy.model import Fact, Unanswerable
+from policy.snapshot import Snapshot, compile_documents
+from streaming.contracts.formats import JSON_ALONE
+from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.documents import Record
+from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
+from streaming.enforcer.worker import Task, Worker
+from streaming.settings import Limits
+from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.topic_specs import DAY_MS, TopicNames
+from tests.stream.world import LOOKS_BACK, group
+
+NAMES = TopicNames()
+TOPIC = NAMES.policy_topics()["lenses6"]
+NOW = 1_795_000_000_000
+CHANGES = 50
+
+
+class Sent:
+    """What the driver has of a broadcast."""
+
+    def __init__(self, value: Snapshot) -> None:
+        self.value, self.destroyed = value, False
+
+    def destroy(self) -> None:
+        self.destroyed = True
+
+
+class Clock:
+    """Stands still; with `work`, each look at it takes so many seconds."""
+
+    def __init__(self, work: float = 0.0) -> None:
+        self.now, self.work = 0.0, work
+
+    def __call__(self) -> float:
+        self.now += self.work
+        return self.now
+
+
+def _documents(first_at: int = NOW) -> DocumentLog:
+    """One group that changes every second, beginning with `first_at`."""
+    log = DocumentLog(NAMES, 1 << 20, NOW, {topic: Retention(7 * DAY_MS) for topic in NAMES.policy_topics().values()})
+    for offset in range(CHANGES):
+        value = json.dumps(group("readers", f"user:{offset}")).encode()
+        log.add(Record(TOPIC, b"Group/readers", value, offset, first_at + 1000 * offset))
+    log.read_to({(topic, 0): CHANGES if topic == TOPIC else 0 for topic in NAMES.policy_topics().values()})
+    return log
+
+
+def _past(clock: Clock | None = None, first_at: int = NOW, kept: int = 2) -> Past:
+    send: Any = Sent
+    return Past(_documents(first_at), send, kept, clock or Clock())
+
+
+def _members(past: Past) -> dict[tuple[int, int | None], list[str]]:
+    """When each snapshot was in force, and who is a member in it."""
+    held = past.held()
+    return {
+        (one.since - NOW, one.until and one.until - NOW): list(one.broadcast.value.realms["lenses6"].memberships)
+        for one in held
+    }
+
+
+def test_the_snapshot_of_a_moment_is_rebuilt_once_and_says_when_it_was_in_force() -> None:
+    past = _past()
+    assert past.rebuild([NOW + 5500, NOW + 5999, NOW + 7000])
+    members = _members(past)
+    assert list(members) == [(5000, 6000), (7000, 8000)]
+    assert "user:5" in members[5000, 6000]
+    assert "user:7" in members[7000, 8000]
+    assert not past.rebuild([NOW + 5000, NOW + 7999]), "they are held already"
+
+
+def test_a_moment_before_all_that_is_known_stays_unknown() -> None:
+    past = _past(first_at=NOW - 20 * DAY_MS)
+    assert not past.rebuild([NOW - 20 * DAY_MS + 1500, NOW - 30 * DAY_MS])
+    assert past.held() == ()
+
+
+def test_no_more_are_held_than_so_many_and_those_for_a_while() -> None:
+    clock = Clock()
+    past = _past(clock)
+    assert past.rebuild(NOW + 1000 * number for number in range(CHANGES))
+    held = past.held()
+    assert len(held) == 8, "four times as many as snapshots of the present"
+    assert not past.rebuild(NOW + 1000 * number for number in range(CHANGES)), "until these are let go of"
+    clock.now += HELD_SECONDS + 1
+    past.tidy()
+    past.tidy()
+    assert past.held() == ()
+    assert all(one.broadcast.destroyed for one in held)  # type: ignore[attr-defined]
+    assert past.rebuild([NOW])
+
+
+def test_the_work_that_events_cause_is_a_share_of_the_time() -> None:
+    """Some at once, as after a restart; from then on no more than a share of the time."""
+    clock = Clock(work=1.0)
+    past, rebuilt = _past(clock, kept=1000), 0
+    for number in range(CHANGES):
+        rebuilt += past.rebuild([NOW + 1000 * number])
+    assert 0 < rebuilt < CHANGES / 2
+    clock.work = 0.0
+    assert not past.rebuild([NOW + 1000 * (CHANGES - 1)])
+    clock.now += AT_ONCE_SECONDS / SHARE
+    assert past.rebuild([NOW + 1000 * (CHANGES - 1)])
+
+
+@pytest.mark.parametrize("moments", [[], [NOW - 40 * DAY_MS]])
+def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int]) -> None:
+    assert not _past().rebuild(moments)
+
+
+def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
+    older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
+    key = Key(LOOKS_BACK, "Session", "dana")
+    layer = FactLayer(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
+    worker = _worker([(0, 10, older), (20, None, newest)], layer)
+    found = {moment: worker._snapshot_at(moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
+    versions = {moment: snapshot and snapshot.version for moment, snapshot in found.items()}
+    assert versions == {-1: None, 5: older.version, 10: None, 19: None, **dict.fromkeys((25, 30, 99), newest.version)}
+    assert worker._moments == {-1, 10, 19}
+    assert [_login(found[moment]) for moment in (25, 30, 99)] == [15, 30, 30]
+    assert found[30] is found[99], "as a rule nothing has to be put together"
+    with pytest.raises(Unanswerable, match="not known any more"):
+        _login(found[5])
+
+
+def _login(snapshot: Snapshot | None) -> Any:
+    assert snapshot is not None
+    return snapshot.realms[LOOKS_BACK].facts.get("Session", "dana")
+
+
+def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> Worker:
+    send: Any = Sent
+    by_topic = ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets")
+    nothing: dict[str, Any] = {field: {} for field in by_topic}
+    task = Task(
+        topics=(),
+        **nothing,
+        facts_offset=-1,
+        snapshots=tuple((since, until, number) for number, (since, until, _) in enumerate(eras)),
+        facts=Facts(id(layer), (), 0, ()),
+        now=NOW,
+        limits=Limits(),
+        formats=JSON_ALONE,
+        enforced=True,
+        candidate=0,
+        logged=False,
+    )
+    return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(layer)])
