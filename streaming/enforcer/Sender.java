@@ -1,7 +1,9 @@
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -39,14 +41,23 @@ public final class Sender {
         return producer;
     }
 
-    /** Sends the lots that are in this column of the rows; null: there is none. */
-    public void sendAll(List rows, int column) {
+    /**
+     * Sends the lots that are in this column of the rows; null: there is none. The lots of an Arrow batch begin with the
+     * row in which the other column is not null; their records are sent in the order of their positions.
+     */
+    public void sendAll(List rows, int column, int beginning) {
+        List lots = new ArrayList();
         for (int number = 0; number < rows.size(); number++) {
+            if (cell(rows, number, beginning) != null) {
+                sendInOrder(lots);
+                lots.clear();
+            }
             byte[] packed = cell(rows, number, column);
             if (packed != null) {
-                send(packed);
+                lots.add(unpack(packed));
             }
         }
+        sendInOrder(lots);
     }
 
     static byte[] cell(List rows, int number, int column) {
@@ -55,14 +66,39 @@ public final class Sender {
 
     /** Sends a lot. What Kafka refuses of it, it tells when the transaction is to be committed. */
     public void send(byte[] packed) {
+        sendInOrder(Collections.singletonList(unpack(packed)));
+    }
+
+    private Lot unpack(byte[] packed) {
         ByteBuffer head = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN);
         byte[] plain = new byte[Math.toIntExact(head.getLong())];
         decompressor.decompress(packed, SIZE_BYTES, packed.length - SIZE_BYTES, plain, 0);
-        Lot lot = new Lot(ByteBuffer.wrap(plain).order(ByteOrder.LITTLE_ENDIAN));
-        for (int record = 0; record < lot.records; record++) {
-            producer.send(new ProducerRecord(
-                lot.topic, null, null, lot.keys.bytes(record), lot.value(record), lot.headers(record)));
+        return new Lot(ByteBuffer.wrap(plain).order(ByteOrder.LITTLE_ENDIAN));
+    }
+
+    /** Always sends the record with the lowest position of all that are the next ones of their lots. */
+    private void sendInOrder(List lots) {
+        int[] sent = new int[lots.size()];
+        while (true) {
+            int next = -1;
+            int lowest = Integer.MAX_VALUE;
+            for (int number = 0; number < sent.length; number++) {
+                Lot lot = (Lot) lots.get(number);
+                if (sent[number] < lot.records && (next < 0 || lot.positions[sent[number]] < lowest)) {
+                    next = number;
+                    lowest = lot.positions[sent[number]];
+                }
+            }
+            if (next < 0) {
+                return;
+            }
+            send((Lot) lots.get(next), sent[next]++);
         }
+    }
+
+    private void send(Lot lot, int record) {
+        producer.send(new ProducerRecord(
+            lot.topic, null, null, lot.keys.bytes(record), lot.value(record), lot.headers(record)));
     }
 
     /** What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. */
@@ -109,6 +145,7 @@ final class Lot {
     final Texts keys;
     final RecordHeaders usual;
     final Texts headers;
+    final int[] positions;
     final Part[] parts;
 
     Lot(ByteBuffer in) {
@@ -117,6 +154,7 @@ final class Lot {
         keys = new Texts(in);
         records = keys.lengths.length;
         headers = new Texts(in);
+        positions = Texts.numbers(in, records);
         Texts[] columns = new Texts[in.getInt()];
         for (int number = 0; number < columns.length; number++) {
             columns[number] = new Texts(in);

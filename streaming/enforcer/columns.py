@@ -61,7 +61,7 @@ def lot_of(frame: Frame, answered: Answered, beside: Beside) -> Lot:
     )
     told = *_answers(answered), before, answered.resources, after
     parts = layout(frame, number, answered.ids, msgspec.json.encode(answered.system), beside.times, told)
-    return Lot(beside.keys, beside.headers, parts)
+    return Lot(beside.keys, beside.headers, parts, answered.rows.astype(np.int32))
 
 
 def _answers(answered: Answered) -> Iterator[Part]:

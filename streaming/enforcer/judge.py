@@ -143,23 +143,24 @@ class Sitting:
         Where few do, plans are made of some records, and the others tried once more: after a change of policies there
         are none, and a large batch would go the careful way whole.
         """
-        packed, left = Packed([], []), np.ones(len(records), np.bool_)
+        lots, others, left = list[Lot](), list[tuple[int, Outgoing]](), np.ones(len(records), np.bool_)
         texts, some = None, CAREFUL_AT_FIRST
         while left.any():
             try:
                 texts = texts or self._texts(records)
                 for answered in self._shortly(texts, left, self._limits.record_out - records.longest_key):
-                    packed.shortly.append(self._lot(answered, records))
+                    lots.append(self._lot(answered, records))
                     left[answered.rows] = False
                     self._count(answered)
             except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
                 log.warning("records are decided the slow way; please report it", error=type(error).__name__)
                 some = len(records)
             rows = np.flatnonzero(left)[:some]
-            packed.others.extend(self.decide(*row) for row in records.rows(rows))
+            others.extend(zip(rows.tolist(), (self.decide(*row) for row in records.rows(rows)), strict=True))
             left[rows] = False
             some *= 2
-        return packed
+        others.sort(key=lambda pair: pair[0])
+        return Packed(lots, [record for _, record in others], [position for position, _ in others])
 
     def _texts(self, records: Records) -> Texts:
         """The records' values, and from now on the plans for their moments."""

@@ -100,7 +100,7 @@ class Output:
         for topic, lot in lots_of(results):
             self._sender.send(pack(topic, JSON_ALONE, lot))
         if evaluated is not None:
-            self._sender.sendAll(evaluated.rows, PACKED)
+            self._sender.sendAll(evaluated.rows, PACKED, TOLD)
 
     def _commit(self) -> None:
         """Commit; where that took too long, a second call goes on where the first ended."""

@@ -1,7 +1,8 @@
 """Records on their way out: packed where they are made, unpacked by `Sender.java` as they are handed to Kafka.
 
 A decision has some nine hundred bytes, of which a hundred are its own. So records travel in lots, in which what many
-of them share stands once.
+of them share stands once. Each record has its position among the records of its Arrow batch, by which the sender puts
+them in order: decisions with one key come in the order of their requests, whatever lots they are in.
 """
 
 import itertools
@@ -48,11 +49,13 @@ class Lot(NamedTuple):
     """Records for one topic, as columns. `headers`: as `encode_headers` has them; null: the usual ones.
 
     A value is what its parts say one after the other, nulls left out; it is null where the first part is.
+    `positions`: of the records in their Arrow batch, ascending; None: 0 and up.
     """
 
     keys: pa.BinaryArray
     headers: pa.BinaryArray
     parts: Sequence[Part]
+    positions: Codes | None = None
 
     def values(self) -> Iterator[bytes | None]:
         """The values one by one, as `Sender.java` puts them together, only slower."""
@@ -71,14 +74,15 @@ def _texts(part: Part, records: int) -> Iterable[bytes | None]:
 
 
 def lots_of(
-    records: Iterable[tuple[Topic, bytes | None, bytes | None, Headers | None]],
+    records: Iterable[tuple[Topic, bytes | None, bytes | None, Headers | None]], positions: Iterable[int] | None = None
 ) -> Iterator[tuple[Topic, Lot]]:
     """Records with topic, key, value and headers as lots; those for one topic stay in order."""
     gathered: dict[Topic, list[Any]] = {}
     sizes: Counter[Topic] = Counter()
-    for topic, key, value, headers in records:
-        gathered.setdefault(topic, []).append((key, value, encode_headers(headers) if headers else None))
-        sizes[topic] += sum(len(text) for text in gathered[topic][-1] if text is not None)
+    for position, (topic, key, value, headers) in zip(positions or itertools.count(), records, strict=False):
+        packed = encode_headers(headers) if headers else None
+        gathered.setdefault(topic, []).append((key, value, packed, position))
+        sizes[topic] += sum(len(text) for text in (key, value, packed) if text is not None)
         if sizes[topic] >= LOT_BYTES:
             yield topic, _lot(gathered.pop(topic))
             del sizes[topic]
@@ -86,19 +90,24 @@ def lots_of(
 
 
 def _lot(records: list[Any]) -> Lot:
-    keys, values, headers = (pa.array(column, pa.binary()) for column in zip(*records, strict=True))
-    return Lot(keys, headers, (values,))
+    *columns, positions = zip(*records, strict=True)
+    keys, values, headers = (pa.array(column, pa.binary()) for column in columns)
+    return Lot(keys, headers, (values,), np.array(positions, np.int32))
 
 
 class Packed(NamedTuple):
-    """What comes of the records of an Arrow batch: lots of decisions by the short way, and all else one by one."""
+    """What comes of the records of an Arrow batch: lots of decisions by the short way, and all else one by one.
+
+    `positions`: of the others, ascending; None: all records are among them.
+    """
 
     shortly: list[Lot]
     others: list[Outgoing]
+    positions: list[int] | None = None
 
     def lots(self) -> Iterator[tuple[int, Lot]]:
         """All of it, each lot with the number of its topic."""
-        return itertools.chain(((DECISIONS, lot) for lot in self.shortly), lots_of(self.others))
+        return itertools.chain(((DECISIONS, lot) for lot in self.shortly), lots_of(self.others, self.positions))
 
     def decisions(self) -> Iterator[bytes]:
         """All decision records."""
@@ -112,9 +121,9 @@ _codec = pa.Codec("lz4_raw")
 def pack(topic: str, usual: Headers, lot: Lot) -> bytes:
     """A lot as `Sender.java` reads it, compressed: alike as records are, they are copied many times.
 
-    Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers; then how
-    many columns of texts there are and they themselves; the same of picks, which have a number for each record; and of
-    parts, which are two numbers: of the column, and of the pick, or EACH or ONE.
+    Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers, positions;
+    then how many columns of texts there are and they themselves; the same of picks, which have a number for each
+    record; and of parts, which are two numbers: of the column, and of the pick, or EACH or ONE.
     """
     columns: list[pa.BinaryArray] = []
     picks: list[Codes] = []
@@ -130,7 +139,9 @@ def pack(topic: str, usual: Headers, lot: Lot) -> bytes:
     told = itertools.chain.from_iterable(map(_column, columns))
     picked = (which.astype("<i4").tobytes() for which in picks)
     chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
-    plain = b"".join((*before, _number(len(columns)), *told, _number(len(picks)), *picked, *chain))
+    positions = np.arange(len(lot.keys)) if lot.positions is None else lot.positions
+    first = (*before, positions.astype("<i4").tobytes(), _number(len(columns)))
+    plain = b"".join((*first, *told, _number(len(picks)), *picked, *chain))
     compressed: bytes = _codec.compress(plain, asbytes=True)
     return len(plain).to_bytes(SIZE_BYTES, "little") + compressed
 

@@ -59,7 +59,12 @@ def test_what_kubernetes_says_of_a_service_is_left_alone() -> None:
 
 
 def test_every_variable_that_the_code_and_the_deployment_name_is_known() -> None:
-    files = [file for folder in ("streaming", "deploy") for file in (ROOT / folder).rglob("*") if file.is_file()]
+    files = [
+        file
+        for folder in ("streaming", "deploy")
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and file.suffix != ".pyc"
+    ]
     text = "".join(file.read_text(encoding="utf-8", errors="replace") for file in (*files, ROOT / "docker-compose.yml"))
     named = set(re.findall(r"\bLOCKKEEPER(?:_[A-Z]+)+\b", text))
     assert {"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS", "LOCKKEEPER_METRICS_PORT"} <= named

@@ -15,6 +15,7 @@ def read_lot(packed: bytes) -> Read:
     (size,) = struct.unpack_from("<q", packed)
     told = io.BytesIO(pa.decompress(packed[8:], decompressed_size=size, codec="lz4_raw", asbytes=True))
     topic, usual, keys, headers = _text(told).decode(), _headers(told), _column(told), _column(told)
+    _numbers(told, len(keys))  # positions
     columns = [_column(told) for _ in range(_number(told))]
     picks = [_numbers(told, len(keys)) for _ in range(_number(told))]
     parts = [_numbers(told, 2) for _ in range(_number(told))]

@@ -18,7 +18,7 @@ from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.matching import RESOURCE_BYTES
 from streaming.enforcer.plans import Plans
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, Outgoing, Packed
+from streaming.enforcer.wire import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
 from tests.stream.arrow import AT, Sent, records_at, records_batch
@@ -42,12 +42,16 @@ def _sit(judge: Judge) -> Sitting:
     return judge.sit(source, Basis(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
 
 
-def _all_ways(packed: Packed) -> list[Outgoing]:
-    found = list(packed.others)
-    for lot in packed.shortly:
+def _in_order(packed: Packed) -> list[Outgoing]:
+    """All records by their positions, which are ascending in each lot: as the sender merges the lots."""
+    found: list[tuple[int, Outgoing]] = []
+    for topic, lot in packed.lots():
+        positions = range(len(lot.keys)) if lot.positions is None else lot.positions.tolist()
+        assert list(positions) == sorted(positions)
         headers = (told and read_headers(told) for told in lot.headers.to_pylist())
-        found += zip(itertools.repeat(DECISIONS), lot.keys.to_pylist(), lot.values(), headers)
-    return sorted(found, key=repr)
+        outgoing = zip(itertools.repeat(topic), lot.keys.to_pylist(), lot.values(), headers, strict=False)
+        found += zip(positions, outgoing, strict=True)
+    return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
 
 def _values(packed: Packed) -> list[bytes]:
@@ -62,7 +66,7 @@ def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = 
         careful.append(_sit(Judge(judge.snapshot, limits)).decide(key, value, records.headers(number), number, at))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
-        assert _all_ways(_sit(judge).decide_all(records)) == sorted(careful, key=repr)
+        assert _in_order(_sit(judge).decide_all(records)) == careful
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def test_a_workload_gets_the_same_answers() -> None:
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
     made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
-    assert _all_ways(made) == sorted(careful, key=repr)
+    assert _in_order(made) == careful
 
 
 def test_a_first_batch_learns_from_its_first_records_and_decides_the_others_the_short_way() -> None:
@@ -304,11 +308,11 @@ def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(
         for name, said in (("u", ""), (user, tag)):
             _sit(taught).decide_all(Records(records_batch([ask("t", name, f"taught-{number}", said)])))
     small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
-    [(_, key, value, _)] = _all_ways(_sit(taught).decide_all(Records(records_batch([large]))))
+    [(_, key, value, _)] = _in_order(_sit(taught).decide_all(Records(records_batch([large]))))
     taught.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
     _compare([large, small], taught, taught.limits)
     made = _sit(taught).decide_all(Records(records_batch([large, small])))
-    answers = (json.loads(value or b"") for _, _, value, _ in _all_ways(made))
+    answers = (json.loads(value or b"") for _, _, value, _ in _in_order(made))
     decided = {answer["request_id"]: answer["decision"] for answer in answers}
     assert decided == {"small": True, "large": missing == 0}
 
@@ -387,4 +391,4 @@ def test_each_decision_tells_its_own_requests_time_and_offset_where_others_go_th
     careful = [
         _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
     ]
-    assert _all_ways(made) == sorted(careful, key=repr)
+    assert _in_order(made) == careful

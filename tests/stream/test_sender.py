@@ -146,6 +146,21 @@ def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: 
     assert {message.key(): message.partition() for message in came} == place.place_of(keys)
 
 
+def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place, spark: SparkSession) -> None:
+    """And one Arrow batch after the other."""
+
+    def numbered(*numbers: int) -> bytes:
+        lot = _lot(*(b"%d" % number for number in numbers))
+        return pack(place.topic, JSON_ALONE, lot._replace(positions=np.array(numbers, np.int32) % 10))
+
+    told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
+    first = [(numbered(1, 4), told), (numbered(0, 2, 5), None), (numbered(3), None)]
+    second = [(numbered(12, 13), told), (numbered(10, 11, 14), None)]
+    place.output.publish([], _offsets(place, 1), place.output.collect(spark.createDataFrame([*first, *second], SCHEMA)))
+    values = [message.value() for message in place.there(11)]
+    assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
+
+
 def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
     def fail() -> None:
         raise ValueError("before the commit")
@@ -185,7 +200,7 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
 
 
 def test_what_workers_tell_comes_beside_their_records(place: Place, spark: SparkSession) -> None:
-    told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"])
+    told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
     rows = [(None, msgspec.msgpack.encode(told)), (None, None), (None, msgspec.msgpack.encode(told))]
     evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
     assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]

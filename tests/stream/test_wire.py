@@ -109,6 +109,16 @@ def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None
     assert list(packed.decisions()) == [b"1", b"2"]
 
 
+def test_others_keep_their_positions_in_whatever_lot_they_are() -> None:
+    others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", None), (DECISIONS, None, b"7", None)]
+    packed = Packed([], others, [2, 5, 7])
+    made = {number: lot.positions for number, lot in packed.lots()}
+    assert {number: positions.tolist() for number, positions in made.items() if positions is not None} == {
+        DECISIONS: [2, 7],
+        1: [5],
+    }
+
+
 def test_what_lies_under_a_null_is_not_told() -> None:
     """Arrow may leave anything there."""
     _, offsets, content = _texts([b"gone", b"there"]).buffers()
