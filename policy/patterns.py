@@ -135,28 +135,50 @@ def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
 
 def part_overlaps(left: Part, right: Part) -> bool:
     """Whether some text matches both."""
-    if not isinstance(left, Glob) and not isinstance(right, Glob):
-        return _part_covers(left, right) or _part_covers(right, left)
-    a, b = _tokens(left), _tokens(right)
-    reach = {(0, 0)}
-    todo = [(0, 0)]
-    while todo:
-        i, j = todo.pop()
-        steps = []
-        if i < len(a) and a[i][0] == "run":
-            steps += [(i + 1, j), *([(i, j + 1)] if j < len(b) else [])]
-        if j < len(b) and b[j][0] == "run":
-            steps += [(i, j + 1), *([(i + 1, j)] if i < len(a) else [])]
-        if i < len(a) and j < len(b) and _may_be_equal(a[i], b[j]):
-            steps.append((i + 1, j + 1))
-        new = [step for step in steps if step not in reach]
-        reach.update(new)
-        todo += new
-    return (len(a), len(b)) in reach
+    if isinstance(left, Exact):
+        return match_part(right, left.text)
+    if isinstance(right, Exact):
+        return match_part(left, right.text)
+    a, b = _marks(left), _marks(right)
+    if len(a) == 1 or len(b) == 1:
+        return _fits(a, b[0]) if len(b) == 1 else _fits(b, a[0])
+    # Where both have a star, the stars of each take in what the other has between its own.
+    return _alike(a[0], b[0]) and _alike(a[-1][::-1], b[-1][::-1])
 
 
-def _may_be_equal(a: tuple[str, str], b: tuple[str, str]) -> bool:
-    return "run" not in (a[0], b[0]) and ("one" in (a[0], b[0]) or a == b)
+_Marks = tuple[str | None, ...]  # characters, each None for any one
+
+
+def _marks(part: Prefix | Glob) -> list[_Marks]:
+    """What a part pattern has before, between and behind its stars."""
+    if isinstance(part, Prefix):
+        return [tuple(part.text), ()]
+    one = "?" if part.single else None
+    return [tuple(None if mark == one else mark for mark in piece) for piece in part.text.split("*")]
+
+
+def _alike(left: _Marks, right: _Marks, place: int = 0) -> bool:
+    """Whether both can stand for the same characters, ``left`` from a place in ``right`` on, as far as both go."""
+    pairs = zip(left, range(place, len(right)), strict=False)
+    return all(mark is None or right[at] is None or right[at] == mark for mark, at in pairs)
+
+
+def _fits(pieces: list[_Marks], fixed: _Marks) -> bool:
+    """Whether some text of ``fixed`` is matched by what has these pieces; each taken where it first fits."""
+    first, *middle = pieces
+    if not middle:
+        return len(first) == len(fixed) and _alike(first, fixed)
+    last = middle.pop()
+    place, end = len(first), len(fixed) - len(last)
+    if place > end or not _alike(first, fixed) or not _alike(last, fixed, end):
+        return False
+    for piece in middle:
+        while place + len(piece) <= end and not _alike(piece, fixed, place):
+            place += 1
+        place += len(piece)
+        if place > end:
+            return False
+    return True
 
 
 def _part_covers(wide: Part, narrow: Part) -> bool:

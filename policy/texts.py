@@ -7,6 +7,7 @@ works on the parser's events and stops at the nesting limit: deeper, libyaml tak
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,8 +67,8 @@ def read_json(text: str) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        times = Counter(name for name, _ in pairs)  # in the order of the text; the first of them is named
+        twice = next(name for name, count in times.items() if count > 1)
         raise ValueError(f"the key {twice!r} stands twice in one mapping: leave one out")
     return value
 

@@ -14,13 +14,13 @@ the job has read: a start with other ones is refused until they are accepted.
 
 import contextlib
 import itertools
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from policy.documents import Key
-from policy.library import Library
+from policy.library import Library, Version
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
 from streaming.enforcer.topic_logs import TopicLog, parse_log
@@ -40,19 +40,24 @@ class History:
 
     `names`: the policy topic of each system. `logs`: of the topics that the job reads, as they are now.
     `known_logs`: as they were when a job last wrote here.
+
+    Every commit asks for the changes: they cost as much as there are documents that changed since the one before, not
+    as there are documents.
     """
 
     def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int, logs: Mapping[str, TopicLog]) -> None:
         self._topic, self._names, self._max_bytes, self._logs = topic, names, max_bytes, logs
         self.known_logs: dict[str, TopicLog] = {}
-        self._versions: dict[Place, Record] = {}
-        self._written: set[Place] = set()
+        self._versions: dict[Key, dict[int, Record]] = {}  # by offset
+        self._written: dict[Key, set[int]] = {}  # offsets
         self._void: set[Place] = set()  # on the history topic, but of a topic that is no more
         self._successors: dict[Place, int] = {}
+        self._changed: set[Key] = set()  # documents whose versions are others than at the last commit
 
     def note(self, key: Key, record: Record) -> None:
         """Hold a version that was read, until it is known whether anybody will need it."""
-        self._versions[key, record.offset] = record
+        self._versions.setdefault(key, {})[record.offset] = record
+        self._changed.add(key)
 
     def read_back(
         self, key: bytes, value: bytes | None, headers: Iterable[Any], trusted: Container[str] = ()
@@ -75,12 +80,14 @@ class History:
         if not self._is_of(kept.record.topic, kept.topic_id, trusted):
             self._void.add(place)
             return None
-        self._written.add(place)
+        self._written.setdefault(place[0], set()).add(place[1])
         self._successors[place] = kept.successor
         return kept.record
 
     def _forget(self, place: Place) -> None:
-        self._written.discard(place)
+        key, offset = place
+        self._changed.add(key)
+        self._written.get(key, set()).discard(offset)
         self._void.discard(place)
         self._successors.pop(place, None)
 
@@ -101,6 +108,7 @@ class History:
             at = {version.order: version.at for version in shelf.versions} if shelf else {}
             if offset in at and successor not in at:
                 library.delete(key, at[offset], successor)
+                self._changed.add(key)
                 following = min((order for order in at if order > successor), default=offset)
                 library.lost_before(at[following], key)
         self._successors.clear()
@@ -108,21 +116,30 @@ class History:
             if shelf.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
                 library.lost_before(shelf.versions[0].at, key)
 
-    def settle(self, library: Library) -> None:
-        """Let go of versions that the library does not hold any more."""
-        held = {(key, v.order) for key, shelf in library.shelves.items() for v in shelf.versions}
-        self._versions = {place: record for place, record in self._versions.items() if place in held}
+    def settle(self, library: Library, dropped: Iterable[Key]) -> None:
+        """Let go of versions that the library does not hold any more. `dropped`: the documents that it took some of."""
+        self._changed.update(dropped)
+        for key in self._changed:
+            held = {version.order for version in _versions_of(library, key)}
+            kept = {offset: record for offset, record in self._versions.pop(key, {}).items() if offset in held}
+            if kept:
+                self._versions[key] = kept
 
     def changes(self, library: Library) -> list[Result]:
         """What to write so that the topic holds what is needed, and nothing else; see `written`."""
-        needed = self._needed(library)
-        added = [self._to_keep(place, needed[place]) for place in sorted(needed.keys() - self._written)]
-        gone = sorted((self._written | self._void) - needed.keys())
+        needed = {(key, older): newer for key in self._changed for older, newer in self._needed(library, key)}
+        written = {(key, offset) for key in self._changed for offset in self._written.get(key, ())}
+        added = [self._to_keep(place, needed[place]) for place in sorted(needed.keys() - written)]
+        gone = sorted((written | self._void) - needed.keys())
         return self._new_logs() + added + [(self._topic, _key(place), None, []) for place in gone]
 
     def written(self, library: Library) -> None:
         """Note that the transaction with these changes was committed."""
-        self._written = set(self._needed(library))
+        for key in self._changed:
+            self._written.pop(key, None)
+            if needed := {older for older, _ in self._needed(library, key)}:
+                self._written[key] = needed
+        self._changed.clear()
         self._void.clear()
         self.known_logs.update(self._logs)
 
@@ -130,18 +147,24 @@ class History:
         new = ((topic, log) for topic, log in self._logs.items() if self.known_logs.get(topic) != log)
         return [(self._topic, LOG + topic.encode(), str(log).encode(), []) for topic, log in sorted(new)]
 
-    def _needed(self, library: Library) -> dict[Place, int]:
-        """The versions to keep, each with the offset of its successor."""
-        several = ((key, shelf.versions) for key, shelf in library.shelves.items() if len(shelf.versions) > 1)
-        pairs = ((key, older.order, newer.order) for key, held in several for older, newer in itertools.pairwise(held))
-        return {(key, older): newer for key, older, newer in pairs if (key, older) in self._versions}
+    def _needed(self, library: Library, key: Key) -> Iterator[tuple[int, int]]:
+        """The versions of a document to keep, each with the offset of its successor."""
+        noted = self._versions.get(key, {})
+        pairs = itertools.pairwise(version.order for version in _versions_of(library, key))
+        return ((older, newer) for older, newer in pairs if older in noted)
 
     def _to_keep(self, place: Place, successor: int) -> Result:
-        record = self._versions[place]
+        key, offset = place
+        record = self._versions[key][offset]
         value = record.value if len(record.value) <= self._max_bytes else NO_DOCUMENT
         headers = [(AT, b"%d" % record.at), (NEXT, b"%d" % successor), (FORM, b"%d" % FORMAT)]
         headers.append((TOPIC_ID, self._logs[record.topic].id.encode()))
         return self._topic, _key(place), value, headers
+
+
+def _versions_of(library: Library, key: Key) -> list[Version]:
+    shelf = library.shelves.get(key)
+    return [] if shelf is None else shelf.versions
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -168,8 +168,7 @@ class Policies:
         """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
         realms = self.snapshot.with_facts(self.layer).realms
         horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
-        self._policies.forget_before(horizons)
-        self._history.settle(self._policies)
+        self._history.settle(self._policies, self._policies.forget_before(horizons))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:
             self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)

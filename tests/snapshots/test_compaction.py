@@ -40,8 +40,7 @@ def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int
         history.note(key, record)
         shelving.take(record)
         snapshots[record.offset] = Snapshot(library)
-        library.forget_before({"lenses6": None})
-        history.settle(library)
+        history.settle(library, library.forget_before({"lenses6": None}))
         written += [(record.at, change) for change in history.changes(library)]
         history.written(library)
     return snapshots, written

@@ -1,0 +1,53 @@
+"""What every commit costs does not grow with the documents that are held."""
+
+import json
+
+from policy.library import Library
+from streaming.enforcer.documents import Record, Shelving
+from streaming.enforcer.history import History
+from streaming.enforcer.topic_logs import TopicLog
+from tests.stream.world import role
+from tests.work import work
+
+TOPIC = "policies"
+
+
+def _commit(documents: int) -> int:
+    """Work of the history for one change and two commits, beside as many documents as are kept."""
+    library, names = Library(), {"lenses6": TOPIC}
+    history, shelving = (
+        History("history", names, 1 << 20, {TOPIC: TopicLog("id")}),
+        Shelving(library, "lenses6", 1 << 20),
+    )
+
+    def read(name: str, offset: int, value: bytes) -> None:
+        record = Record(TOPIC, f"Role/{name}".encode(), value, offset, offset)
+        key = shelving.key_of(record)
+        assert key is not None
+        history.note(key, record)
+        shelving.take(record)
+
+    def commit() -> int:
+        written = history.changes(library)
+        history.written(library)
+        return len(written)
+
+    for number in range(documents):
+        read(f"r{number}", 2 * number, json.dumps(role(f"r{number}", "kafka:topic:a/b/c")).encode())
+        read(f"r{number}", 2 * number + 1, b"{")
+    dropped = library.forget_before({"lenses6": None})
+    history.settle(library, dropped)
+    assert commit() == documents + 1
+    read("r0", 2 * documents, b"[")
+    dropped = library.forget_before({"lenses6": None})
+    changed = work(lambda: history.settle(library, dropped))
+    written: list[int] = []
+    changed += work(lambda: written.append(commit()))
+    changed += work(lambda: written.append(commit()))
+    assert written == [1, 0], "the version that was refused first is kept too, once"
+    return changed
+
+
+def test_a_commit_costs_what_changed_and_not_what_is_held() -> None:
+    few, many = _commit(10), _commit(1000)
+    assert many <= 1.5 * few, "a hundred times the documents, one of them changed"
