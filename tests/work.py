@@ -15,7 +15,7 @@ def work(call: Callable[[], object]) -> int:
     """
     steps = 0
 
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+    def trace(_frame: FrameType, _event: str, _arg: Any) -> Any:
         nonlocal steps
         steps += 1
         return trace

@@ -8,6 +8,7 @@ go with their application: below one that lies elsewhere they do so too, whether
 
 from collections.abc import Iterator, Sequence
 
+from policy.decide import MAX_RELATED
 from policy.facts import Facts
 from policy.patterns import Name
 from policy.systems.cdap.catalogue import has_below
@@ -32,6 +33,8 @@ class Below:
             new = {other for other in self._candidates(above) if self._tree.lies_below(other, above)} - found
             found |= new
             todo += [other for other in new if has_below(other[0])]
+            if len(found) > MAX_RELATED:  # what lies below these adds nothing to that there are too many
+                break
         return bounded(found)
 
     def _candidates(self, above: Name) -> Iterator[Name]:

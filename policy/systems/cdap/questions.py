@@ -20,6 +20,7 @@ from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
+REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name
 
 
 class Questions:
@@ -146,7 +147,10 @@ class Questions:
     def _refused(self, kinds: Iterable[str], rule: str) -> list[Given]:
         """A refused Entity document may say that there is something more."""
         refused = self._tree.refused_below(kinds)
-        return [Given(None, f"cdap/Entity/{name} was refused, so where it lies is not known", rule) for name in refused]
+        named = [f"cdap/Entity/{name} was refused" for name in refused[:REFUSED_NAMED]]
+        if more := len(refused[REFUSED_NAMED:]):
+            named.append(f"{more} more documents of cdap/Entity were refused")
+        return [Given(None, f"{text}, so where it lies is not known", rule) for text in named]
 
 
 def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
