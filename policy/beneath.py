@@ -54,7 +54,7 @@ class Ground:
 
     def _own(self, deny: Grant, after: Bearing) -> Grant | None:
         met = self._meeting(deny)
-        allows = (allow for holder in after.holders for allow in met.get(holder, ()))
+        allows = (allow for holder in sorted(met.keys() & after.holders) for allow in met[holder])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
     def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> Beneath | None:

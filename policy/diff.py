@@ -7,10 +7,10 @@ import msgspec
 
 from policy.decide import decide
 from policy.decisions import Decision
-from policy.impact import swallows
-from policy.model import ALLOW, DENY, Fact, Grant, Membership, Origin
+from policy.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
 from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
+from policy.subsuming import GrantIndex
 from policy.systems import all_systems
 from policy.wording import grant_text, membership_text
 
@@ -68,10 +68,18 @@ def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
 
 def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator[Difference]:
     """What is ``here`` and not ``there``; where it is written counts for nothing."""
-    grants, known = _grants(here), {placeless(grant) for grant in _grants(there)}
-    yield from (_of_grant(system, sign, grant, there) for grant in grants if placeless(grant) not in known)
-    ways, links = _memberships(here), {placeless(way) for way in _memberships(there)}
-    yield from (_of_membership(system, sign, way, here) for way in ways if placeless(way) not in links)
+    known = {placeless(grant) for grant in _grants(there)}
+    grants = [grant for grant in _grants(here) if placeless(grant) not in known]
+    holders = {grant.holder for grant in grants}
+    others = GrantIndex(grant for holder in holders for grant in there.grants.get(holder, ()))
+    yield from (_of_grant(system, sign, grant, others) for grant in grants)
+    links = {placeless(way) for way in _memberships(there)}
+    ways = [way for way in _memberships(here) if placeless(way) not in links]
+    # A new one widens by the allows it leads to, a lost one by the denies.
+    opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
+    for way in ways:
+        widens = way.holder in opening
+        yield Difference(system, sign, membership_text(way), way.origin.document, widens)
 
 
 def _grants(realm: Realm) -> list[Grant]:
@@ -87,32 +95,24 @@ def placeless(written: Written) -> Written:
     return msgspec.structs.replace(written, origin=Origin(""))
 
 
-def _of_grant(system: str, sign: Sign, grant: Grant, there: Realm) -> Difference:
-    stays = any(says_as_much(other, grant) for other in there.grants.get(grant.holder, ()))
+def _of_grant(system: str, sign: Sign, grant: Grant, others: GrantIndex) -> Difference:
     more = (sign == "added") == (grant.effect == ALLOW)
-    return Difference(system, sign, grant_text(grant), grant.origin.document, more and not stays)
+    widens = more and not others.says_as_much(grant)
+    return Difference(system, sign, grant_text(grant), grant.origin.document, widens)
 
 
-def says_as_much(other: Grant, grant: Grant) -> bool:
-    """Whether ``other`` does all that ``grant`` does, for whoever holds it."""
-    return other.effect == grant.effect and other.window.covers(grant.window) and swallows(other, grant)
-
-
-def _of_membership(system: str, sign: Sign, way: Membership, here: Realm) -> Difference:
-    """A new one widens by the allows it leads to, a lost one by the denies."""
-    led_to = {grant.effect for holder in _reached(here, way.holder) for grant in here.grants.get(holder, ())}
-    return Difference(
-        system, sign, membership_text(way), way.origin.document, (ALLOW if sign == "added" else DENY) in led_to
-    )
-
-
-def _reached(realm: Realm, holder: str) -> set[str]:
-    reached, todo = {holder}, [holder]
+def _leading_to(realm: Realm, effect: Effect) -> set[str]:
+    """Every holder of a grant with an effect, and all that are one of them, at any depth."""
+    members: dict[str, list[str]] = {}
+    for way in _memberships(realm):
+        members.setdefault(way.holder, []).append(way.member)
+    found = {grant.holder for grant in _grants(realm) if grant.effect == effect}
+    todo = list(found)
     while todo:
-        new = {way.holder for way in realm.memberships.get(todo.pop(), ())} - reached
-        reached |= new
+        new = {member for member in members.get(todo.pop(), ()) if member not in found}
+        found |= new
         todo += new
-    return reached
+    return found
 
 
 def _of_facts(system: str, old: Realm, new: Realm) -> Iterator[Difference]:

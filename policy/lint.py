@@ -15,7 +15,7 @@ from policy.impact import swallows
 from policy.index import PatternIndex
 from policy.library import Library, Shelf
 from policy.model import Grant, Membership, Origin
-from policy.patterns import Exact, Glob, Name, Part, Prefix
+from policy.patterns import example
 from policy.system import EVERYONE
 from policy.times import ALWAYS
 from policy.wording import pattern_text
@@ -134,7 +134,9 @@ def _gone(shelf: Shelf) -> bool:
 
 def _about_statement(origin: Origin, grants: list[Grant], index: PatternIndex[Grant]) -> Iterator[Finding]:
     """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
-    wider = {grant: [other for other in index.find(_example(grant)) if _outdoes(other, grant)] for grant in grants}
+    wider = {
+        grant: [other for other in index.find(example(grant.object)) if _outdoes(other, grant)] for grant in grants
+    }
     for grant, others in wider.items():
         denies = [other for other in others if grant.effect == "allow" and other.effect == "deny"]
         if denies:
@@ -156,19 +158,6 @@ def _first_covering(grant: Grant, others: list[Grant]) -> Origin | None:
 
 def _outdoes(wide: Grant, narrow: Grant) -> bool:
     return swallows(wide, narrow) and wide.window.covers(narrow.window)
-
-
-def _example(grant: Grant) -> Name:
-    """A name that the grant's object pattern matches: what does not match it cannot cover the pattern."""
-    return tuple(_example_part(part) for part in grant.object.parts)
-
-
-def _example_part(part: Part) -> str:
-    if isinstance(part, Exact | Prefix):
-        return part.text
-    assert isinstance(part, Glob)
-    text = part.text.replace("*", "")
-    return text.replace("?", "x") if part.single else text
 
 
 def _at(origin: Origin, code: str, message: str) -> Finding:

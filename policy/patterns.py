@@ -226,3 +226,15 @@ def covers(wide: Pattern, narrow: Pattern) -> bool:
     if narrow.open and not wide.open:
         return False
     return all(_part_covers(a, b) for a, b in zip(wide.parts, narrow.parts, strict=False))
+
+
+def example(pattern: Pattern) -> Name:
+    """A name that a pattern matches: what does not match it does not cover the pattern."""
+    return tuple(_example(part) for part in pattern.parts)
+
+
+def _example(part: Part) -> str:
+    if not isinstance(part, Glob):
+        return part.text
+    text = part.text.replace("*", "")
+    return text.replace("?", "x") if part.single else text

@@ -1,47 +1,18 @@
 """Two sides of a change: a realm as it is, and the same with what some documents said before in its place."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from policy.diff import Written, says_as_much
+from policy.diff import Written
 from policy.model import DENY, Effect, Grant, Membership, Reading
-from policy.patterns import Pattern, covers, meet
+from policy.patterns import Pattern, meet
 from policy.snapshot import Realm
+from policy.subsuming import GrantIndex, Held
 from policy.system import EVERYONE
 from policy.times import ALWAYS, Window
 
 Windows = tuple[Window, ...]
-
-
-class Share:
-    """What comes of being one holder while some windows hold. Answers are kept: many ask the same."""
-
-    def __init__(self, grants: Iterable[Grant]) -> None:
-        self._by_permission: dict[tuple[Effect, Pattern], list[Grant]] = {}
-        for grant in grants:
-            self._by_permission.setdefault((grant.effect, grant.permission), []).append(grant)
-        self._covering: dict[tuple[Effect, Pattern], list[Grant]] = {}
-        self._answers: dict[tuple[Effect, Pattern, Pattern, Window], bool] = {}
-
-    def says(self, part: Grant) -> bool:
-        """Whether some grant says as much as ``part``; one by one, so several that do so together do not count."""
-        asked = (part.effect, part.permission, part.object, part.window)
-        if asked not in self._answers:
-            self._answers[asked] = any(says_as_much(grant, part) for grant in self._of(part.effect, part.permission))
-        return self._answers[asked]
-
-    def _of(self, effect: Effect, permission: Pattern) -> list[Grant]:
-        """The grants whose permission takes in a permission."""
-        if (effect, permission) not in self._covering:
-            wide = (
-                held
-                for (kind, other), held in self._by_permission.items()
-                if kind == effect and covers(other, permission)
-            )
-            self._covering[effect, permission] = list(itertools.chain.from_iterable(wide))
-        return self._covering[effect, permission]
 
 
 def common(grant: Grant, other: Grant) -> Grant | None:
@@ -88,7 +59,8 @@ class Side:
                 self._grants.setdefault(grant.holder, []).append(grant)
             for way in reading.memberships:
                 self._ways.setdefault(way.member, []).append(way)
-        self._shares: dict[tuple[str, Windows], Share] = {}
+        self._index, self._filed = GrantIndex(), set[str]()  # what those hold who were asked for
+        self._bearings: dict[str, Bearing] = {}
         self._standings: dict[frozenset[tuple[str, Windows]], Bearing] = {}
 
     def holders(self) -> list[str]:
@@ -114,25 +86,37 @@ class Side:
 
     def bearing(self, who: str) -> "Bearing":
         """All that a subject or claim holds; the same object for any two that hold the same."""
-        reached = self.reached(who, EVERYONE).items()
-        key = frozenset((holder, windows) for holder, windows in reached if self._holds_any(holder))
-        if key not in self._standings:
-            self._standings[key] = Bearing(self, dict(key))
-        return self._standings[key]
+        if who not in self._bearings:
+            reached = self.reached(who, EVERYONE).items()
+            key = frozenset((holder, windows) for holder, windows in reached if self._holds_any(holder))
+            if key not in self._standings:
+                self._standings[key] = Bearing(self, dict(key))
+            self._bearings[who] = self._standings[key]
+        return self._bearings[who]
 
-    def share(self, holder: str, windows: Windows) -> Share:
-        """What a holder itself holds while one of ``windows`` does."""
-        if (holder, windows) not in self._shares:
-            effective = (part for grant in self.grants(holder) for part in self.in_effect(grant, windows))
-            self._shares[holder, windows] = Share(effective)
-        return self._shares[holder, windows]
+    def file(self, holders: Iterable[str]) -> None:
+        """Have what these hold found by `covering`."""
+        for holder in holders:
+            if holder not in self._filed:
+                self._filed.add(holder)
+                for grant in self.grants(holder):
+                    self._index.add(grant)
+
+    def covering(self, part: Grant) -> Iterator[Held]:
+        """Who of those that are filed holds what covers ``part``, and when, by itself."""
+        return self._index.covering(part)
 
     def in_effect(self, grant: Grant, windows: Windows) -> Iterator[Grant]:
         """The grant for each of ``windows`` in which it holds, now or later."""
         for window in windows:
-            both = window.meet(grant.window)
-            if both is not None and both.meet(self._future) is not None:
+            both = self.meet(window, grant.window)
+            if both is not None:
                 yield grant if both == grant.window else msgspec.structs.replace(grant, window=both)
+
+    def meet(self, window: Window, other: Window) -> Window | None:
+        """When two windows hold together, now or later; None: never, or it is over."""
+        both = window.meet(other)
+        return both if both is not None and both.meet(self._future) is not None else None
 
     def _holds_any(self, holder: str) -> bool:
         return holder in self._realm.grants or holder in self._grants
@@ -146,16 +130,30 @@ class Bearing:
 
     def __init__(self, side: Side, windows: Mapping[str, Windows]) -> None:
         self._side, self._windows = side, windows
-        self.holders = sorted(windows)
-        self._shares = [side.share(*held) for held in windows.items()]
+        self.holders = windows.keys()
+        self._answers: dict[tuple[Effect, Pattern, Pattern, Window], bool] = {}
+        side.file(self.holders)
 
     def parts(self, grant: Grant) -> Iterator[Grant]:
         """A grant of the side as far as it is held: for each window in which its holder is reached."""
         return self._side.in_effect(grant, self._windows.get(grant.holder, ()))
 
     def allowed(self, part: Grant) -> bool:
-        """Whether an allow says as much as the allow ``part``."""
-        return any(share.says(part) for share in self._shares)
+        """Whether one allow says as much as the allow ``part``; several that do so together do not count."""
+        asked = (part.effect, part.permission, part.object, part.window)
+        if asked not in self._answers:
+            self._answers[asked] = any(self._in_time(held, part.window) for held in self._side.covering(part))
+        return self._answers[asked]
+
+    def _in_time(self, held: Held, wanted: Window) -> bool:
+        """Whether it is held here for as long as ``wanted``."""
+        found = (
+            self._side.meet(window, own)
+            for holder in held.keys() & self._windows.keys()
+            for window in self._windows[holder]
+            for own in held[holder]
+        )
+        return any(both is not None and both.covers(wanted) for both in found)
 
     def denied(self, part: Grant) -> bool:
         """Whether a deny takes away all of the allow ``part``."""
