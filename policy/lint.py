@@ -14,10 +14,10 @@ from policy.documents import Key
 from policy.impact import swallows
 from policy.index import PatternIndex
 from policy.library import Library, Shelf
-from policy.model import Grant, Membership, Origin
-from policy.patterns import example
+from policy.model import ALLOW, DENY, Effect, Grant, Membership, Origin
+from policy.patterns import Pattern, example
 from policy.system import EVERYONE
-from policy.times import ALWAYS
+from policy.times import ALWAYS, Window
 from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]
@@ -82,11 +82,12 @@ class _Policies:
             for membership in reading.memberships:
                 self._memberships.setdefault(membership.member, []).append(membership)
         self._givers: dict[str, set[str]] = {}
-        self._gives: dict[str, set[str]] = {}
+        self._gives: dict[str, set[str]] = {}  # those that deny something
         for way in itertools.chain.from_iterable(self._memberships.values()):
             self._givers.setdefault(way.holder, set()).add(way.member)
-            if way.window == ALWAYS:
+            if way.window == ALWAYS and any(grant.effect == DENY for grant in self._grants.get(way.holder, ())):
                 self._gives.setdefault(way.member, set()).add(way.holder)
+        self._beside: dict[frozenset[str], _Index] = {}
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no particular order."""
@@ -112,36 +113,60 @@ class _Policies:
 
     def _about_statements(self, holder: str) -> Iterator[Finding]:
         """What becomes of each statement of ``holder`` beside its others, and beside denies that come with it."""
-        index: PatternIndex[Grant] = PatternIndex()
         statements: dict[Origin, list[Grant]] = {}
         for grant in self._grants[holder]:
             statements.setdefault(grant.origin, []).append(grant)
-        for grant in itertools.chain(self._grants[holder], self._denies_beside(holder)):
-            index.add(grant.object, grant)
+        indexes = (_indexed(self._grants[holder]), self._denies_beside(holder))
         for origin, grants in statements.items():
-            yield from _about_statement(origin, grants, index)
+            yield from _about_statement(origin, grants, indexes)
 
-    def _denies_beside(self, holder: str) -> Iterator[Grant]:
-        """The denies of all that whoever gives ``holder`` gives too: no allow of it escapes them."""
-        given = [self._gives.get(giver, set()) for giver in self._givers.get(holder, ())]
-        for companion in set.intersection(*given) - {holder} if given else ():
-            yield from (grant for grant in self._grants.get(companion, ()) if grant.effect == "deny")
+    def _denies_beside(self, holder: str) -> "_Index":
+        """The denies of all that whoever gives ``holder`` gives too: no allow of it escapes them.
+
+        What the same ones give has the same index, each one's own denies included.
+        """
+        givers = frozenset(self._givers.get(holder, ()))
+        if givers not in self._beside:
+            given = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
+            companions = set.intersection(*given) if given else ()
+            held = (grant for companion in companions for grant in self._grants[companion])
+            self._beside[givers] = _indexed(grant for grant in held if grant.effect == DENY)
+        return self._beside[givers]
+
+
+class _Alike(msgspec.Struct, frozen=True):
+    """Grants that differ in their holder and origin alone. ``grant``: one of them; ``origins``: of all, by place."""
+
+    grant: Grant
+    origins: list[Origin]
+
+
+_Index = PatternIndex[_Alike]
+
+
+def _indexed(grants: Iterable[Grant]) -> _Index:
+    alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[Origin, Grant]] = {}
+    for grant in grants:
+        alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.origin] = grant
+    index: _Index = PatternIndex()
+    for found in alike.values():
+        origins = sorted(found, key=lambda origin: origin.place)
+        index.add(found[origins[0]].object, _Alike(found[origins[0]], origins))
+    return index
 
 
 def _gone(shelf: Shelf) -> bool:
     return shelf.in_force is not None and shelf.in_force.deleted
 
 
-def _about_statement(origin: Origin, grants: list[Grant], index: PatternIndex[Grant]) -> Iterator[Finding]:
+def _about_statement(origin: Origin, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:
     """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
-    wider = {
-        grant: [other for other in index.find(example(grant.object)) if _outdoes(other, grant)] for grant in grants
-    }
+    wider = {grant: list(_wider(grant, indexes)) for grant in grants}
     for grant, others in wider.items():
-        denies = [other for other in others if grant.effect == "allow" and other.effect == "deny"]
+        denies = [other.origins[0] for other in others if grant.effect == ALLOW and other.grant.effect == DENY]
         if denies:
             what = f"{pattern_text(grant.permission)} on {pattern_text(grant.object)}"
-            message = f"the allow of {what} does nothing: {denies[0].origin} denies all of it"
+            message = f"the allow of {what} does nothing: {min(denies, key=_place)} denies all of it"
             yield _at(origin, "cancelled-by-deny", message)
     covering = [_first_covering(grant, others) for grant, others in wider.items()]
     if all(covering):
@@ -149,11 +174,27 @@ def _about_statement(origin: Origin, grants: list[Grant], index: PatternIndex[Gr
         yield _at(origin, "covered", f"the statement adds nothing: {names} covers it")
 
 
-def _first_covering(grant: Grant, others: list[Grant]) -> Origin | None:
+def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
+    found = (other for index in indexes for other in index.find(example(grant.object)))
+    return (other for other in found if _outdoes(other.grant, grant))
+
+
+def _first_covering(grant: Grant, others: list[_Alike]) -> Origin | None:
     """The first other statement that says the same or more; of two that say the same only the later is covered."""
-    candidates = [o for o in others if o.effect == grant.effect and o.origin != grant.origin]
-    counted = [o for o in candidates if not _outdoes(grant, o) or o.origin.place < grant.origin.place]
-    return min((o.origin for o in counted), key=lambda origin: origin.place, default=None)
+    firsts = [_counted(grant, other) for other in others if other.grant.effect == grant.effect]
+    return min(filter(None, firsts), key=_place, default=None)
+
+
+def _counted(grant: Grant, others: _Alike) -> Origin | None:
+    """The first of those alike that is another statement and covers ``grant``."""
+    first = next((origin for origin in others.origins if origin != grant.origin), None)
+    if first is None or (_outdoes(grant, others.grant) and first.place >= grant.origin.place):
+        return None
+    return first
+
+
+def _place(origin: Origin) -> tuple[str, int]:
+    return origin.place
 
 
 def _outdoes(wide: Grant, narrow: Grant) -> bool:
