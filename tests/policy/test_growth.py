@@ -8,9 +8,14 @@ from unittest import mock
 import pytest
 
 from policy.decide import decide
+from policy.diff import compare
+from policy.edits import Edit, said
+from policy.escalation import escalations
 from policy.library import Library
+from policy.lint import lint_library
 from policy.patterns import Glob, Part, Prefix, part_overlaps
 from policy.snapshot import Snapshot
+from policy.systems import all_systems
 from policy.texts import Unreadable, _object, read_json
 from tests.work import Compared, comparisons, grows_with_its_input, work
 
@@ -103,3 +108,74 @@ def test_of_many_refused_entities_the_answer_names_the_first_and_counts_the_othe
     messages = [reason.message for reason in answer.reasons]
     assert (answer.outcome, len([text for text in messages if "was refused" in text])) == ("error", 100)
     assert "30 more documents of cdap/Entity were refused, so where it lies is not known" in messages
+
+
+def _role(name: str, *statements: tuple[str, str]) -> dict[str, Any]:
+    """Statements: effect, and the topic that everything is allowed or denied on."""
+    written = [
+        {"effect": effect, "action": ["*"], "resource": [f"kafka:topic:{topic}"]} for effect, topic in statements
+    ]
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": written}}
+
+
+def _group(roles: list[str]) -> dict[str, Any]:
+    spec = {"roles": roles, "members": ["user:dana", "user:max"]}
+    return {"system": "lenses6", "kind": "Group", "name": "all", "spec": spec}
+
+
+def _one_role(size: int, topic: str) -> list[dict[str, Any]]:
+    return [_group(["r"]), _role("r", *(("allow", f"a/b/{topic}{number}") for number in range(size)))]
+
+
+def _denies(size: int, topic: str) -> list[dict[str, Any]]:
+    statements = (("deny", f"a/b/{topic}{number}") for number in range(size))
+    return [_group(["r"]), _role("r", ("allow", "*/*/*"), *statements)]
+
+
+def _role_each(size: int, topic: str) -> list[dict[str, Any]]:
+    roles = [_role(f"r{number}", ("allow", f"a/b/{topic}{number}")) for number in range(size)]
+    return [_group([role["name"] for role in roles]), *roles]
+
+
+def _denying_role_each(size: int, topic: str) -> list[dict[str, Any]]:
+    roles = [_role(f"r{n}", ("deny", f"a/b/{topic}{n}"), ("allow", f"a/b/{topic}{n}")) for n in range(size)]
+    return [_group([role["name"] for role in roles]), *roles]
+
+
+def _repeated(size: int, topic: str) -> list[dict[str, Any]]:
+    """The very same statement many times: of each pair one covers the other."""
+    return [_group(["r"]), _role("r", *([("allow", f"a/b/{topic}")] * size))]
+
+
+Policies = Callable[[int, str], list[dict[str, Any]]]
+POLICIES: list[Policies] = [_one_role, _denies, _role_each, _denying_role_each, _repeated]
+whatever_is_renamed = pytest.mark.parametrize("policies", POLICIES, ids=lambda policies: policies.__name__.strip("_"))
+
+
+@whatever_is_renamed
+def test_a_diff_of_renamed_statements(policies: Policies) -> None:
+    def measure(size: int) -> int:
+        old, new = (Snapshot(_library(*policies(size, topic))) for topic in ("old", "new"))
+        return work(lambda: compare(old, new))
+
+    assert grows_with_its_input(measure, 20)
+
+
+@whatever_is_renamed
+def test_lint(policies: Policies) -> None:
+    def measure(size: int) -> int:
+        library = _library(*policies(size, "old"))
+        return work(lambda: lint_library(library))
+
+    assert grows_with_its_input(measure, 20)
+
+
+@whatever_is_renamed
+def test_escalations_of_renamed_statements(policies: Policies) -> None:
+    def measure(size: int) -> int:
+        before, after = (_library(*policies(size, topic)) for topic in ("old", "new"))
+        edits = [Edit(str(key), said(before.shelves[key]), said(shelf)) for key, shelf in after.shelves.items()]
+        realm = Snapshot(after).realms["lenses6"]
+        return work(lambda: escalations(all_systems()["lenses6"], realm, edits, 0))
+
+    assert grows_with_its_input(measure, 20)
