@@ -54,7 +54,7 @@ def run(
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
     with (
         _session(settings, watch) as spark,
-        contextlib.closing(Output(settings, spark)) as output,
+        contextlib.closing(Output(settings, spark, watch.dropped)) as output,
         contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
         RunningMonitor(settings, spark, on_step, watch) as monitor,
     ):

@@ -26,6 +26,7 @@ from streaming.client.outbox import Outbox
 from streaming.contracts.avro import Undecodable
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import RegistryDown
+from streaming.records.size_gate import shorten_id
 from streaming.topic_specs import dead_letters_of
 
 RETRY_SECONDS = 0.5
@@ -224,7 +225,10 @@ class Exchange:
             decision = read_decision(self._in_json(message))
         except Unreadable as error:
             return undecided(record.id, "unreadable-decision", str(error), place)
-        if record.id and decision.request_id != record.id:  # offsets begin anew when somebody makes a topic anew
+        if record.id and decision.request_id not in (
+            record.id,
+            shorten_id(record.id),
+        ):  # offsets begin anew when somebody makes a topic anew
             message_ = f"{place} is answered for another request, {decision.request_id!r}"
             return undecided(record.id, "answers-lost", message_, place)
         return decision

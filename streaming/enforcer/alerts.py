@@ -12,6 +12,7 @@ from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Result
+from streaming.records.size_gate import shorten_alert, shorten_id
 
 SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
 
@@ -125,4 +126,4 @@ def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -
 
 
 def _record(topic: str, key: str, alert: dict[str, Any]) -> Result:
-    return topic, key.encode(), msgspec.json.encode(alert), JSON_ALONE
+    return topic, shorten_id(key).encode(), msgspec.json.encode(shorten_alert(alert)), JSON_ALONE

@@ -18,6 +18,7 @@ from streaming.enforcer.answers import TIME
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
+from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.verdicts import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 
@@ -62,7 +63,7 @@ class AuditSitting:
             return (
                 source.verdicts,
                 key,
-                self._verdict(read_event(value, key, self._limits, self._reader), offset, at),
+                self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at),
                 None,
             )
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
@@ -70,23 +71,40 @@ class AuditSitting:
             rejection = Rejection(source.topic, source.partition, offset, refusal)
             return (source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
 
-    def _verdict(self, event: AuditEvent, offset: int, at: int) -> bytes:
+    def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
+        """The verdict, encoded. Raises TooLarge."""
         id_ = f"{self._source.topic_id}-{self._source.partition}-{offset}"
         moment = at if event.time is None else min(at, to_ms(event.time))
         if event.event is not None:
-            encoded, outcome = encode_verdict(_lifecycle(event, id_, moment)), LIFECYCLE
+            encoded, outcome = self._passed_on(event, key, id_, moment), LIFECYCLE
         else:
-            encoded, outcome = self._access(event, id_, moment)
+            encoded, outcome = self._access(event, key, id_, moment)
         self.counts[label(event.system, outcome)] += 1
         return encoded
 
-    def _access(self, event: AuditEvent, id_: str, at: int) -> tuple[bytes, str]:
-        """The verdict on an access, encoded, and its outcome."""
+    def _access(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> tuple[bytes, str]:
+        """The verdict on an access, encoded, and its outcome.
+
+        One that is too large has no reasons. All else says which access it was, by which the monitor finds its request.
+        """
         verdict = self._judged(event, id_, at)
         encoded = encode_verdict(verdict)
-        if len(encoded) > self._limits.record_out:
+        if record_size(key, encoded) > self._limits.record_out:
             encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
+        self._check_size(record_size(key, encoded), self._limits.record_out)
         return encoded, verdict.outcome
+
+    def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
+        """A lifecycle event, encoded. The fact that the monitor makes of it must be no larger than a document."""
+        lifecycle = _lifecycle(event, id_, at)
+        encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
+        size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
+        self._check_size(size, min(self._limits.record_out, self._limits.document))
+        return encoded
+
+    def _check_size(self, size: int, limit: int) -> None:
+        if not fits(size, limit):
+            raise TooLarge("the verdict", size, limit)
 
     def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
         subject, action, resource = event.subject, event.action, event.resource

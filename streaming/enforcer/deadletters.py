@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from streaming.enforcer.headers import Header
+from streaming.records.size_gate import record_size
 from streaming.settings import Limits
 
 MASK = b"***"
@@ -32,10 +33,14 @@ def dead_letter(
     """Key, value and headers of the dead letter; one that is too large carries hashes instead."""
     kept = [(h["key"], _mask_header(h["key"], h["value"] or b"")) for h in headers or ()]
     masked = mask_value(value or b"")
-    size = len(key or b"") + len(masked) + sum(len(name) + len(text) for name, text in kept)
-    if size + ROOM > limits.record_out:
-        return None, _stand_in(rejection, key, value), _reasons(rejection)
+    if record_size(key, masked, kept) + ROOM > limits.record_out:
+        return hashed_letter(rejection, key, value)
     return key, masked, [*kept, *_reasons(rejection)]
+
+
+def hashed_letter(rejection: Rejection, key: bytes | None, value: bytes | None) -> tuple[None, bytes, list[Header]]:
+    """The same with hashes in place of key and value: at most ALWAYS_FITS bytes, whatever came."""
+    return None, _stand_in(rejection, key, value), _reasons(rejection)
 
 
 def _reasons(rejection: Rejection) -> list[Header]:

@@ -8,6 +8,7 @@ from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.headers import content_type, with_content_type
 from streaming.enforcer.judge import Sitting, Source
 from streaming.enforcer.wire import DECISIONS, Outgoing
+from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 
@@ -27,7 +28,11 @@ class EncodedSitting:
         if number != DECISIONS or made is None:
             return record
         try:
-            return number, key_, self._encode(made), told and with_content_type(told, self._content_type)
-        except Unencodable as refusal:  # a bug, which must not stop the stream
+            encoded = self._encode(made)
+            size = record_size(key_, encoded)
+            if not fits(size, self._limits.record_out):
+                raise TooLarge("the decision", size, self._limits.record_out)
+            return number, key_, encoded, told and with_content_type(told, self._content_type)
+        except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
             rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
             return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))

@@ -31,6 +31,7 @@ from streaming.enforcer.records import Records
 from streaming.enforcer.texts import Numbers, Rows, Texts
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.observability.tally import DEAD, label, no_counts, outcome_of
+from streaming.records.size_gate import TooLarge, fits, record_size, shorten_id
 from streaming.settings import Limits
 
 log = structlog.get_logger()
@@ -215,12 +216,27 @@ class Sitting:
         asker, system = _encode(envelope.id), _encode(envelope.system)
         given = self._answer(envelope, system, value, at)
         made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
-        if len(made) + len(key or b"") > self._limits.record_out:
-            why = f"the answer has more than {self._limits.record_out} bytes"
-            given = _error(envelope.system, "answer-too-large", why)
-            made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
+        if record_size(key, made) > self._limits.record_out:
+            made, given = self._too_large(key, envelope, offset, at)
         self.counts[given[3]] += 1
         return made
+
+    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int) -> tuple[bytes, Labelled]:
+        """In place of an answer that is too large: `error`, with the request's id whole where there is room for it.
+
+        Raises TooLarge where not even that can be written.
+        """
+        limit = self._limits.record_out
+        why, id_, system = f"the answer has more than {limit} bytes", envelope.id, envelope.system
+        for note, name in (("", str), ("; so would its request_id and system, which are shortened", shorten_id)):
+            given = _error(system, "answer-too-large", why + note)
+            made = self._assemble(_encode(name(id_)), _encode(name(system)), offset, at, given[0] + given[1])
+            size = record_size(key, made)
+            if size <= limit:
+                return made, given
+        if not fits(size, limit):
+            raise TooLarge("the decision", size, limit)
+        return made, given
 
     def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
         if value is None:
@@ -310,6 +326,6 @@ def _may_name_offsets(context: msgspec.Raw) -> bool:
 
 
 def _carried(headers: list[dict[str, Any]]) -> list[Header]:
-    """The trace headers, and our content type."""
+    """The trace headers, of each the last one, and our content type."""
     kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
-    return [JSON, *((name, value) for name, value in kept if len(value) <= CARRIED_BYTES)]
+    return [JSON, *dict(header for header in kept if len(header[1]) <= CARRIED_BYTES).items()]

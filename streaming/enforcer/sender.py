@@ -8,7 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.kafka import SECONDS
+from streaming.records.size_gate import largest
 from streaming.settings import Settings
+from streaming.topic_specs import ROOM
 
 SOURCE = Path(__file__).with_name("Sender.java")
 KAFKA = "kafka."
@@ -41,13 +43,14 @@ def _constructor(gateway: Any) -> Any:
 
 def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
     """How the producer finds the brokers, and who it is there, is told by the same settings as for Spark's reader."""
+    limit = max(largest(settings).values())
     clients = jvm.org.apache.kafka.clients
     ours, readers = clients.producer.ProducerConfig.configNames(), clients.consumer.ConsumerConfig.configNames()
     shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
     return {
         "linger.ms": "5",
-        "batch.size": str(min(BATCH_BYTES, settings.limits.record_out)),
-        "buffer.memory": str(max(64 << 20, 2 * settings.limits.record_out)),
+        "batch.size": str(min(BATCH_BYTES, limit)),
+        "buffer.memory": str(max(64 << 20, 2 * limit)),
         # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
         "compression.type": "lz4",
         "max.block.ms": str(int(SECONDS * 1000)),
@@ -56,5 +59,5 @@ def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
         "bootstrap.servers": settings.bootstrap_servers,
         "transactional.id": settings.job_name,
         "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
-        "max.request.size": str(settings.limits.record_out + 64 * 1024),
+        "max.request.size": str(limit + ROOM),
     }

@@ -15,6 +15,7 @@ from streaming.enforcer.kafka import group_consumer
 from streaming.enforcer.sender import open_sender
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
+from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings
 
 ERRORS = "org.apache.kafka.common.errors."
@@ -39,11 +40,16 @@ class Output:
     makes an Output has first fenced every other instance and ended its pending transaction; only then may the
     committed offsets be read, and only after that may the query start.
 
+    `on_dropped` is called with the topic of each result that is too large for Kafka and is left out.
+
     Raises CannotWrite when Kafka does not take it, or does not answer.
     """
 
-    def __init__(self, settings: Settings, spark: SparkSession) -> None:
+    def __init__(
+        self, settings: Settings, spark: SparkSession, on_dropped: Callable[[str], None] = lambda _topic: None
+    ) -> None:
         self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
+        self._largest, self._on_dropped = largest(settings), on_dropped
         self._jvm = cast(Any, spark._jvm)
         self._producer: Any = None
         self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
@@ -97,7 +103,7 @@ class Output:
                 self._producer.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_SECONDS))
 
     def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
-        for topic, lot in lots_of(results):
+        for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
             self._sender.send(pack(topic, JSON_ALONE, lot))
         if evaluated is not None:
             self._sender.sendAll(evaluated.rows, PACKED, TOLD)

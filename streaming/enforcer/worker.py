@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -18,6 +19,7 @@ from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.comparing import compare
+from streaming.enforcer.deadletters import Rejection, hashed_letter
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.headers import JSON_ALONE, content_type
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
@@ -25,7 +27,8 @@ from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.observability.comparison import NOTHING, Compared
-from streaming.observability.tally import Counts, Tally, tally
+from streaming.observability.tally import DEAD, Counts, Tally, tally
+from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 # As a text it would be parsed, in Java, with every batch.
@@ -135,6 +138,7 @@ class Worker:
                 compared = self._compare(source, reader, records)
         else:
             made, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
+        counts[DEAD] += replace_too_large(made, records, outputs.dead_letters, self._task.limits.record_out)
         counted = tally(records.topic, self._task.now, counts, records.times, records.some_headers())
         logged = list(made.decisions()) if self._task.logged else []
         told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments))
@@ -197,6 +201,22 @@ class Worker:
             return self._newest_judge().snapshot
         # Broadcasts keep their value in this process once it was asked for.
         return self._snapshots[place].value.with_facts(layer, at)
+
+
+def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
+    """The last gate: in place of each record that is too large for Kafka a dead letter with hashes. Returns how many.
+
+    Lots of the short way hold none: they are measured as they are made.
+    """
+    sizes = [record_size(key, value, headers) for _, key, value, headers in made.others]
+    beyond = [number for number, size in enumerate(sizes) if not fits(size, limit)]
+    for number in beyond:
+        position = number if made.positions is None else made.positions[number]
+        [(key, value, _, offset, _)] = records.rows(np.array([position]))
+        refusal = TooLarge("the record to write", sizes[number], limit)
+        rejection = Rejection(records.topic, records.partition, offset, refusal)
+        made.others[number] = (dead_letters, *hashed_letter(rejection, key, value))
+    return len(beyond)
 
 
 def _one_by_one(decide: Decide, records: Records) -> Packed:

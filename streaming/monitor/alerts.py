@@ -15,6 +15,7 @@ from streaming.monitor.rules import (
     UNREQUESTED,
 )
 from streaming.monitor.state import Raised
+from streaming.records.size_gate import shorten_alert
 
 MESSAGES = {
     UNAUTHORIZED: "{name} did what the policy in force denied, {times}",
@@ -27,9 +28,9 @@ MESSAGES = {
 
 
 def alert_of(raised: Raised) -> dict[str, Any]:
-    """The alert's fields. All alerts of one episode have one id; the newest tells most."""
+    """The alert's fields. All alerts of one episode have one id; the newest tells most. Bounded in size."""
     episode, key = raised.episode, raised.key
-    return {
+    alert = {
         "id": episode.id,
         "kind": raised.kind,
         "severity": episode.severity,
@@ -38,6 +39,7 @@ def alert_of(raised: Raised) -> dict[str, Any]:
         "message": MESSAGES[raised.kind].format(name=key.name, count=episode.count, times=_times(episode.count)),
         "evidence": evidence_of(episode, key.system),
     }
+    return shorten_alert(alert)
 
 
 def _times(count: int) -> str:

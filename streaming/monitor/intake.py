@@ -33,9 +33,11 @@ from streaming.monitor.inputs import (
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
+from streaming.records.size_gate import shorten
 from streaming.verdicts import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"
+WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 OF_SUBJECT = ("login",)
 OF_JOB = ("job.started", "job.stopped")
 
@@ -125,9 +127,9 @@ def _happened(verdict: Verdict, at: int) -> Happened:
     access = _access(verdict.system, verdict)
     denied = verdict.outcome == "deny" and not verdict.by_oldest
     why = (verdict.reasons[0].message if verdict.reasons else "denied") if denied else ""
-    what = f"{verdict.action.name} on {verdict.resource.id}"
+    what = _what(verdict)
     id_ = happened_id(verdict.event_id, access, verdict.time)
-    return Happened(access, verdict.time, at, id_, what, denied, why, verdict.decision_id)
+    return Happened(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
 def _access(system: str, told: Verdict | _Request) -> bytes:
@@ -161,12 +163,17 @@ def _of_decision(decision: _Decision, at: int) -> Tells:
 
 
 def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[Occurred]:
-    what = f"{request.action.name} on {request.resource.id}"
+    what = _what(request)
     if context.outcome == "deny":
         yield Occurred(DENIAL_BURST, time, at, id_, what)
     for reason in context.reasons:
         if reason.code == CONTRADICTION:
-            yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {reason.message}")
+            yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
+
+
+def _what(told: Verdict | _Request) -> str:
+    """What was requested or done, for people; bounded, since the state holds it."""
+    return f"{shorten(told.action.name, WHAT_CHARACTERS)} on {shorten(told.resource.id, WHAT_CHARACTERS)}"
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:

@@ -21,6 +21,7 @@ from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
 from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
+from streaming.records.size_gate import shorten_id
 
 ALERT, FACT = "alert", "fact"
 OUTPUT = "output string, key string, value binary"
@@ -125,4 +126,4 @@ class Processor(StatefulProcessor):
 def _row(result: Raised | Fact) -> Row:
     if isinstance(result, Fact):
         return Row(output=FACT, key=result.key, value=result.to_value())
-    return Row(output=ALERT, key=result.key.name, value=encode_alert(result))
+    return Row(output=ALERT, key=shorten_id(result.key.name), value=encode_alert(result))

@@ -69,7 +69,7 @@ class MonitorQuery:
         self._spark = _session(spark, settings)
         self._spark.streams.addListener(ProgressListener(self._watch.monitored))
         self._encodings = Encodings(settings)
-        self._output = Output(self._settings, self._spark)
+        self._output = Output(self._settings, self._spark, self._watch.dropped)
         try:
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
             self._admin = admin_client(self._settings)

@@ -103,6 +103,12 @@ class Metrics:
         self._alerts = Counter(
             "lockkeeper_alerts_total", "Alerts that were committed.", ("kind",), registry=self.registry
         )
+        self._dropped = Counter(
+            "lockkeeper_dropped_records_total",
+            "Records that were too large for Kafka and were left out; each is logged. topic: where they were to go.",
+            ("topic",),
+            registry=self.registry,
+        )
         outcomes: tuple[str, ...] = get_args(Outcome)
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
         judged = (*outcomes, UNKNOWN, LIFECYCLE)
@@ -223,6 +229,10 @@ class Metrics:
     def alerted(self, kind: str) -> None:
         """Count an alert that is committed."""
         self._alerts.labels(kind if kind in ALERT_KINDS else OTHER).inc()
+
+    def dropped(self, topic: str) -> None:
+        """Count a record that was too large for Kafka."""
+        self._dropped.labels(topic).inc()
 
     def policies_read(self, at: float, facts: int) -> None:
         """Note that the policies were read to their end, and how many documents of facts. `at`: Unix time, s."""

@@ -138,6 +138,10 @@ class Watch:
             if topic == self._topics.alerts and value is not None:
                 self.metrics.alerted(kind_of(value))
 
+    def dropped(self, topic: str) -> None:
+        """A record for a topic was too large for Kafka and was left out."""
+        self.metrics.dropped(topic)
+
     def policies_read(self, facts: int) -> None:
         """The policies were read up to their end, and so many documents of facts are known."""
         self.health.policies_read()

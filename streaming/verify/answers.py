@@ -12,6 +12,7 @@ from policy.system import Kind
 from policy.systems import all_systems
 from policy.times import to_text
 from streaming.client.decision import Decision
+from streaming.records.size_gate import shorten_id
 from streaming.report.records import Record
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 
@@ -148,9 +149,10 @@ class Answers:
 
 def _check_names(asked: Asked, decision: Decision) -> Iterator[Contradiction]:
     """Whether the decision says which request it answers, and by which time."""
-    expected = (asked.envelope.id, asked.envelope.system, to_text(asked.at))
-    found = (decision.request_id, decision.system, decision.time)
-    if found != expected:
+    names = asked.envelope.id, asked.envelope.system
+    expected, found = (*names, to_text(asked.at)), (decision.request_id, decision.system, decision.time)
+    shortened = decision.code == TOO_LARGE and found == (*map(shorten_id, names), to_text(asked.at))
+    if found != expected and not shortened:
         yield Contradiction("unlike_reference", f"request, system, time {expected}", str(found))
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -17,13 +17,16 @@ from confluent_kafka import Producer
 
 from policy import compile_documents, decide
 from policy.times import to_ms
+from streaming.contracts.avro import Writer
+from streaming.contracts.files import Kind
 from streaming.publish import publish
+from streaming.records.size_gate import ALWAYS_FITS, shorten_id
 from streaming.stored import read_stored
 from streaming.verify.cluster import await_decided, verify
 from streaming.verify.traffic import Traffic
 from tests.brokers import TestBroker
 from tests.stream.running import running
-from tests.stream.world import World, group, request, role
+from tests.stream.world import LOOKS_BACK, World, group, request, role
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
@@ -247,6 +250,41 @@ def test_the_lag_is_zero_in_kafkas_own_tool_when_nothing_is_left_to_do(world: Wo
     """Of the policy topics too: what was published is in force, and told of."""
     world.publish(role(user, ORDERS))
     wait_until(lambda: set(world.lags()) == {0}, "the lag of the group is zero", 60)
+
+
+def test_records_that_grow_as_they_are_written_stop_nothing(world: World, user: str) -> None:
+    """A request and a login in Avro, whose control characters take six bytes each in JSON, and a document's errors."""
+    control = "\x01" * 900_000
+    asked = {**request(control, user, "orders"), "system": "nothing"}
+    login = {"id": "e", "system": LOOKS_BACK, "event": "login", "subject": {"type": "user", "id": control}}
+    for topic, kind, record in (
+        (world.names.requests[0], "request", asked),
+        (world.names.audit[0], "audit-event", login),
+    ):
+        value = Writer(cast(Kind, kind), "avro-single-object").encode(json.dumps(record).encode())
+        world.producer.produce(topic, value, user)
+    world.publish(role(user, ORDERS))
+    statement = {"effect": "allow", "action": [], "resource": [], "\x01" * 20: 1}
+    document = {"system": "lenses6", "kind": "Role", "name": f"huge-{user}", "spec": {"statements": [statement] * 2200}}
+    offset = world.publish(document)
+    assert _ask(world, request(f"after-{user}", user, "orders"))["decision"] is True
+    world.delete(f"Role/huge-{user}")
+
+    def ours(topic: str) -> Any:
+        found = world.reader(topic).until(
+            lambda seen: any(m.key() == user.encode() for m in seen), f"a record of {topic}"
+        )
+        return next(message for message in found if message.key() == user.encode())
+
+    decision = json.loads(ours(world.names.decisions).value())
+    assert (decision["request_id"], _code(decision)) == (shorten_id(control), "answer-too-large")
+    assert (
+        b"bytes; at most" in dict(ours(f"{world.names.audit[0]}.dlq").headers())["__connect.errors.exception.message"]
+    )
+    alerts = world.reader(world.names.alerts).until(
+        lambda seen: any(f'policy-rejected-{world.policies}-{offset}"'.encode() in m.value() for m in seen), "the alert"
+    )
+    assert max(len(message.value()) for message in alerts) < ALWAYS_FITS
 
 
 def test_requests_of_an_aborted_transaction_are_not_decided(world: World, user: str) -> None:

@@ -42,7 +42,7 @@ class Place:
         self._client = {"bootstrap.servers": broker.bootstrap_servers}
         self._admin = AdminClient(dict(self._client))
         self._admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
-        limits = Limits(record_out=100_000)
+        limits = Limits(record_out=100_000, document=50_000)
         self.settings = Settings(job_name=name, bootstrap_servers=broker.bootstrap_servers, limits=limits)
         self.output = self.another()
 
@@ -180,6 +180,14 @@ def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -
     with pytest.raises(JobStopped, match=r"nothing is visible.*max\.request\.size"):
         place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"fine", beyond)))
     assert (place.there(), place.offset()[0]) == ([], -1001)
+
+
+def test_a_result_of_the_driver_that_kafka_would_refuse_is_left_out_and_the_batch_goes_on(place: Place) -> None:
+    beyond = b"x" * (place.settings.limits.record_out + 100_000)
+    small, large = (place.topic, b"k", b"fine", JSON_ALONE), (place.topic, b"k", beyond, JSON_ALONE)
+    place.output.publish([small, large, small], _offsets(place, 3))
+    assert [message.value() for message in place.there(2)] == [b"fine"] * 2
+    assert place.offset()[0] == 3
 
 
 def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place) -> None:

@@ -1,0 +1,1 @@
+"""What holds for the records of all kinds that the job writes."""

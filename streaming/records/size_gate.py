@@ -1,0 +1,132 @@
+"""The size gate: no record that goes out is larger than Kafka takes, for that would stop its batch for ever.
+
+Each kind of record is shortened in its own way where it is made: a decision becomes `error`, a verdict loses its
+reasons, a dead letter its value, an alert most of its evidence. What is shortened says so. `fitting`, and its like in
+the workers, are the last gate before Kafka's producer.
+
+A size is that of the encoded record: key, value and headers.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from streaming.settings import Limits, Settings
+from streaming.topic_specs import ROOM
+
+log = structlog.get_logger()
+
+ALWAYS_FITS = ROOM - 4 * 1024
+"""Bytes of a record that fits whatever the limit: producer and topics have `ROOM` above it, most of it for this."""
+
+OWN_HEADERS = 4 * 1024  # of a decision: content type and trace; they come on top of the limit
+HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
+
+ID_CHARACTERS = 1000  # of an id, a longer one is shortened
+ID_BEGIN = 200
+BOUNDS = ((20, 1000), (10, 200), (5, 100))  # items of a list and characters of a text, of an alert that is too large
+ALERT_BYTES = ALWAYS_FITS - 4 * ID_CHARACTERS  # of its value; the rest is for its key, and what encodings differ by
+
+Headers = Sequence[tuple[str, bytes]]
+Result = tuple[str, bytes | None, bytes | None, list[tuple[str, bytes]]]
+
+
+class TooLarge(Exception):
+    """A record cannot be written, however it is shortened; the message names its size and the limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(f"{what} has {size} bytes; at most {limit} (setting limits.record_out)")
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Headers | None = None) -> int:
+    """The bytes of a record, at most, but for what every record has."""
+    beside = sum(len(name.encode()) + len(text) + HEADER_BYTES for name, text in headers or ())
+    return len(key or b"") + len(value or b"") + beside
+
+
+def fits(size: int, limit: int) -> bool:
+    """Whether Kafka takes a record of so many bytes, where `limit` is the largest of its kind."""
+    return size <= max(limit + OWN_HEADERS, ALWAYS_FITS)
+
+
+def largest(settings: Settings) -> Mapping[str, int]:
+    """The largest record of each topic that has another limit than `limits.record_out`, which is under ""."""
+    limits, topics = settings.limits, settings.topics
+    return {"": limits.record_out, topics.facts: limits.document, topics.history: largest_kept(limits)}
+
+
+def largest_kept(limits: Limits) -> int:
+    """The largest record of the history topic: a document and its key."""
+    return 2 * limits.document
+
+
+def fitting(
+    results: Iterable[Result], limits: Mapping[str, int], on_dropped: Callable[[str], None] = lambda _topic: None
+) -> Iterator[Result]:
+    """The last gate for what the driver writes: the results that Kafka takes; of each other one an error is logged.
+
+    `limits`: as `largest` has them. `on_dropped` is called with the topic of each that is left out.
+    """
+    for result in results:
+        topic, key, value, headers = result
+        size, limit = record_size(key, value, headers), limits.get(topic, limits[""])
+        if fits(size, limit):
+            yield result
+        else:
+            hashed = hashlib.sha256(key or b"").hexdigest()
+            log.error(
+                "a record too large for Kafka is left out", topic=topic, bytes=size, most=limit, key_sha256=hashed
+            )
+            on_dropped(topic)
+
+
+def shorten(text: str, most: int) -> str:
+    """A text for people, with what is left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+
+
+def shorten_id(text: str) -> str:
+    """An id: one that is too long is its beginning and a hash, so that different ones stay different."""
+    if len(text) <= ID_CHARACTERS:
+        return text
+    hashed = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[:ID_BEGIN]}… (shortened from {len(text)} characters, sha256:{hashed})"
+
+
+def shorten_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert of at most ALERT_BYTES. `subject` is a text; `evidence` is cut as little as is necessary."""
+    told = {**alert, "subject": shorten_id(alert["subject"])}
+    if _alert_fits(told):
+        return told
+    for items, characters in BOUNDS:
+        message = shorten(told["message"], 4 * characters)
+        shortened = {**told, "message": message, "evidence": _cut(told["evidence"], items, characters)}
+        if _alert_fits(shortened):
+            return shortened
+    items, characters = BOUNDS[-1]
+    plain = [{name: value for name, value in item.items() if _is_plain(value)} for item in told["evidence"]]
+    return {**shortened, "evidence": _cut(plain, items, characters)}
+
+
+def _alert_fits(alert: Mapping[str, Any]) -> bool:
+    return len(msgspec.json.encode(alert)) <= ALERT_BYTES
+
+
+def _is_plain(value: Any) -> bool:
+    return not isinstance(value, dict | list | tuple)
+
+
+def _cut(value: Any, items: int, characters: int) -> Any:
+    """Plain data with bounded lists and texts at every depth; what is left out is counted in its place."""
+    if isinstance(value, str):
+        return shorten(value, characters)
+    if isinstance(value, dict):
+        return {name: _cut(part, items, characters) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        more = len(value) - items
+        rest = [{"more": more} if isinstance(value[0], dict) else f"… and {more} more"] if more > 0 else []
+        return [*(_cut(part, items, characters) for part in value[:items]), *rest]
+    return value
