@@ -67,10 +67,9 @@ class TracingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = False
     endpoint: Text = "http://localhost:4318/v1/traces"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Without a user and password within the endpoint."""
-        yield "enabled", self.enabled
-        yield "endpoint", USER_INFO.sub(f"//{MASK}@", self.endpoint)
+        return [("enabled", self.enabled), ("endpoint", USER_INFO.sub(f"//{MASK}@", self.endpoint))]
 
     def __repr__(self) -> str:
         """Without a user and password within the endpoint."""
@@ -90,10 +89,9 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca: str = ""
     register: bool = True
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Without the password."""
-        yield "url", self.url
-        yield "user", self.user
+        return [("url", self.url), ("user", self.user)]
 
     def __repr__(self) -> str:
         """Without the password: settings end up in logs."""
@@ -148,11 +146,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Of the settings for Kafka's clients and Spark the names alone: any of their values may be a secret."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            yield name, dict.fromkeys(value, MASK) if name in {"kafka", "source", "spark"} else value
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        masked = {"kafka", "source", "spark"}
+        return [(name, dict.fromkeys(value, MASK) if name in masked else value) for name, value in values]
 
     def __repr__(self) -> str:
         """Without secrets: settings end up in logs."""
