@@ -20,7 +20,9 @@ OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  #
 TEST_PREFIX = "LOCKKEEPER_TEST_"
 # Kubernetes sets variables for each Service of the namespace, this one for all of them.
 SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
-MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry"})
+MAY_HOLD_SECRETS = frozenset({"kafka", "source", "spark", "schema_registry", "tracing"})
+MASK = "***"
+USER_INFO = re.compile(r"//.*@")
 DEFAULT_TRUST = CLAIMS - {"time"}
 MIB = 1 << 20
 
@@ -65,6 +67,14 @@ class TracingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = False
     endpoint: Text = "http://localhost:4318/v1/traces"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without a user and password within the endpoint."""
+        return [("enabled", self.enabled), ("endpoint", USER_INFO.sub(f"//{MASK}@", self.endpoint))]
+
+    def __repr__(self) -> str:
+        """Without a user and password within the endpoint."""
+        return _shown(self)
+
 
 class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schema registry, for Avro in the Confluent wire format; without a `url` there is none.
@@ -79,9 +89,13 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca: str = ""
     register: bool = True
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without the password."""
+        return [("url", self.url), ("user", self.user)]
+
     def __repr__(self) -> str:
         """Without the password: settings end up in logs."""
-        return f"SchemaRegistry(url={self.url!r}, user={self.user!r})"
+        return _shown(self)
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -132,6 +146,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         """The claims that the producers of a topic of requests or audit events may make."""
         return self.trust.get(topic, DEFAULT_TRUST)
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Of the settings for Kafka's clients and Spark the names alone: any of their values may be a secret."""
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        masked = {"kafka", "source", "spark"}
+        return [(name, dict.fromkeys(value, MASK) if name in masked else value) for name, value in values]
+
+    def __repr__(self) -> str:
+        """Without secrets: settings end up in logs."""
+        return _shown(self)
+
+
+def _shown(settings: Settings | SchemaRegistry | TracingSettings) -> str:
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.__rich_repr__())})"
+
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
     """Read the YAML file, if any, and let `LOCKKEEPER_…` variables go before it. Raises SettingsError."""
@@ -155,13 +183,15 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; name a file that can be read") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: not YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}") from None  # the error holds the file
+    told = _parse(str(path), text)
     if told is not None and not isinstance(told, dict):
-        raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not {told!r}")
+        kind = type(told).__name__
+        raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not a {kind}")
     return told or {}
 
 
@@ -216,21 +246,29 @@ def _service_variables(environment: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(services)})_(?:SERVICE_HOST|(?:SERVICE_)?PORT(?:_.+)?)" if services else r"(?!)")
 
 
-def _parse(name: str, text: str) -> Any:
+def _parse(where: str, text: str) -> Any:
+    """The YAML of a file or a variable. Errors say where, not what stands there: it may be part of a secret."""
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError(f"{name}={text}: not YAML: {error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as the date 2024-99-99
+        mark = getattr(error, "problem_mark", None)
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise SettingsError(
+            f"{where}: not YAML{place}: put the value in quotes; a quote within single quotes is written twice, "
+            'within double quotes as \\". What is there is not shown, as it may be a secret'
+        ) from None
 
 
 def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
         told = told.setdefault(name, {})
+        if not isinstance(told, dict):
+            raise SettingsError(f"{variable(path)}: {name}, which holds it, is not a mapping")
     told[path[-1]] = value
 
 
 def _value_at(told: Any, message: str) -> str:
-    """What stands where an error message points: "… - at `$.limits.record_in`"; nothing where it may be a secret."""
+    """What stands where an error message points: "… - at `$.limits.record_in`"; nothing where it may hold a secret."""
     path = message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else []
     if not path or path[0] in MAY_HOLD_SECRETS:
         return ""
@@ -238,7 +276,7 @@ def _value_at(told: Any, message: str) -> str:
         if not isinstance(told, Mapping) or name not in told:
             return ""
         told = told[name]
-    return f" (it is {told!r})"
+    return "" if isinstance(told, Mapping | list) else f" (it is {told!r})"
 
 
 def _check_trust(settings: Settings, where: str) -> None:

@@ -10,14 +10,13 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaException
 
 from streaming.client.errors import ClientError
-from streaming.settings import SchemaRegistry, Settings, load_settings
+from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topic_specs import TopicNames
 
 T = TypeVar("T")
 
 Setting = Any  # text, number, bool, or a function such as `oauth_cb`
 
-MASK = "***"
 SECRET = re.compile(r"password|secret|token|credential|jaas|oauthbearer|\.pem$|\.key$", re.IGNORECASE)
 """The settings whose values are taken out of what Kafka's clients say."""
 

@@ -7,15 +7,12 @@ from typing import Any
 import msgspec
 
 from streaming.enforcer.headers import Header
+from streaming.enforcer.masking import MASK, NAME, mask_secrets
 from streaming.records.size_gate import record_size
 from streaming.settings import Limits
 
-MASK = b"***"
 ROOM = 16 * 1024  # for the headers that say why
-SECRET_HEADER = re.compile(r"authorization|cookie|token|secret|password|credential|api-?key", re.IGNORECASE)
 BEARER = re.compile(rb"^\s*(bearer|basic)\s", re.IGNORECASE)
-# In what is not JSON a secret's end cannot be told, nor a name that is written in escapes: all that follows is masked.
-SECRET_FOLLOWS = re.compile(rb"(token|password|secret)\W*[:=]|\\u00", re.IGNORECASE)
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -32,10 +29,11 @@ def dead_letter(
 ) -> tuple[bytes | None, bytes, list[Header]]:
     """Key, value and headers of the dead letter; one that is too large carries hashes instead."""
     kept = [(h["key"], _mask_header(h["key"], h["value"] or b"")) for h in headers or ()]
-    masked = mask_value(value or b"")
-    if record_size(key, masked, kept) + ROOM > limits.record_out:
+    masked = mask_secrets(value or b"")
+    masked_key = None if key is None else mask_secrets(key)
+    if record_size(masked_key, masked, kept) + ROOM > limits.record_out:
         return hashed_letter(rejection, key, value)
-    return key, masked, [*kept, *_reasons(rejection)]
+    return masked_key, masked, [*kept, *_reasons(rejection)]
 
 
 def hashed_letter(rejection: Rejection, key: bytes | None, value: bytes | None) -> tuple[None, bytes, list[Header]]:
@@ -68,29 +66,5 @@ def _stand_in(rejection: Rejection, key: bytes | None, value: bytes | None) -> b
 
 
 def _mask_header(name: str, value: bytes) -> bytes:
-    return MASK if SECRET_HEADER.search(name) or BEARER.match(value) else value
-
-
-def mask_value(value: bytes) -> bytes:
-    """The value without its tokens: exactly where it is JSON, else without all that follows what looks like one."""
-    try:
-        told = msgspec.json.decode(value)
-    except (ValueError, RecursionError):
-        secret = SECRET_FOLLOWS.search(value)
-        return value if secret is None else value[: secret.end()] + MASK
-    return msgspec.json.encode(told) if _mask_within(told) else value
-
-
-def _mask_within(value: Any) -> bool:
-    """Mask every `token` in place, at any depth; tells whether there was one."""
-    found = False
-    todo = [value]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, dict):
-            found |= "token" in part
-            part.update({"token": MASK.decode()} if "token" in part else {})
-            todo += part.values()
-        elif isinstance(part, list):
-            todo += part
-    return found
+    named = NAME.search(name.lower().encode("utf-8", "replace"))
+    return MASK if named or BEARER.match(value) else mask_secrets(value)

@@ -150,7 +150,7 @@ class EmbeddedBroker:
         log, properties = folder / "broker.log", folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         format_storage = format_command(properties, _CLUSTER_ID)
-        serve = server_command(properties, self._jvm_options, log)
+        serve = server_command(properties, (f"-Djava.io.tmpdir={folder}", *self._jvm_options), log)
         # What is deleted anyway need not be closed in order.
         grace_seconds = _GRACE_SECONDS if self._data_dir else 0.0
         return {

@@ -1,11 +1,21 @@
 """Variables named `LOCKKEEPER_…`: those that are no settings are refused, since the default would apply unnoticed."""
 
 import re
+import traceback
 from pathlib import Path
 
 import pytest
 
-from streaming.settings import OTHER_VARIABLES, TEST_PREFIX, SettingsError, load_settings, variables
+from streaming.client import Connection
+from streaming.settings import (
+    OTHER_VARIABLES,
+    TEST_PREFIX,
+    SettingsError,
+    check_settings,
+    load_settings,
+    monitor_settings,
+    variables,
+)
 from tests.cli.lockkeeper import Command
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +34,87 @@ def test_a_variable_that_is_no_setting_is_refused_with_the_one_that_was_meant(na
     with pytest.raises(SettingsError, match=rf"{name}: .*did you mean .*{meant}\b") as refused:
         load_settings(None, {name: "s3cret"})
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"sasl.username": "dana", "sasl.password": "hun"ter2"}',
+        "{sasl.password: 'hun'ter2'}",
+        "{sasl.password: *hunter2}",
+        "{sasl.password: !hunter2 x}",
+        "{sasl.password: 0x_, a: hunter2}",
+        "{sasl.password: 2024-99-99, a: hunter2}",
+        "{sasl.password: hun\x00ter2}",
+        "sasl.password=hunter2",
+        "[hunter2]",
+        "{sasl.password: [hunter2]}",
+        "[" * 10_000 + "hunter2",
+    ],
+)
+@pytest.mark.parametrize("name", ["LOCKKEEPER_KAFKA", "LOCKKEEPER_SOURCE", "LOCKKEEPER_SPARK"])
+def test_a_value_that_is_refused_is_not_shown(name: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load_settings(None, {name: text})
+    _assert_not_shown(refused.value)
+    path = tmp_path / "lockkeeper.yaml"
+    path.write_text(f"{name.removeprefix('LOCKKEEPER_').lower()}: {text}")
+    with pytest.raises(SettingsError) as refused:
+        load_settings(path, {})
+    _assert_not_shown(refused.value)
+
+
+def _assert_not_shown(error: SettingsError) -> None:
+    shown = "".join(traceback.format_exception(error))
+    assert "ter2" not in shown
+
+
+def test_a_value_that_is_no_yaml_is_located(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"LOCKKEEPER_KAFKA: not YAML at line 1, column \d+: .*quote"):
+        load_settings(None, {"LOCKKEEPER_KAFKA": '{"sasl.password": "hun"ter2"}'})
+    path = tmp_path / "lockkeeper.yaml"
+    path.write_text("mode: shadow\nkafka: {sasl.password: 'hun'ter2'}\n")
+    with pytest.raises(SettingsError, match=rf"{path}: not YAML at line 2, column \d+"):
+        load_settings(path, {})
+
+
+@pytest.mark.parametrize(
+    "text", ["[sasl.password: hunter2]", "hunter2", "job_name: {sasl.password: hunter2}", "\x80ter2"]
+)
+def test_a_file_of_another_shape_is_refused_without_what_it_holds(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "lockkeeper.yaml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(SettingsError) as refused:
+        load_settings(path, {})
+    _assert_not_shown(refused.value)
+
+
+def test_a_group_of_settings_that_is_none_is_refused_though_a_variable_sets_one_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "lockkeeper.yaml"
+    path.write_text("schema_registry: http://dana:hunter2@registry\n")
+    with pytest.raises(SettingsError, match="schema_registry") as refused:
+        load_settings(path, {"LOCKKEEPER_SCHEMA_REGISTRY_USER": "dana"})
+    _assert_not_shown(refused.value)
+
+
+def test_settings_show_no_value_that_may_be_secret() -> None:
+    hidden = {"sasl.username": "hunter2", "sasl.password": "hunter2", "some.callback": "hunter2"}
+    settings = check_settings(
+        {
+            "kafka": hidden,
+            "source": hidden,
+            "spark": hidden,
+            "schema_registry": {"url": "http://registry:8081", "user": "dana", "password": "hunter2"},
+            "tracing": {"endpoint": "http://dana:hunter2@collector:4318/v1/traces"},
+        }
+    )
+    rich = [*settings.__rich_repr__(), *settings.schema_registry.__rich_repr__(), *settings.tracing.__rich_repr__()]
+    for shown in (repr(settings), str(settings), f"{settings}", repr(Connection.of(settings)), repr(rich)):
+        assert "hunter2" not in shown
+    for shown in (repr(settings), repr(monitor_settings(settings))):
+        assert "'sasl.password': '***'" in shown
+        assert "encoding='json'" in shown
+        assert "registry:8081" in shown
 
 
 def test_all_of_them_are_named_at_once() -> None:

@@ -22,7 +22,8 @@ def _describe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def main(bootstrap_servers: str, topic: str) -> None:
     """Print one line of JSON, then wait for the end of standard input."""
-    spark = start_session("read-topic", {"spark.sql.session.timeZone": "UTC"}, "local[1]")
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.python.unix.domain.socket.enabled": "true"}
+    spark = start_session("read-topic", settings, "local[1]")
     source = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap_servers)
     rows = source.option("subscribe", topic).load().mapInArrow(_describe, "row string").collect()
     assert spark.sparkContext._jvm is not None
@@ -32,6 +33,7 @@ def main(bootstrap_servers: str, topic: str) -> None:
         "interpreter": interpreters[0],
         "seed": seeds[0],
         "java_home": spark.sparkContext._jvm.System.getProperty("java.home"),
+        "tmpdir": spark.sparkContext._jvm.System.getProperty("java.io.tmpdir"),
         "setting": spark.conf.get("spark.sql.session.timeZone"),
     }
     print(json.dumps(seen), flush=True)

