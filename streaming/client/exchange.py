@@ -26,7 +26,7 @@ from streaming.client.outbox import Outbox
 from streaming.contracts.avro import Undecodable
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import RegistryDown
-from streaming.records.size_gate import shorten_id
+from streaming.records.shortening import shorten_id
 from streaming.topic_specs import dead_letters_of
 
 RETRY_SECONDS = 0.5

@@ -12,7 +12,8 @@ from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Result
-from streaming.records.size_gate import shorten_alert, shorten_id
+from streaming.records.shortening import shorten_id
+from streaming.records.size_gate import shorten_alert
 
 SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
 

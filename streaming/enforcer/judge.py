@@ -31,7 +31,8 @@ from streaming.enforcer.records import Records
 from streaming.enforcer.texts import Numbers, Rows, Texts
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.observability.tally import DEAD, label, no_counts, outcome_of
-from streaming.records.size_gate import TooLarge, fits, record_size, shorten_id
+from streaming.records.shortening import shorten_id
+from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 log = structlog.get_logger()

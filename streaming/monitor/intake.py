@@ -33,7 +33,7 @@ from streaming.monitor.inputs import (
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
-from streaming.records.size_gate import shorten
+from streaming.records.shortening import shorten
 from streaming.verdicts import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"

@@ -21,7 +21,7 @@ from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
 from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
-from streaming.records.size_gate import shorten_id
+from streaming.records.shortening import shorten_id
 
 ALERT, FACT = "alert", "fact"
 OUTPUT = "output string, key string, value binary"

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from streaming.records.shortening import ID_CHARACTERS, shorten, shorten_id
 from streaming.settings import Limits, Settings
 from streaming.topic_specs import ROOM
 
@@ -25,8 +26,6 @@ ALWAYS_FITS = ROOM - 4 * 1024
 OWN_HEADERS = 4 * 1024  # of a decision: content type and trace; they come on top of the limit
 HEADER_BYTES = 10  # at most, for the lengths of a header's name and value
 
-ID_CHARACTERS = 1000  # of an id, a longer one is shortened
-ID_BEGIN = 200
 BOUNDS = ((20, 1000), (10, 200), (5, 100))  # items of a list and characters of a text, of an alert that is too large
 ALERT_BYTES = ALWAYS_FITS - 4 * ID_CHARACTERS  # of its value; the rest is for its key, and what encodings differ by
 
@@ -81,19 +80,6 @@ def fitting(
                 "a record too large for Kafka is left out", topic=topic, bytes=size, most=limit, key_sha256=hashed
             )
             on_dropped(topic)
-
-
-def shorten(text: str, most: int) -> str:
-    """A text for people, with what is left out."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
-
-
-def shorten_id(text: str) -> str:
-    """An id: one that is too long is its beginning and a hash, so that different ones stay different."""
-    if len(text) <= ID_CHARACTERS:
-        return text
-    hashed = hashlib.sha256(text.encode()).hexdigest()
-    return f"{text[:ID_BEGIN]}… (shortened from {len(text)} characters, sha256:{hashed})"
 
 
 def shorten_alert(alert: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from policy.system import Kind
 from policy.systems import all_systems
 from policy.times import to_text
 from streaming.client.decision import Decision
-from streaming.records.size_gate import shorten_id
+from streaming.records.shortening import shorten_id
 from streaming.report.records import Record
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 

@@ -20,7 +20,8 @@ from policy.times import to_ms
 from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind
 from streaming.publish import publish
-from streaming.records.size_gate import ALWAYS_FITS, shorten_id
+from streaming.records.shortening import shorten_id
+from streaming.records.size_gate import ALWAYS_FITS
 from streaming.stored import read_stored
 from streaming.verify.cluster import await_decided, verify
 from streaming.verify.traffic import Traffic

@@ -26,7 +26,8 @@ from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing, Packed, Result
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor.rules import MonitorSettings
-from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size, shorten_id
+from streaming.records.shortening import shorten_id
+from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.topic_specs import ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
