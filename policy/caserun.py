@@ -244,5 +244,5 @@ def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[Origin]:
         asked = parse_request(request)
     except MalformedRequest:
         return
-    for use in uses(scene.snapshot, asked, scene.stage.claims):
+    for use in uses(scene.snapshot, asked, scene.trust):
         yield from use.origins

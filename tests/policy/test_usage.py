@@ -147,3 +147,12 @@ def test_coverage_of_a_batch_counts_the_evaluations_that_are_answered() -> None:
     request = _request("x:y", evaluations=items, options={"evaluations_semantic": "deny_on_first_deny"})
     decided = cover(_case_file(documents, request)).decided
     assert {origin.document.rpartition("/")[2] for origin in decided} == {"all", "never"}
+
+
+def test_the_moment_of_a_stage_is_no_claim_for_coverage_either() -> None:
+    """As for the answer: requests that may not claim a time are judged at the stage's."""
+    documents = [{**_role("all", "allow", "kafka:*"), "valid_from": 5}, _group("all")]
+    expect = [{"ask": _request("kafka:ListTopic"), "answer": "allow"}]
+    stage = {"at": 10, "trust": [], "apply": documents, "expect": expect}
+    decided = cover(parse_cases({"cases": [{"case": "x", "stages": [stage]}]})).decided
+    assert {origin.document.rpartition("/")[2] for origin in decided} == {"all"}
