@@ -10,7 +10,7 @@ from policy.decisions import Decision
 from policy.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
 from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
-from policy.subsuming import GrantIndex
+from policy.subsuming import SubsumptionIndex
 from policy.systems import all_systems
 from policy.wording import grant_text, membership_text
 
@@ -71,7 +71,7 @@ def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator
     known = {placeless(grant) for grant in _grants(there)}
     grants = [grant for grant in _grants(here) if placeless(grant) not in known]
     holders = {grant.holder for grant in grants}
-    others = GrantIndex(grant for holder in holders for grant in there.grants.get(holder, ()))
+    others = SubsumptionIndex(grant for holder in holders for grant in there.grants.get(holder, ()))
     yield from (_of_grant(system, sign, grant, others) for grant in grants)
     links = {placeless(way) for way in _memberships(there)}
     ways = [way for way in _memberships(here) if placeless(way) not in links]
@@ -95,7 +95,7 @@ def placeless(written: Written) -> Written:
     return msgspec.structs.replace(written, origin=Origin(""))
 
 
-def _of_grant(system: str, sign: Sign, grant: Grant, others: GrantIndex) -> Difference:
+def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:
     more = (sign == "added") == (grant.effect == ALLOW)
     widens = more and not others.says_as_much(grant)
     return Difference(system, sign, grant_text(grant), grant.origin.document, widens)

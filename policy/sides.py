@@ -8,7 +8,7 @@ from policy.diff import Written
 from policy.model import DENY, Effect, Grant, Membership, Reading
 from policy.patterns import Pattern, meet
 from policy.snapshot import Realm
-from policy.subsuming import GrantIndex, Held
+from policy.subsuming import Held, SubsumptionIndex
 from policy.system import EVERYONE
 from policy.times import ALWAYS, Window
 
@@ -59,7 +59,7 @@ class Side:
                 self._grants.setdefault(grant.holder, []).append(grant)
             for way in reading.memberships:
                 self._ways.setdefault(way.member, []).append(way)
-        self._index, self._filed = GrantIndex(), set[str]()  # what those hold who were asked for
+        self._index, self._filed = SubsumptionIndex(), set[str]()  # what those hold who were asked for
         self._bearings: dict[str, Bearing] = {}
         self._standings: dict[frozenset[tuple[str, Windows]], Bearing] = {}
 

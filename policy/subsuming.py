@@ -11,7 +11,7 @@ Held = dict[str, set[Window]]
 """By holder, when grants of one effect, permission and object hold."""
 
 
-class GrantIndex:
+class SubsumptionIndex:
     """Grants, found by what they cover: patterns that match an example of another may cover it, all others cannot."""
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
