@@ -225,10 +225,8 @@ class Exchange:
             decision = read_decision(self._in_json(message))
         except Unreadable as error:
             return undecided(record.id, "unreadable-decision", str(error), place)
-        if record.id and decision.request_id not in (
-            record.id,
-            shorten_id(record.id),
-        ):  # offsets begin anew when somebody makes a topic anew
+        # Offsets begin at 0 again when a topic is re-created.
+        if record.id and decision.request_id not in (record.id, shorten_id(record.id)):
             message_ = f"{place} is answered for another request, {decision.request_id!r}"
             return undecided(record.id, "answers-lost", message_, place)
         return decision

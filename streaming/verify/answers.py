@@ -12,6 +12,7 @@ from policy.system import Kind
 from policy.systems import all_systems
 from policy.times import to_text
 from streaming.client.decision import Decision
+from streaming.enforcer.answers import TIME
 from streaming.records.shortening import shorten_id
 from streaming.report.records import Record
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -80,6 +81,7 @@ class Answers:
         """
         trust = self._trust_of(request.topic)
         asked = read_request(value, request.at, trust)
+        trust |= TIME  # the moment to judge by is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
         place = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)

@@ -49,6 +49,20 @@ def test_a_history_that_keeps_every_promise_passes(history: History) -> None:
     assert not found.unknown
 
 
+def test_documents_that_are_valid_for_a_time_are_judged_by_the_brokers_time() -> None:
+    """Which is no claim: the topic's producers are not trusted to say theirs."""
+    history = History()
+    history.publish(group("readers", "user:dana"))
+    history.publish({**role("readers", "orders"), "valid_from": 5})
+    history.publish({**role("late", "carts"), "valid_until": 5})
+    history.ask(request("r0"))
+    history.ask(request("r1", "carts", time=1))
+    history.decide()
+    found = history.verify()
+    assert _broken(found) == {}
+    assert found.outcomes == {"allow": 1, "deny": 1}
+
+
 def test_batches_deadlines_demands_and_dead_letters_are_judged_as_the_job_does(history: History) -> None:
     """Each evaluation; lateness by the job's clock; `min_policy_offsets` at the end and beyond it; no requests."""
     items = [{}, {"resource": {"type": "lrn", "id": "kafka:topic:prod/main/carts"}}, {"action": {"name": ""}}]
