@@ -88,6 +88,10 @@ class Ledger:
         mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
         return msgspec.json.encode(mark).decode()
 
+    def is_of(self, checkpoint: str | None, batch: int) -> bool:
+        """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""
+        return (self.last.checkpoint, self.last.batch) == (checkpoint, batch)
+
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
         """Whether some position is not committed yet."""
         return any(self.committed.get(partition, -1) < position for partition, position in positions.items())
