@@ -109,13 +109,12 @@ class Enforcer:
         accepted = self._settings.accepted_topic_ids
         return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
 
-    def run(self, companion: Callable[[], None] = lambda: None) -> None:
-        """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
+    def run(self) -> None:
+        """Start the query, look after it, and end in order."""
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running():
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
-                    companion()
                     self._between_batches()
             self._end(query)
 
