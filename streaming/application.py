@@ -8,18 +8,18 @@ import structlog
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.formats import check_committed_formats
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.kafka import admin_client, group_members, partitions_of
+from streaming.enforcer.kafka import admin_client, partitions_of
+from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.transaction import Output
-from streaming.monitor.query import MonitorStep, watched_topics
+from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.runtime.spark import start_session
-from streaming.settings import Settings, monitor_settings
+from streaming.settings import Settings
 from streaming.topic_specs import Sizes
 from streaming.topics import Problem, check_topics
 
@@ -56,9 +56,9 @@ def run(
         _session(settings, watch) as spark,
         contextlib.closing(Output(settings, spark, watch.dropped)) as output,
         contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
-        RunningMonitor(settings, spark, on_step, watch) as monitor,
+        RunningMonitor(settings, spark, stop, on_step, watch),
     ):
-        enforcer.run(monitor.check)
+        enforcer.run()
 
 
 def _check_cluster(settings: Settings) -> None:
@@ -67,15 +67,7 @@ def _check_cluster(settings: Settings) -> None:
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
-    for job, topics in ((settings, read), (monitor_settings(settings), watched_topics(settings))):
-        group = job.job_name
-        check_committed_formats(job, partitions_of(admin, topics))
-        members = group_members(admin, group)
-        if members:
-            raise CannotStart(
-                f"the consumer group {group!r} has members ({', '.join(members)}), who would commit offsets "
-                "of their own. Give them another group.id, or the job another job_name"
-            )
+    check_group(settings, admin, partitions_of(admin, read))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

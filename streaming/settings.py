@@ -107,8 +107,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
-    `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
-    when they happened. `policy_stale_seconds`: after so long without the policies, an alert.
+    `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
+    `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
+    `snapshots_kept`: policy versions held to judge audit events by what was in force when they happened.
+    `policy_stale_seconds`: after so long without the policies, an alert.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
@@ -128,6 +130,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     master: Text = "local[4]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
+    max_batch_bytes: Positive = 128 * MIB
+    max_batch_seconds: Seconds = 3.0
     snapshots_kept: Positive = 8
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()

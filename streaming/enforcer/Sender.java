@@ -60,6 +60,19 @@ public final class Sender {
         sendInOrder(lots);
     }
 
+    /** The rows of those Arrow batches for which there is a 1; they begin as in sendAll. */
+    public List kept(List rows, int beginning, byte[] kept) {
+        List found = new ArrayList();
+        int batch = -1;
+        for (int number = 0; number < rows.size(); number++) {
+            batch += cell(rows, number, beginning) == null ? 0 : 1;
+            if (kept[batch] == 1) {
+                found.add(rows.get(number));
+            }
+        }
+        return found;
+    }
+
     static byte[] cell(List rows, int number, int column) {
         return (byte[]) ((Row) rows.get(number)).get(column);
     }

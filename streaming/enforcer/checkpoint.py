@@ -35,10 +35,14 @@ def write_plainly(session: SparkSession, place: str) -> None:
 
 
 class Checkpoint:
-    """The checkpoint at `place`, a path or URI; it may not exist yet. The session is set to write it plainly."""
+    """The checkpoint at `place`, a path or URI; it may not exist yet.
 
-    def __init__(self, spark: SparkSession, place: str) -> None:
-        write_plainly(spark, place)
+    `plainly`: whether the session is set to write it plainly; Spark's state stores cannot be written so.
+    """
+
+    def __init__(self, spark: SparkSession, place: str, plainly: bool = True) -> None:
+        if plainly:
+            write_plainly(spark, place)
         self._jvm: Any = spark.sparkContext._jvm
         self._session: Any = spark._jsparkSession
         self._place = place
@@ -103,6 +107,10 @@ class Checkpoint:
             starts = self._ends(batch - 1)
         self._newest = batch, self._ends(batch)
         return starts or {}, self._newest[1] or {}
+
+    def watermark_of(self, batch: int) -> int:
+        """The watermark (ms) with which a batch of a stateful query runs."""
+        return int(self._offsets().get(batch).get().metadataOpt().get().batchWatermarkMs())
 
     def _ends(self, batch: int) -> Offsets | None:
         found = self._offsets().get(batch)

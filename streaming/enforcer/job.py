@@ -3,7 +3,7 @@
     Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
 
 Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in
-`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
+`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_range` and `Enforcer._between_batches`.
 """
 
 import contextlib
@@ -21,15 +21,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.snapshot import Snapshot
 from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
+from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
-from streaming.enforcer.checkpoint import Checkpoint
+from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
+from streaming.enforcer.kafka import (
+    Partition,
+    admin_client,
+    first_offsets,
+    lags,
+    partitions_of,
+    stable_ends,
+    topic_ids,
+)
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.source import start_query
+from streaming.enforcer.ranges import Range, ReadLimits, counted
+from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
@@ -94,6 +104,7 @@ class Enforcer:
         self._failure: Exception | None = None
         self._ending = False
         self._last_batch = -1  # the newest that this run has committed
+        self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
@@ -109,13 +120,12 @@ class Enforcer:
         accepted = self._settings.accepted_topic_ids
         return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
 
-    def run(self, companion: Callable[[], None] = lambda: None) -> None:
-        """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
+    def run(self) -> None:
+        """Start the query, look after it, and end in order."""
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running():
                 while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
-                    companion()
                     self._between_batches()
             self._end(query)
 
@@ -133,30 +143,59 @@ class Enforcer:
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
+        """Decide a Spark batch, at once as a rule; where that is too much, range after range."""
+        is_first = True
+        while self._on_range(records, batch, is_first):
+            is_first = False
+            if self._stop.is_set():  # Spark proposes the batch again at the next start
+                raise Stopping("asked to stop within a batch")
+
+    def _on_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
         with self._watch.batch(batch), self._busy:
             if self._ending:
                 raise Stopping("asked to stop")
             with self._noting_failure():
-                self._decide_batch(records, batch)
+                return self._decide_range(records, batch, is_first)
 
-    def _decide_batch(self, records: DataFrame, batch: int) -> None:
-        """The path of a micro-batch."""
+    def _decide_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
+        """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
+        range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
-        evaluated, task, version = self._evaluate(records, batch)
+        evaluated, task, version = self._evaluate(self._read(records, range_), range_, batch)
         self._await_same_inputs()
+        self._ledger.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
-        self._commit([], ends, evaluated, batch)
-        self._last_batch = batch
+        self._limits.note(range_, evaluated.told)
+        self._commit([], range_.decided(evaluated.told), evaluated, batch)
+        is_left = self._ledger.lacks(ends)
+        self._last_batch = self._last_batch if is_left else batch
         self._ticks.wind()
         self._watch.decided((told.tally for told in evaluated.told), task.now, version)
         self._watch.compared(told.compared for told in evaluated.told)
         self._watch.decisions(itertools.chain.from_iterable(told.decisions for told in evaluated.told))
         self._on_step("committed", batch)
+        return is_left
 
-    def _evaluate(self, records: DataFrame, batch: int) -> tuple[Evaluated, Task, str]:
+    def _first_range(self, ends: Offsets, batch: int) -> Range:
+        return self._limits.first(ends, self._ledger.committed, self._ledger.is_of(self._checkpoint.query_id(), batch))
+
+    def _next_range(self, ends: Offsets) -> Range:
+        newest: Offsets = {}
+        with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
+            newest = stable_ends(self._admin, ends)
+        return self._limits.next(ends, newest, self._ledger.committed)
+
+    def _read(self, records: DataFrame, range_: Range) -> DataFrame:
+        """The records of a range; `records`: of the Spark batch."""
+        if range_.whole:
+            return records
+        ends = {partition: range_.ends[partition] for partition in range_.undecided}
+        return read_range(self._spark, self._settings, range_.starts, ends) if ends else records.limit(0)
+
+    def _evaluate(self, records: DataFrame, range_: Range, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
         All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
@@ -169,10 +208,13 @@ class Enforcer:
                 self._candidate.follow(self._policies.library, self._policies.snapshot)
             self._on_step("policies-read", batch)
             eras = (*self._past.held(), *snapshots)
-            task = self._task(eras, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            facts = self._facts.current(self._policies.layer, self._policies.take_fact_changes())
+            task = self._task(eras, facts, self._budgets(range_))
             broadcasts = [era.broadcast for era in eras]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
             evaluated = self._output.collect(records.mapInArrow(worker, SCHEMA))
+            if not all(which := counted(evaluated.told)):
+                evaluated = self._output.kept(evaluated, which)
             needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)
             moments = itertools.chain.from_iterable(told.moments for told in evaluated.told)
             learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
@@ -216,7 +258,15 @@ class Enforcer:
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
 
-    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
+    def _budgets(self, range_: Range) -> dict[Partition, Budget]:
+        settings, limits = self._settings, self._settings.limits
+        # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
+        seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)
+        exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
+        whole = Budget(settings.max_batch_bytes, seconds)
+        return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
+
+    def _task(self, snapshots: Sequence[Published], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
         return Task(
             topics=self._output_topics,
             committed=self._ledger.committed,
@@ -234,6 +284,7 @@ class Enforcer:
             enforced=self._settings.mode == "enforce",
             candidate=self._candidate.number if self._candidate else 0,
             logged=self._watch.logs_decisions,
+            budgets=budgets,
         )
 
     def _outputs_of(self, topic: str) -> Outputs:

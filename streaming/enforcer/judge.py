@@ -21,6 +21,7 @@ from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
+from streaming.enforcer.budget import UNLIMITED, Spending
 from streaming.enforcer.columns import Beside, Frame, layout, lot_of, sizes
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
@@ -139,30 +140,42 @@ class Sitting:
         head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
         self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
 
-    def decide_all(self, records: Records) -> Packed:
-        """The records to write for all these, by the short way where a plan fits. Never raises.
+    def decide_all(self, records: Records, spending: Spending | None = None) -> Packed:
+        """The records to write for these as far as the budget goes, by the short way where a plan fits. Never raises.
 
         Where few do, plans are made of some records, and the others tried once more: after a change of policies there
         are none, and a large batch would go the careful way whole.
         """
-        lots, others, left = list[Lot](), list[tuple[int, Outgoing]](), np.ones(len(records), np.bool_)
-        texts, some = None, CAREFUL_AT_FIRST
+        lots, others, left = list[tuple[Answered, Lot]](), list[tuple[int, Outgoing]](), np.ones(len(records), np.bool_)
+        texts, some, spending = None, CAREFUL_AT_FIRST, spending or Spending(UNLIMITED)
         while left.any():
             try:
                 texts = texts or self._texts(records)
                 for answered in self._shortly(texts, left, self._limits.record_out - records.longest_key):
-                    lots.append(self._lot(answered, records))
+                    lots.append((answered, self._lot(answered, records)))
                     left[answered.rows] = False
-                    self._count(answered)
+                    spending.bytes += int(records.sizes[answered.rows].sum())
             except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
                 log.warning("records are decided the slow way; please report it", error=type(error).__name__)
                 some = len(records)
             rows = np.flatnonzero(left)[:some]
-            others.extend(zip(rows.tolist(), (self.decide(*row) for row in records.rows(rows)), strict=True))
-            left[rows] = False
+            sizes, first = records.sizes[rows].tolist(), bool(left[0])
+            decided = list(spending.decide(self.decide, records.rows(rows), sizes, self.counts, first))
+            others.extend(zip(rows.tolist(), decided, strict=False))
+            left[rows[: len(decided)]] = False
+            if len(decided) < len(rows):
+                break
             some *= 2
+        return self._packed(lots, others, int(np.argmax(left)) if left.any() else len(left))
+
+    def _packed(self, lots: list[tuple[Answered, Lot]], others: list[tuple[int, Outgoing]], decided: int) -> Packed:
+        """What was made of the first records, so many. Others of those that follow may be among the lots."""
+        for answered, _ in lots:
+            self._count(answered, decided)
         others.sort(key=lambda pair: pair[0])
-        return Packed(lots, [record for _, record in others], [position for position, _ in others])
+        made, positions = [record for _, record in others], [position for position, _ in others]
+        shortly = (lot.before(decided) for _, lot in lots)
+        return Packed([lot for lot in shortly if len(lot.keys)], made, positions, decided)
 
     def _texts(self, records: Records) -> Texts:
         """The records' values, and from now on the plans for their moments."""
@@ -194,8 +207,9 @@ class Sitting:
         )
         return pa.array(carried, pa.binary())
 
-    def _count(self, answered: Answered) -> None:
-        for told, count in zip(answered.told, np.bincount(answered.answers).tolist(), strict=False):
+    def _count(self, answered: Answered, decided: int) -> None:
+        answers = answered.answers[answered.rows < decided]
+        for told, count in zip(answered.told, np.bincount(answers).tolist(), strict=False):
             self.counts[told.label] += count
 
     def decide(

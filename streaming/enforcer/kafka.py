@@ -41,6 +41,12 @@ def log_reader(settings: Settings) -> Consumer:
     return Consumer({**_reading(settings), "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
 
 
+def head_reader(settings: Settings) -> Consumer:
+    """A consumer for single committed records, which also says where there is none."""
+    few = {"queued.min.messages": "1", "fetch.message.max.bytes": str(64 << 10), "enable.partition.eof": "true"}
+    return Consumer({**_reading(settings), **few, "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
+
+
 def _common(settings: Settings) -> dict[str, str | int | float | bool]:
     return {"log_level": "2", **settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
 

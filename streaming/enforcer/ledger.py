@@ -4,12 +4,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
-from streaming.enforcer.formats import FORMAT
-from streaming.enforcer.kafka import SECONDS, Partition
+from streaming.enforcer.formats import FORMAT, check_committed_formats
+from streaming.enforcer.kafka import SECONDS, Partition, group_members
 from streaming.enforcer.topic_logs import ACCEPT
+from streaming.settings import Settings
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
 
@@ -22,12 +24,16 @@ NOTHING_COMMITTED = (
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`."""
+    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`.
+
+    `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
+    """
 
     checkpoint: str
     batch: int
     topic_id: str
     format: int = FORMAT
+    read_until: int | None = None
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -35,6 +41,17 @@ class Committed(msgspec.Struct, frozen=True):
 
     offset: int
     mark: Mark | None
+
+
+def check_group(settings: Settings, admin: AdminClient, partitions: Iterable[Partition]) -> None:
+    """Before anybody is fenced: raise CannotStart when others write the group's offsets, or a newer version did."""
+    check_committed_formats(settings, partitions)
+    members = group_members(admin, settings.job_name)
+    if members:
+        raise CannotStart(
+            f"the consumer group {settings.job_name!r} has members ({', '.join(members)}), who would commit offsets "
+            "of their own. Give them another group.id, or the job another job_name"
+        )
 
 
 def read_committed(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
@@ -73,20 +90,28 @@ class Ledger:
                 )
 
     def to_commit(
-        self, ends: Mapping[Partition, int], checkpoint: str | None = None, batch: int = -1
+        self,
+        ends: Mapping[Partition, int],
+        checkpoint: str | None = None,
+        batch: int = -1,
+        read_until: int | None = None,
     ) -> list[TopicPartition]:
         """The offsets to commit with a transaction: every partition known, none moved back.
 
         `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
         if checkpoint is not None:
-            self.last = Mark(checkpoint, batch, "")
+            self.last = Mark(checkpoint, batch, "", read_until=read_until)
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
         mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
         return msgspec.json.encode(mark).decode()
+
+    def is_of(self, checkpoint: str | None, batch: int) -> bool:
+        """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""
+        return (self.last.checkpoint, self.last.batch) == (checkpoint, batch)
 
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
         """Whether some position is not committed yet."""

@@ -54,6 +54,7 @@ class Records:
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
         # Spark has a setting by which the columns are of another type.
         self.values, beside = (batch.column(name).cast(pa.binary()) for name in ("value", "beside"))
         head, self._beside = _taken_apart(beside)
@@ -72,6 +73,18 @@ class Records:
         """The keys, null where there is none."""
         keys = self._piece(_KEY)
         return pc.if_else(pa.array(self._key_is_null), None, keys) if self._key_is_null.any() else keys
+
+    @functools.cached_property
+    def sizes(self) -> Numbers:
+        """The bytes of each record: of its value and of all that is beside it."""
+        lengths = (pc.fill_null(pc.binary_length(self._batch.column(name)), 0) for name in ("value", "beside"))
+        value, beside = (column.to_numpy().astype(np.int64) for column in lengths)
+        sizes: Numbers = value + beside
+        return sizes
+
+    def head(self, count: int) -> "Records":
+        """The first of them, at least one."""
+        return self if count >= len(self) else Records(self._batch.filter(pa.array(np.arange(len(self)) < count)))
 
     def rows(self, which: Numbers | None = None) -> Iterator[Row]:
         """The records one by one: all of them, or those with these numbers."""

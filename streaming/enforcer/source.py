@@ -1,5 +1,6 @@
 """Spark's side: the session's settings, the Kafka source, and the query."""
 
+import json
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +15,15 @@ READ_FAST = {
     # Half of the median latency of a small batch was waiting for more to fetch.
     "kafka.fetch.max.wait.ms": "5",
     "kafka.max.poll.records": "5000",
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
+
+# Where records are so large that a Spark batch is read in parts, as many of them as fit into Java's memory.
+READ_LARGE = {"kafka.max.poll.records": "100"}
+
+ARROW_BYTES = 32 << 20  # of an Arrow batch: each task has one in Java and one in its worker
+FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
+FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one
 
 # Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
 # third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
@@ -36,6 +43,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
+        # Not Kafka, which in its first version makes objects of rows that are then taken apart again.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
         **(local if is_local(settings.checkpoint) else {}),
@@ -65,6 +75,32 @@ def source_options(settings: Settings) -> dict[str, str]:
     }
 
 
+def fetched_bytes(partitions: int) -> int:
+    """How many bytes to fetch of a partition at once, where there are so many."""
+    return min(max(FETCHED_BYTES // max(partitions, 1), FETCHED_LEAST), FETCHED_MOST)
+
+
+def read_range(
+    spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> DataFrame:
+    """The records of some partitions between these offsets, as the query has those of a batch."""
+    assigned: dict[str, list[int]] = {}
+    for topic, number in ends:
+        assigned.setdefault(topic, []).append(number)
+    options = {
+        "kafka.max.partition.fetch.bytes": str(fetched_bytes(len(ends))),
+        # Spark keeps consumers by the name of their group, which would be another one each time. None joins it.
+        "kafka.group.id": f"{settings.job_name}-ranges",
+        **connection_options(settings),
+        **{name: value for name, value in READ_LARGE.items() if name not in settings.source},
+        "assign": json.dumps(assigned),
+        "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
+        "endingOffsets": format_offsets(ends),
+        "includeHeaders": "true",
+    }
+    return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
+
+
 def start_query(
     spark: SparkSession,
     settings: Settings,
@@ -72,7 +108,8 @@ def start_query(
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
-    options = {**source_options(settings), "startingOffsets": format_offsets(starts)}
+    fetched = {"kafka.max.partition.fetch.bytes": str(fetched_bytes(len(starts)))}
+    options = {**fetched, **source_options(settings), "startingOffsets": format_offsets(starts)}
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

@@ -1,6 +1,7 @@
 """Writes everything of a batch in one Kafka transaction: it becomes visible together, or not at all."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -66,6 +67,11 @@ class Output:
         """Run a batch through the workers; what they made stays in Java."""
         rows = made._jdf.collectAsList()
         return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
+
+    def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
+        """What was made of those Arrow batches that count."""
+        rows = self._sender.kept(evaluated.rows, TOLD, bytes(which))
+        return Evaluated(rows, list(itertools.compress(evaluated.told, which)))
 
     def publish(
         self,

@@ -27,6 +27,7 @@ class Job:
     def __init__(self, settings: Settings, kill_at: str | None = None) -> None:
         command = [*PROCESS, msgspec.json.encode(settings).decode()]
         self.told: list[dict[str, Any]] = []
+        self.logged: list[str] = []
         self.process = subprocess.Popen(
             [*command, *([kill_at] if kill_at else [])], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
@@ -38,6 +39,8 @@ class Job:
         for line in self.process.stdout:
             if line.startswith("{"):
                 self.told.append(json.loads(line))
+            else:
+                self.logged.append(line)
 
     def await_start(self) -> None:
         """Return when its first transaction is written: it holds the policies and knows where to begin."""
@@ -65,6 +68,7 @@ class JobServer:
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
+        self.logged: list[str] = []
         self.busy = False
         self._process = subprocess.Popen(PROCESS, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -74,6 +78,8 @@ class JobServer:
         for line in self._process.stdout:
             if line.startswith("{"):
                 self.told.append(json.loads(line))
+            else:
+                self.logged.append(line)
 
     @property
     def alive(self) -> bool:
@@ -98,7 +104,8 @@ class ServedJob:
     def __init__(self, server: JobServer, settings: Settings) -> None:
         self._server = server
         self.told: list[dict[str, Any]] = []
-        server.told, server.busy = self.told, True
+        self.logged: list[str] = []
+        server.told, server.logged, server.busy = self.told, self.logged, True
         server.write(msgspec.json.encode(settings).decode())
 
     def await_start(self) -> None:

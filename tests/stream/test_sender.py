@@ -161,6 +161,17 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
     assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
 
 
+def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place, spark: SparkSession) -> None:
+    told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
+    made = [pack(place.topic, JSON_ALONE, _lot(b"%d" % number)) for number in range(6)]
+    rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
+    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    kept = place.output.kept(evaluated, [True, False, False, True])
+    assert len(kept.told) == 2
+    place.output.publish([], _offsets(place, 1), kept)
+    assert [message.value() for message in place.there(3)] == [b"0", b"1", b"5"]
+
+
 def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
     def fail() -> None:
         raise ValueError("before the commit")

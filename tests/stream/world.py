@@ -19,7 +19,13 @@ from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
 LOOKS_BACK = "streamsets"  # a system in which older versions count
-SHORT_LIVED = {"spark.driver.extraJavaOptions": java_options()}
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": java_options(),
+    # The monitor's state is looked after as often as in days of a job.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
+    "spark.sql.streaming.minBatchesToRetain": "4",
+}
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:

@@ -1,0 +1,165 @@
+"""A task decides the beginning of its range, as far as its share of the batch's bytes and seconds goes."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streaming.enforcer import judge as judging
+from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Spending, budgets_of
+from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.records import Records
+from streaming.enforcer.wire import Outgoing
+from streaming.observability.tally import no_counts
+from streaming.records.size_gate import record_size
+from streaming.settings import DEFAULT_TRUST, Limits
+from tests.stream.arrow import AT, records_batch
+from tests.stream.test_plans import SNAPSHOT, _in_order
+from tests.stream.world import request
+
+PARTITION = ("requests", 3)
+
+
+class Clock:
+    """Tells the time, and how often it was asked; each look takes `step` seconds."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now, self._step = 0.0, step
+
+    def __call__(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+def _sit(judge: Judge) -> Sitting:
+    return judge.sit(Source(*PARTITION, "topic-id", DEFAULT_TRUST, 1), Basis(SNAPSHOT.version, {}, 7, {}, AT))
+
+
+def _request(number: int, length: int = 1, evaluations: int = 0) -> bytes:
+    more = {"evaluations": [{}] * evaluations} if evaluations else {}
+    return json.dumps(request(f"r-{number}", "dana", f"{number}" + "x" * length, **more)).encode()
+
+
+def _records(values: list[bytes]) -> Records:
+    return Records(records_batch([(b"k", value, None) for value in values]))
+
+
+def _bytes(made: list[Outgoing]) -> int:
+    return sum(record_size(key, value, headers) for _, key, value, headers in made)
+
+
+VALUES = st.lists(
+    st.builds(_request, st.integers(0, 99), st.sampled_from([1, 10, 500]), st.sampled_from([0, 0, 0, 3, 40]))
+    | st.sampled_from([b"{", b"\0" * 3000]),
+    min_size=1,
+    max_size=15,
+)
+
+
+@settings(max_examples=60)
+@given(VALUES, st.integers(0, 40_000), st.booleans(), st.booleans())
+def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_record(
+    values: list[bytes], size: int, exceeds: bool, is_taught: bool
+) -> None:
+    """By plans and without; records and counts are those of an unlimited budget, of the records that are decided."""
+    judge, records = Judge(SNAPSHOT, Limits()), _records(values)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
+        if is_taught:
+            _sit(judge).decide_all(records)
+        spending = Spending(Budget(size, 1.0, exceeds), Clock())
+        fitting = spending.fitting(records.sizes)
+        assert fitting >= int(exceeds)
+        if not fitting:
+            return
+        sitting, whole = _sit(judge), _sit(Judge(SNAPSHOT, Limits()))
+        packed = sitting.decide_all(records.head(fitting), spending)
+    decided = packed.decided
+    assert decided is not None
+    assert decided >= int(exceeds)
+    made = _in_order(packed)
+    assert made == _in_order(whole.decide_all(records))[:decided]
+    counted = _sit(Judge(SNAPSHOT, Limits()))
+    if decided:
+        counted.decide_all(records.head(decided))
+    assert +Counter(sitting.counts) == +Counter(counted.counts)
+    if decided > 1 and not packed.shortly:
+        assert int(records.sizes[:decided].sum()) + _bytes(made) <= size
+
+
+def test_an_unlimited_budget_is_enough_for_everything() -> None:
+    records = _records([_request(number, 500, 40) for number in range(20)])
+    spending = Spending(UNLIMITED)
+    assert spending.fitting(records.sizes) == 20
+    assert _sit(Judge(SNAPSHOT, Limits())).decide_all(records, spending).decided == 20
+    assert spending.share < 0.001
+
+
+def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record() -> None:
+    """Each look at the clock takes a second here."""
+    judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number, evaluations=3) for number in range(10)])
+    assert _sit(judge).decide_all(records, Spending(Budget(2**40, 4.5), Clock(1.0))).decided == 5
+    late = Spending(Budget(2**40, 0.5), Clock(1.0))
+    assert late.fitting(records.sizes) == 10, "nothing is decided yet"
+    assert _sit(judge).decide_all(records, late).decided == 1
+    late.records = 1
+    assert late.fitting(records.sizes) == 0
+    assert Spending(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
+
+
+def test_bytes_of_requests_that_are_answered_by_plans_count() -> None:
+    judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
+    _sit(judge).decide_all(records)
+    spending = Spending(Budget(2**40, 1.0), Clock())
+    packed = _sit(judge).decide_all(records, spending)
+    assert packed.decided == 2000
+    assert len(packed.shortly[0].keys) == 2000
+    assert spending.bytes == int(records.sizes.sum())
+
+
+def test_a_record_that_goes_beyond_the_budget_is_neither_written_nor_counted() -> None:
+    made: Outgoing = (0, b"k", b"x" * 100, None)
+    counts = no_counts()
+
+    def decide(*_row: object) -> Outgoing:
+        counts["lenses6 allow"] += 1
+        return made
+
+    rows = [(b"k", b"", None, number, AT) for number in range(5)]
+    spending = Spending(Budget(350, 1.0), Clock())
+    assert list(spending.decide(decide, rows, [20] * 5, counts, first=True)) == [made, made]
+    assert counts == {"lenses6 allow": 2}
+    assert spending.bytes == 2 * (20 + 101)
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(st.tuples(st.just("t"), st.integers(0, 99)), st.integers(1, 10**6), min_size=1, max_size=40),
+    st.integers(1, 8),
+    st.integers(1, 40),
+)
+def test_the_budgets_of_all_tasks_are_no_more_than_the_whole(
+    undecided: dict[tuple[str, int], int], slots: int, exceeding: int
+) -> None:
+    whole = Budget(10**8, 5.0)
+    stalled = sorted(undecided)[-1:]
+    budgets = budgets_of(undecided, whole, slots, stalled, exceeding)
+    assert set(budgets) == set(undecided)
+    assert sum(budget.bytes for budget in budgets.values()) <= whole.bytes
+    assert max(budget.seconds for budget in budgets.values()) <= whole.seconds
+    beyond = len(undecided) * LEAST_SECONDS
+    assert sum(budget.seconds for budget in budgets.values()) <= slots * whole.seconds + beyond
+    assert sum(budget.exceeds for budget in budgets.values()) == min(exceeding, len(undecided))
+    assert budgets[stalled[0]].exceeds, "who was left out the last time comes first"
+    assert min(budget.bytes for budget in budgets.values()) >= whole.bytes // (2 * len(undecided)) - 1
+
+
+def test_sizes_are_those_of_values_keys_and_headers() -> None:
+    records = Records(records_batch([(b"k" * 100, b"x" * 1000, None), (None, None, [("h", b"x" * 50)])]))
+    large, small = records.sizes.tolist()
+    assert 1100 <= large < 1200
+    assert 50 <= small < 200
+    assert np.array_equal(records.head(1).sizes, records.sizes[:1])

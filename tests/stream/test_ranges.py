@@ -1,0 +1,135 @@
+"""A Spark batch is decided at once, or range after range where a task's budget is used up."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming.enforcer.kafka import Partition
+from streaming.enforcer.ranges import GROWTH, LEAST, Range, ReadLimits, counted, stops
+from streaming.enforcer.worker import Decided, Told
+from streaming.observability.comparison import NOTHING
+from streaming.observability.tally import Tally
+
+A: Partition = ("a", 0)
+B: Partition = ("b", 1)
+MOST = 1000
+
+
+def _told(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> Told:
+    topic, number = partition
+    decided = Decided(number, first, end, stopped, share)
+    return Told(Tally(topic, [], 0, [], [], []), [], NOTHING, [], [], decided)
+
+
+def test_a_batch_of_which_nothing_is_known_is_read_as_spark_has_it() -> None:
+    range_ = ReadLimits(MOST).first({A: 500, B: 7}, {A: 100, B: 9}, replayed=False)
+    assert range_.whole
+    assert range_.undecided == {A: 400}
+    assert range_.ends == {A: 500, B: 7}, "what Spark's log says, also where more is decided"
+
+
+def test_what_follows_is_read_from_where_a_task_stopped_about_as_much_at_a_time() -> None:
+    limits = ReadLimits(MOST)
+    ends = {A: 500, B: 7}
+    range_ = limits.first(ends, {A: 0, B: 0}, replayed=False)
+    told = [_told(A, 0, 40), _told(A, 40, 100, stopped=True, share=1.0), _told(B, 0, 7)]
+    assert range_.decided(told) == {A: 100, B: 7}
+    limits.note(range_, told)
+    following = limits.next(ends, {A: 900, B: 9}, {A: 100, B: 7})
+    assert not following.whole
+    assert following.starts == {A: 100, B: 7}
+    assert following.ends == {A: 225, B: 9}, "a quarter more than the last time, and what came meanwhile"
+
+
+def test_a_partition_that_is_done_is_read_no_further_than_its_share_of_a_batch() -> None:
+    range_ = ReadLimits(MOST).next({A: 500, B: 7}, {B: 10**9}, {A: 100, B: 7})
+    assert range_.ends[B] == 7 + MOST // 2
+    assert ReadLimits(MOST).next({A: 500, B: 7}, {}, {A: 100, B: 7}).undecided == {A: 400}, "no newest end is known"
+
+
+def test_the_next_batch_of_a_partition_with_large_records_is_read_in_parts_from_its_beginning() -> None:
+    limits = ReadLimits(MOST)
+    limits.note(Range({A: 0, B: 0}, {A: 500, B: 7}), [_told(A, 0, 100, stopped=True, share=1.0)])
+    assert limits.first({A: 1500, B: 8}, {A: 500, B: 7}, replayed=False).ends == {A: 625, B: 8}
+    assert limits.first({A: 520, B: 8}, {A: 500, B: 7}, replayed=False).whole, "there are few"
+
+
+def test_more_is_read_again_when_records_are_small_again() -> None:
+    limits, committed, reads = ReadLimits(MOST), 100, list[int]()
+    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
+    while not (range_ := limits.first({A: 10**6}, {A: committed}, replayed=False)).whole:
+        reads.append(range_.undecided[A])
+        limits.note(range_, [_told(A, committed, range_.ends[A], share=0.01)])
+        committed = range_.ends[A]
+    assert reads == [LEAST, LEAST * GROWTH]
+
+
+def test_a_few_small_batches_let_go_of_a_limit() -> None:
+    limits = ReadLimits(MOST)
+    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 20, stopped=True, share=1.0)])
+    for start in range(3):
+        limits.note(Range({A: start}, {A: start + 1}), [_told(A, start, start + 1, share=0.001)])
+    assert limits.first({A: 10**6}, {A: 20}, replayed=False).whole
+
+
+def test_no_more_is_read_than_the_budget_was_enough_for() -> None:
+    """Half of it was used, so twice as much may follow."""
+    limits = ReadLimits(MOST)
+    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 80, stopped=True, share=1.0)])
+    limits.note(Range({A: 80}, {A: 180}), [_told(A, 80, 180, share=0.5)])
+    assert limits.next({A: 10**6}, {}, {A: 180}).undecided == {A: 200}
+
+
+def test_a_batch_that_is_partly_committed_is_read_from_there_and_one_that_is_all_committed_not_at_all() -> None:
+    limits = ReadLimits(MOST)
+    partly = limits.first({A: 500, B: 7}, {A: 400, B: 7}, replayed=True)
+    assert (partly.whole, partly.undecided) == (False, {A: 100})
+    wholly = limits.first({A: 500, B: 7}, {A: 500, B: 9}, replayed=True)
+    assert (wholly.whole, wholly.undecided) == (False, {})
+    assert wholly.decided([]) == {A: 500, B: 7}
+
+
+def test_partitions_of_which_nothing_was_decided_are_known() -> None:
+    limits = ReadLimits(MOST)
+    limits.note(Range({A: 5, B: 0}, {A: 9, B: 9}), [_told(A, 5, 5, stopped=True), _told(B, 0, 3, stopped=True)])
+    assert limits.stalled == {A}
+
+
+def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_first_task_stopped() -> None:
+    told = [
+        *(_told(A, 0, 10), _told(A, 10, 12, stopped=True)),
+        *(_told(A, 50, 60), _told(A, 60, 61, stopped=True)),
+        *(_told(B, 50, 60), _told(B, 60, 60, stopped=True)),
+    ]
+    assert stops(told) == {A: 12, B: 60}
+    assert counted(told) == [True, True, False, False, True, False]
+    assert counted([_told(A, 0, 10), _told(A, 10, 20), _told(B, 0, 5)]) == [True] * 3
+
+
+RECORDS = st.lists(st.sampled_from([1, 1, 1, 5, 60, 400]), min_size=1, max_size=120)
+
+
+@given(st.fixed_dictionaries({A: RECORDS, B: RECORDS}), st.integers(50, 1000), st.integers(1, 400))
+def test_range_after_range_every_record_is_decided_once_and_in_order(
+    records: dict[Partition, list[int]], budget: int, most: int
+) -> None:
+    """Tasks that decide as much as a budget is enough for, on partitions whose records are of many sizes."""
+    limits, ends = ReadLimits(most), {partition: len(sizes) for partition, sizes in records.items()}
+    committed, decided = dict.fromkeys(records, 0), {A: list[int](), B: list[int]()}
+    range_, ranges = limits.first(ends, committed, replayed=False), 0
+    while True:
+        told = []
+        for partition in range_.undecided:
+            used, offset = 0, range_.starts[partition]
+            while offset < range_.ends[partition] and (not used or used + records[partition][offset] <= budget):
+                used += records[partition][offset]
+                decided[partition].append(offset)
+                offset += 1
+            stopped = offset < range_.ends[partition]
+            told.append(_told(partition, range_.starts[partition], offset, stopped, used / budget))
+        limits.note(range_, told)
+        committed = {**committed, **range_.decided(told)}
+        if all(committed[partition] >= end for partition, end in ends.items()):
+            break
+        range_, ranges = limits.next(ends, {}, committed), ranges + 1
+        assert ranges <= sum(ends.values())
+    assert decided == {partition: list(range(end)) for partition, end in ends.items()}
