@@ -47,10 +47,13 @@ def stops(told: Iterable[Told]) -> Offsets:
 
 
 def counted(told: Iterable[Told]) -> list[bool]:
-    """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it."""
+    """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it.
+
+    That of the task that stopped counts also where it decided nothing: it says where its partition ends.
+    """
     told = list(told)
     stopped = stops(told)
-    return [one.decided.first < stopped.get(_partition(one), one.decided.first + 1) for one in told]
+    return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in told]
 
 
 def _partition(told: Told) -> Partition:

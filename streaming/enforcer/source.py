@@ -15,6 +15,7 @@ READ_FAST = {
     # Half of the median latency of a small batch was waiting for more to fetch.
     "kafka.fetch.max.wait.ms": "5",
     "kafka.max.poll.records": "5000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
 
@@ -22,6 +23,7 @@ READ_FAST = {
 READ_LARGE = {"kafka.max.poll.records": "100"}
 
 ARROW_BYTES = 32 << 20  # of an Arrow batch: each task has one in Java and one in its worker
+FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
 FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one
 
@@ -75,9 +77,10 @@ def source_options(settings: Settings) -> dict[str, str]:
     }
 
 
-def fetched_bytes(partitions: int) -> int:
-    """How many bytes to fetch of a partition at once, where there are so many."""
-    return min(max(FETCHED_BYTES // max(partitions, 1), FETCHED_LEAST), FETCHED_MOST)
+def fetching(settings: Settings, partitions: int) -> dict[str, str]:
+    """How much to fetch of each partition at once, where there are so many; nothing if `source` says it."""
+    fetched = min(max(FETCHED_BYTES // max(partitions, 1), FETCHED_LEAST), FETCHED_MOST)
+    return {} if FETCHED in settings.source else {FETCHED: str(fetched)}
 
 
 def read_range(
@@ -88,11 +91,11 @@ def read_range(
     for topic, number in ends:
         assigned.setdefault(topic, []).append(number)
     options = {
-        "kafka.max.partition.fetch.bytes": str(fetched_bytes(len(ends))),
         # Spark keeps consumers by the name of their group, which would be another one each time. None joins it.
         "kafka.group.id": f"{settings.job_name}-ranges",
         **connection_options(settings),
         **{name: value for name, value in READ_LARGE.items() if name not in settings.source},
+        **fetching(settings, len(ends)),
         "assign": json.dumps(assigned),
         "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
         "endingOffsets": format_offsets(ends),
@@ -108,8 +111,7 @@ def start_query(
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
-    fetched = {"kafka.max.partition.fetch.bytes": str(fetched_bytes(len(starts)))}
-    options = {**fetched, **source_options(settings), "startingOffsets": format_offsets(starts)}
+    options = {**source_options(settings), **fetching(settings, len(starts)), "startingOffsets": format_offsets(starts)}
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

@@ -101,8 +101,22 @@ def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_fir
         *(_told(B, 50, 60), _told(B, 60, 60, stopped=True)),
     ]
     assert stops(told) == {A: 12, B: 60}
-    assert counted(told) == [True, True, False, False, True, False]
+    assert counted(told) == [True, True, False, False, True, True]
     assert counted([_told(A, 0, 10), _told(A, 10, 20), _told(B, 0, 5)]) == [True] * 3
+
+
+def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it_stopped() -> None:
+    """Its budget was used up just where an Arrow batch ended; without it all of the range would be committed."""
+    range_, told = Range({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
+    assert all(counted(told))
+    assert range_.decided(told) == {A: 100}
+
+
+@given(st.lists(st.builds(_told, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
+def test_what_counts_says_where_partitions_end_as_all_does(told: list[Told]) -> None:
+    kept = [one for one, counts in zip(told, counted(told), strict=True) if counts]
+    ends = {A: 30, B: 30}
+    assert Range({}, ends).decided(kept) == {**ends, **stops(told)}
 
 
 RECORDS = st.lists(st.sampled_from([1, 1, 1, 5, 60, 400]), min_size=1, max_size=120)
@@ -125,7 +139,10 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
                 decided[partition].append(offset)
                 offset += 1
             stopped = offset < range_.ends[partition]
-            told.append(_told(partition, range_.starts[partition], offset, stopped, used / budget))
+            middle = (range_.starts[partition] + offset) // 2  # Arrow batches end anywhere, also where the task stops
+            told += [_told(partition, range_.starts[partition], middle), _told(partition, middle, offset)]
+            told += [_told(partition, offset, offset, stopped, used / budget)] if stopped else []
+        assert all(counted(told))
         limits.note(range_, told)
         committed = {**committed, **range_.decided(told)}
         if all(committed[partition] >= end for partition, end in ends.items()):
