@@ -1,22 +1,33 @@
 """A task decides the beginning of its range, as far as its share of the batch's bytes and seconds goes."""
 
+import itertools
 import json
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policy.layer import FactLayer
+from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer import judge as judging
+from streaming.enforcer import worker as worker_module
+from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Spending, budgets_of
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing
+from streaming.enforcer.worker import Outputs, Task, Told, Worker
 from streaming.observability.tally import no_counts
 from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, records_batch
+from tests.stream.lots import read_lot
 from tests.stream.test_plans import SNAPSHOT, _in_order
 from tests.stream.world import request
 
@@ -59,7 +70,7 @@ VALUES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(VALUES, st.integers(0, 40_000), st.booleans(), st.booleans())
 def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_record(
     values: list[bytes], size: int, exceeds: bool, is_taught: bool
@@ -163,3 +174,78 @@ def test_sizes_are_those_of_values_keys_and_headers() -> None:
     assert 1100 <= large < 1200
     assert 50 <= small < 200
     assert np.array_equal(records.head(1).sizes, records.sizes[:1])
+
+
+class Arrived:
+    """What a worker process has of a broadcast."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _worker(budget: Budget, committed: int) -> Worker:
+    arrived: Any = Arrived
+    task = Task(
+        topics=("decisions", "verdicts", "letters"),
+        committed={("requests", 0): committed},
+        topic_ids={"requests": "topic-id"},
+        trust={"requests": DEFAULT_TRUST},
+        outputs={"requests": Outputs(2)},
+        read={},
+        policy_offsets={},
+        facts_offset=-1,
+        snapshots=((0, None, 0),),
+        facts=Facts(-1, (), 0, ()),
+        now=AT,
+        limits=Limits(),
+        formats=JSON_ALONE,
+        enforced=True,
+        candidate=0,
+        logged=True,
+        budgets={("requests", 0): budget},
+    )
+    return Worker(task, [arrived(SNAPSHOT)], [arrived(FactLayer())])
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 25_000), st.integers(0, 20), st.sets(st.integers(1, 29)), st.booleans())
+def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
+    size: int, committed: int, ends: set[int], exceeds: bool
+) -> None:
+    """Wherever Arrow batches end; what it hands over are the decisions of exactly these records."""
+    values = [_request(number, evaluations=number % 4) for number in range(30)]
+    batch, bounds, read = records_batch([(b"k", value, None) for value in values]), [0, *sorted(ends), 30], list[int]()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start, end in itertools.pairwise(bounds):
+            read.append(end)
+            yield batch.slice(start, end - start)
+
+    worker = _worker(Budget(size, 60.0, exceeds), committed)
+    rows = [row.to_pydict() for row in worker(batches())]
+    assert read == bounds[1:]
+    told = [msgspec.msgpack.decode(row["told"][0], type=Told) for row in rows]
+    spans = [(one.decided.first, one.decided.end) for one in told]
+    assert [first for first, _ in spans] == [committed, *(end for _, end in spans[:-1])]
+    assert [one.decided.stopped for one in told[:-1]] == [False] * (len(told) - 1)
+    end = spans[-1][1]
+    assert told[-1].decided.stopped == (end < 30)
+    assert end > committed or not exceeds
+    decided = [json.loads(decision)["request_id"] for one in told for decision in one.decisions]
+    assert sorted(decided) == sorted(f"r-{number}" for number in range(committed, end))
+    packed = [read_lot(cell)[2] for row in rows for cell in row["packed"] if cell is not None]
+    assert sum(map(len, packed)) == end - committed
+
+
+def test_a_task_that_leaves_far_more_than_it_decides_does_not_read_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that left something is not used again, which costs less than to read gigabytes."""
+    monkeypatch.setattr(worker_module, "DRAINED_BYTES", 1000)
+    batch, read = records_batch([(b"k", _request(0, evaluations=3), None)]), list[int]()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(1000):
+            read.append(number)
+            yield batch
+
+    assert list(_worker(Budget(2000, 60.0), 0)(batches()))
+    assert len(read) < 20
