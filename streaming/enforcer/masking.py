@@ -80,20 +80,15 @@ def _suspects(lowered: bytes) -> list[int]:
 def _mask_text(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:
     at = _secret_in(lowered, suspects, len(value))
     if at is None and (b"\0" in value or value.startswith(b"\xc3\x01")):
-        return _mask_binary(value, lowered, suspects)
+        return _mask_binary(value, lowered)
     return value if at is None else value[:at] + MASK
 
 
-def _mask_binary(value: bytes, lowered: bytes, suspects: Iterable[int]) -> bytes:
+def _mask_binary(value: bytes, lowered: bytes) -> bytes:
     """Avro has lengths between name and value, which may be any byte; UTF-16 has zeros between letters."""
-    if name := _first_name(lowered, suspects):
+    if name := NAME.search(lowered):
         return value[: name.end()] + MASK
-    without_zeros = lowered.replace(b"\0", b"")
-    return MASK if _first_name(without_zeros, _suspects(without_zeros)) else value
-
-
-def _first_name(lowered: bytes, suspects: Iterable[int]) -> re.Match[bytes] | None:
-    return next(filter(None, (NAME.match(lowered, suspect) for suspect in suspects)), None)
+    return MASK if NAME.search(lowered.replace(b"\0", b"")) else value
 
 
 def _mask_json(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:
