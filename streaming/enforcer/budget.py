@@ -59,7 +59,7 @@ def budgets_of(
     return {partition: budget(partition) for partition in undecided}
 
 
-class Spending:
+class Usage:
     """What a task has used of its budget. `records`, `bytes`: of what is decided. The clock starts here.
 
     `clock`: seconds.

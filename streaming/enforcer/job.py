@@ -38,7 +38,7 @@ from streaming.enforcer.kafka import (
 from streaming.enforcer.ledger import Ledger, open_ledger
 from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.ranges import Range, ReadLimits, counted
+from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
@@ -179,23 +179,23 @@ class Enforcer:
         self._on_step("committed", batch)
         return is_left
 
-    def _first_range(self, ends: Offsets, batch: int) -> Range:
+    def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         return self._limits.first(ends, self._ledger.committed, self._ledger.is_of(self._checkpoint.query_id(), batch))
 
-    def _next_range(self, ends: Offsets) -> Range:
+    def _next_range(self, ends: Offsets) -> OffsetRange:
         newest: Offsets = {}
         with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
             newest = stable_ends(self._admin, ends)
         return self._limits.next(ends, newest, self._ledger.committed)
 
-    def _read(self, records: DataFrame, range_: Range) -> DataFrame:
+    def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
         """The records of a range; `records`: of the Spark batch."""
         if range_.whole:
             return records
         ends = {partition: range_.ends[partition] for partition in range_.undecided}
         return read_range(self._spark, self._settings, range_.starts, ends) if ends else records.limit(0)
 
-    def _evaluate(self, records: DataFrame, range_: Range, batch: int) -> tuple[Evaluated, Task, str]:
+    def _evaluate(self, records: DataFrame, range_: OffsetRange, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
         All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
@@ -258,7 +258,7 @@ class Enforcer:
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
 
-    def _budgets(self, range_: Range) -> dict[Partition, Budget]:
+    def _budgets(self, range_: OffsetRange) -> dict[Partition, Budget]:
         settings, limits = self._settings, self._settings.limits
         # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
         seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)

@@ -21,7 +21,7 @@ from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
-from streaming.enforcer.budget import UNLIMITED, Spending
+from streaming.enforcer.budget import UNLIMITED, Usage
 from streaming.enforcer.columns import Beside, Frame, layout, lot_of, sizes
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
@@ -140,27 +140,27 @@ class Sitting:
         head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
         self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
 
-    def decide_all(self, records: Records, spending: Spending | None = None) -> Packed:
+    def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
         """The records to write for these as far as the budget goes, by the short way where a plan fits. Never raises.
 
         Where few do, plans are made of some records, and the others tried once more: after a change of policies there
         are none, and a large batch would go the careful way whole.
         """
         lots, others, left = list[tuple[Answered, Lot]](), list[tuple[int, Outgoing]](), np.ones(len(records), np.bool_)
-        texts, some, spending = None, CAREFUL_AT_FIRST, spending or Spending(UNLIMITED)
+        texts, some, usage = None, CAREFUL_AT_FIRST, usage or Usage(UNLIMITED)
         while left.any():
             try:
                 texts = texts or self._texts(records)
                 for answered in self._shortly(texts, left, self._limits.record_out - records.longest_key):
                     lots.append((answered, self._lot(answered, records)))
                     left[answered.rows] = False
-                    spending.bytes += int(records.sizes[answered.rows].sum())
+                    usage.bytes += int(records.sizes[answered.rows].sum())
             except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
                 log.warning("records are decided the slow way; please report it", error=type(error).__name__)
                 some = len(records)
             rows = np.flatnonzero(left)[:some]
             sizes, first = records.sizes[rows].tolist(), bool(left[0])
-            decided = list(spending.decide(self.decide, records.rows(rows), sizes, self.counts, first))
+            decided = list(usage.decide(self.decide, records.rows(rows), sizes, self.counts, first))
             others.extend(zip(rows.tolist(), decided, strict=False))
             left[rows[: len(decided)]] = False
             if len(decided) < len(rows):

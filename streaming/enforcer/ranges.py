@@ -19,7 +19,7 @@ LEAST = 16  # offsets of a partition that are read at once, however much the las
 GROWTH = 8  # times as many may be read as the last time
 
 
-class Range(msgspec.Struct, frozen=True):
+class OffsetRange(msgspec.Struct, frozen=True):
     """Offsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
 
     starts: Mapping[Partition, int]
@@ -71,16 +71,16 @@ class ReadLimits:
         self._limits: Offsets = {}
         self.stalled: set[Partition] = set()
 
-    def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> Range:
+    def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> OffsetRange:
         """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again."""
         part = self.next(ends, {}, committed)
         if part.undecided and (replayed or any(end < ends[partition] for partition, end in part.ends.items())):
             return part
-        return Range(part.starts, ends, whole=not replayed)
+        return OffsetRange(part.starts, ends, whole=not replayed)
 
     def next(
         self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
-    ) -> Range:
+    ) -> OffsetRange:
         """What to decide next of a Spark batch with these ends, and of partitions that are done up to their newest."""
         starts = {partition: committed.get(partition, 0) for partition in ends}
         most = max(self._most // max(len(ends), 1), 1)  # of a partition that is done
@@ -91,9 +91,9 @@ class ReadLimits:
             else:
                 limit = min(self._limits.get(partition, most), most)
                 reached[partition] = max(min(newest.get(partition, start), start + limit), start)
-        return Range(starts, reached)
+        return OffsetRange(starts, reached)
 
-    def note(self, range_: Range, told: Iterable[Told]) -> None:
+    def note(self, range_: OffsetRange, told: Iterable[Told]) -> None:
         """Learn from what was decided of a range."""
         told = list(told)
         stopped, shares = stops(told), dict[Partition, float]()

@@ -22,7 +22,7 @@ READ_FAST = {
 # Where records are so large that a Spark batch is read in parts, as many of them as fit into Java's memory.
 READ_LARGE = {"kafka.max.poll.records": "100"}
 
-ARROW_BYTES = 32 << 20  # of an Arrow batch: each task has one in Java and one in its worker
+ARROW_BYTES = 16 << 20  # of an Arrow batch: each task has one in Java and one in its worker
 FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
 FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one

@@ -18,7 +18,7 @@ from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts
-from streaming.enforcer.budget import Budget, Decide, Spending
+from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.deadletters import Rejection, hashed_letter
 from streaming.enforcer.encoded import EncodedSitting
@@ -128,12 +128,12 @@ class Worker:
 
         Until the task's budget is used up.
         """
-        spending = None
+        usage = None
         for batch in batches:
             records = self._undecided(batch)
             if records is not None:
-                spending = spending or self._begin(records)
-                packed, told = self._judge(records, spending)
+                usage = usage or self._begin(records)
+                packed, told = self._judge(records, usage)
                 beside = [_encode(told), *itertools.repeat(None, len(packed) - 1)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
@@ -142,10 +142,10 @@ class Worker:
                     break
         _set_caches_aside()
 
-    def _begin(self, records: Records) -> Spending:
-        """Begin to spend the task's budget, but not on what the first task of a process has to do beside."""
+    def _begin(self, records: Records) -> Usage:
+        """The usage of the task's budget, from now on: without what the first task of a process has to prepare."""
         self._newest_judge()
-        return Spending(self._task.budgets[records.topic, records.partition])
+        return Usage(self._task.budgets[records.topic, records.partition])
 
     def _undecided(self, batch: pa.RecordBatch) -> Records | None:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -157,11 +157,11 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _judge(self, records: Records, spending: Spending) -> tuple[list[bytes | None], Told]:
+    def _judge(self, records: Records, usage: Usage) -> tuple[list[bytes | None], Told]:
         """The packed lots of the first of these, as far as the budget goes, and what is told of them."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
-        made, counts = self._make(records, reader, spending)
+        made, counts = self._make(records, reader, usage)
         count = made.decided or 0
         if self._candidate is not None and outputs.verdicts is None and count:
             compared = self._compare(self._source(records, outputs.dead_letters), reader, records.head(count))
@@ -170,32 +170,32 @@ class Worker:
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
         packed: list[bytes | None] = [self._pack(number, lot) for number, lot in made.lots()]
-        spending.records += count
-        spending.bytes += sum(len(lot or b"") for lot in packed[: len(made.shortly)])
-        decided = _decided(records, count, spending)
+        usage.records += count
+        usage.bytes += sum(len(lot or b"") for lot in packed[: len(made.shortly)])
+        decided = _decided(records, count, usage)
         told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
         return packed or [None], told
 
-    def _make(self, records: Records, reader: Reader, spending: Spending) -> tuple[Packed, Counts]:
+    def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:
         """What is to be written for the first of these, as far as the budget goes, and its counts."""
-        fitting = spending.fitting(records.sizes)
+        fitting = usage.fitting(records.sizes)
         if not fitting:
             return Packed([], [], None, 0), no_counts()
         some, outputs = records.head(fitting), self._task.outputs[records.topic]
         if outputs.verdicts is None:
-            return self._decide(self._source(some, outputs.dead_letters), reader, some, spending)
-        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, spending)
+            return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
+        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
 
     def _pack(self, number: int, lot: Lot) -> bytes:
         decisions = [content_type(self._task.formats.output)]
         return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
 
-    def _decide(self, source: Source, reader: Reader, records: Records, spending: Spending) -> tuple[Packed, Counts]:
+    def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
         if task.formats.output == "json":
-            return sitting.decide_all(records, spending), sitting.counts
+            return sitting.decide_all(records, usage), sitting.counts
         encoded = EncodedSitting(sitting, source, task.limits, task.formats)
-        return _one_by_one(encoded.decide, records, sitting.counts, spending), sitting.counts
+        return _one_by_one(encoded.decide, records, sitting.counts, usage), sitting.counts
 
     def _source(self, records: Records, dead_letters: int) -> Source:
         topic, task = records.topic, self._task
@@ -219,12 +219,12 @@ class Worker:
         return _judge_of(key, self._candidate, held.layer, task.limits, _candidates)
 
     def _audit(
-        self, verdicts: int, dead_letters: int, reader: Reader, records: Records, spending: Spending
+        self, verdicts: int, dead_letters: int, reader: Reader, records: Records, usage: Usage
     ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
         sitting = AuditSitting(source, self._snapshot_at, task.limits, reader)
-        return _one_by_one(sitting.judge, records, sitting.counts, spending), sitting.counts
+        return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
 
     def _newest_judge(self) -> Judge:
         (_, _, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
@@ -263,16 +263,16 @@ def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: 
     return len(beyond)
 
 
-def _one_by_one(decide: Decide, records: Records, counts: Counts, spending: Spending) -> Packed:
-    made = list(spending.decide(decide, records.rows(), records.sizes.tolist(), counts, first=True))
+def _one_by_one(decide: Decide, records: Records, counts: Counts, usage: Usage) -> Packed:
+    made = list(usage.decide(decide, records.rows(), records.sizes.tolist(), counts, first=True))
     return Packed([], made, None, len(made))
 
 
-def _decided(records: Records, count: int, spending: Spending) -> Decided:
+def _decided(records: Records, count: int, usage: Usage) -> Decided:
     """How it stands with a task when the first of these are decided, so many."""
     stopped = count < len(records)
     end = int(records.offsets[count]) if stopped else int(records.offsets[-1]) + 1
-    return Decided(records.partition, int(records.offsets[0]), end, stopped, spending.share)
+    return Decided(records.partition, int(records.offsets[0]), end, stopped, usage.share)
 
 
 def _drain(batches: Iterator[pa.RecordBatch]) -> None:

@@ -18,7 +18,7 @@ from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer import judge as judging
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import Facts
-from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Spending, budgets_of
+from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing
@@ -81,13 +81,13 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
         patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
         if is_taught:
             _sit(judge).decide_all(records)
-        spending = Spending(Budget(size, 1.0, exceeds), Clock())
-        fitting = spending.fitting(records.sizes)
+        usage = Usage(Budget(size, 1.0, exceeds), Clock())
+        fitting = usage.fitting(records.sizes)
         assert fitting >= int(exceeds)
         if not fitting:
             return
         sitting, whole = _sit(judge), _sit(Judge(SNAPSHOT, Limits()))
-        packed = sitting.decide_all(records.head(fitting), spending)
+        packed = sitting.decide_all(records.head(fitting), usage)
     decided = packed.decided
     assert decided is not None
     assert decided >= int(exceeds)
@@ -103,32 +103,32 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
 
 def test_an_unlimited_budget_is_enough_for_everything() -> None:
     records = _records([_request(number, 500, 40) for number in range(20)])
-    spending = Spending(UNLIMITED)
-    assert spending.fitting(records.sizes) == 20
-    assert _sit(Judge(SNAPSHOT, Limits())).decide_all(records, spending).decided == 20
-    assert spending.share < 0.001
+    usage = Usage(UNLIMITED)
+    assert usage.fitting(records.sizes) == 20
+    assert _sit(Judge(SNAPSHOT, Limits())).decide_all(records, usage).decided == 20
+    assert usage.share < 0.001
 
 
 def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record() -> None:
     """Each look at the clock takes a second here."""
     judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number, evaluations=3) for number in range(10)])
-    assert _sit(judge).decide_all(records, Spending(Budget(2**40, 4.5), Clock(1.0))).decided == 5
-    late = Spending(Budget(2**40, 0.5), Clock(1.0))
+    assert _sit(judge).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
+    late = Usage(Budget(2**40, 0.5), Clock(1.0))
     assert late.fitting(records.sizes) == 10, "nothing is decided yet"
     assert _sit(judge).decide_all(records, late).decided == 1
     late.records = 1
     assert late.fitting(records.sizes) == 0
-    assert Spending(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
+    assert Usage(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
 
 
 def test_bytes_of_requests_that_are_answered_by_plans_count() -> None:
     judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
     _sit(judge).decide_all(records)
-    spending = Spending(Budget(2**40, 1.0), Clock())
-    packed = _sit(judge).decide_all(records, spending)
+    usage = Usage(Budget(2**40, 1.0), Clock())
+    packed = _sit(judge).decide_all(records, usage)
     assert packed.decided == 2000
     assert len(packed.shortly[0].keys) == 2000
-    assert spending.bytes == int(records.sizes.sum())
+    assert usage.bytes == int(records.sizes.sum())
 
 
 def test_a_record_that_goes_beyond_the_budget_is_neither_written_nor_counted() -> None:
@@ -140,10 +140,10 @@ def test_a_record_that_goes_beyond_the_budget_is_neither_written_nor_counted() -
         return made
 
     rows = [(b"k", b"", None, number, AT) for number in range(5)]
-    spending = Spending(Budget(350, 1.0), Clock())
-    assert list(spending.decide(decide, rows, [20] * 5, counts, first=True)) == [made, made]
+    usage = Usage(Budget(350, 1.0), Clock())
+    assert list(usage.decide(decide, rows, [20] * 5, counts, first=True)) == [made, made]
     assert counts == {"lenses6 allow": 2}
-    assert spending.bytes == 2 * (20 + 101)
+    assert usage.bytes == 2 * (20 + 101)
 
 
 @settings(max_examples=40)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.ranges import GROWTH, LEAST, Range, ReadLimits, counted, stops
+from streaming.enforcer.ranges import GROWTH, LEAST, OffsetRange, ReadLimits, counted, stops
 from streaming.enforcer.worker import Decided, Told
 from streaming.observability.comparison import NOTHING
 from streaming.observability.tally import Tally
@@ -48,14 +48,14 @@ def test_a_partition_that_is_done_is_read_no_further_than_its_share_of_a_batch()
 
 def test_the_next_batch_of_a_partition_with_large_records_is_read_in_parts_from_its_beginning() -> None:
     limits = ReadLimits(MOST)
-    limits.note(Range({A: 0, B: 0}, {A: 500, B: 7}), [_told(A, 0, 100, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0, B: 0}, {A: 500, B: 7}), [_told(A, 0, 100, stopped=True, share=1.0)])
     assert limits.first({A: 1500, B: 8}, {A: 500, B: 7}, replayed=False).ends == {A: 625, B: 8}
     assert limits.first({A: 520, B: 8}, {A: 500, B: 7}, replayed=False).whole, "there are few"
 
 
 def test_more_is_read_again_when_records_are_small_again() -> None:
     limits, committed, reads = ReadLimits(MOST), 100, list[int]()
-    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
     while not (range_ := limits.first({A: 10**6}, {A: committed}, replayed=False)).whole:
         reads.append(range_.undecided[A])
         limits.note(range_, [_told(A, committed, range_.ends[A], share=0.01)])
@@ -65,17 +65,17 @@ def test_more_is_read_again_when_records_are_small_again() -> None:
 
 def test_a_few_small_batches_let_go_of_a_limit() -> None:
     limits = ReadLimits(MOST)
-    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 20, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 20, stopped=True, share=1.0)])
     for start in range(3):
-        limits.note(Range({A: start}, {A: start + 1}), [_told(A, start, start + 1, share=0.001)])
+        limits.note(OffsetRange({A: start}, {A: start + 1}), [_told(A, start, start + 1, share=0.001)])
     assert limits.first({A: 10**6}, {A: 20}, replayed=False).whole
 
 
 def test_no_more_is_read_than_the_budget_was_enough_for() -> None:
     """Half of it was used, so twice as much may follow."""
     limits = ReadLimits(MOST)
-    limits.note(Range({A: 0}, {A: 10**6}), [_told(A, 0, 80, stopped=True, share=1.0)])
-    limits.note(Range({A: 80}, {A: 180}), [_told(A, 80, 180, share=0.5)])
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 80, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 80}, {A: 180}), [_told(A, 80, 180, share=0.5)])
     assert limits.next({A: 10**6}, {}, {A: 180}).undecided == {A: 200}
 
 
@@ -90,7 +90,7 @@ def test_a_batch_that_is_partly_committed_is_read_from_there_and_one_that_is_all
 
 def test_partitions_of_which_nothing_was_decided_are_known() -> None:
     limits = ReadLimits(MOST)
-    limits.note(Range({A: 5, B: 0}, {A: 9, B: 9}), [_told(A, 5, 5, stopped=True), _told(B, 0, 3, stopped=True)])
+    limits.note(OffsetRange({A: 5, B: 0}, {A: 9, B: 9}), [_told(A, 5, 5, stopped=True), _told(B, 0, 3, stopped=True)])
     assert limits.stalled == {A}
 
 
@@ -107,7 +107,7 @@ def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_fir
 
 def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it_stopped() -> None:
     """Its budget was used up just where an Arrow batch ended; without it all of the range would be committed."""
-    range_, told = Range({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
+    range_, told = OffsetRange({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
     assert all(counted(told))
     assert range_.decided(told) == {A: 100}
 
@@ -116,7 +116,7 @@ def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it
 def test_what_counts_says_where_partitions_end_as_all_does(told: list[Told]) -> None:
     kept = [one for one, counts in zip(told, counted(told), strict=True) if counts]
     ends = {A: 30, B: 30}
-    assert Range({}, ends).decided(kept) == {**ends, **stops(told)}
+    assert OffsetRange({}, ends).decided(kept) == {**ends, **stops(told)}
 
 
 RECORDS = st.lists(st.sampled_from([1, 1, 1, 5, 60, 400]), min_size=1, max_size=120)
