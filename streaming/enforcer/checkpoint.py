@@ -100,6 +100,11 @@ class Checkpoint:
         latest = self._commits().getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else -1
 
+    def proposed(self) -> int:
+        """The newest batch in Spark's offset log, also where it is not completed; -1: there is none."""
+        latest = self._offsets().getLatestBatchId()
+        return int(latest.get()) if latest.isDefined() else -1
+
     def range_of(self, batch: int) -> tuple[Offsets, Offsets]:
         """Where a batch starts and ends, by partition; the first batch of a checkpoint has no start on record."""
         before, starts = self._newest

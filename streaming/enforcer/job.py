@@ -103,7 +103,10 @@ class Enforcer:
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._ending = False
-        self._last_batch = -1  # the newest that this run has committed
+        self._last_batch, self._proposed_before = (
+            -1,
+            self._checkpoint.proposed(),
+        )  # the newest of this run, and before it
         self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
@@ -180,6 +183,8 @@ class Enforcer:
         return is_left
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
+        if batch <= self._proposed_before:
+            self._limits.be_wary(ends, self._ledger.committed)
         return self._limits.first(ends, self._ledger.committed, self._ledger.is_of(self._checkpoint.query_id(), batch))
 
     def _next_range(self, ends: Offsets) -> OffsetRange:

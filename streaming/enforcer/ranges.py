@@ -17,6 +17,7 @@ from streaming.enforcer.worker import Told
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time
+WARY = 100  # offsets of a partition that are read first of a batch with which a job has ended before
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
@@ -70,6 +71,15 @@ class ReadLimits:
         self._most = most
         self._limits: Offsets = {}
         self.stalled: set[Partition] = set()
+
+    def be_wary(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
+        """Read little at first of a Spark batch that a job has begun and not ended: perhaps it was killed by its size.
+
+        What a budget bounds is read by then: a million bytes that compress to a few are unpacked in Java.
+        """
+        for partition, end in ends.items():
+            if end - committed.get(partition, 0) > WARY:
+                self._limits.setdefault(partition, WARY)
 
     def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> OffsetRange:
         """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again."""

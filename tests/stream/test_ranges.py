@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.ranges import GROWTH, LEAST, OffsetRange, ReadLimits, counted, stops
+from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
 from streaming.enforcer.worker import Decided, Told
 from streaming.observability.comparison import NOTHING
 from streaming.observability.tally import Tally
@@ -86,6 +86,19 @@ def test_a_batch_that_is_partly_committed_is_read_from_there_and_one_that_is_all
     wholly = limits.first({A: 500, B: 7}, {A: 500, B: 9}, replayed=True)
     assert (wholly.whole, wholly.undecided) == (False, {})
     assert wholly.decided([]) == {A: 500, B: 7}
+
+
+def test_a_batch_with_which_a_job_has_ended_is_read_bit_by_bit_at_first() -> None:
+    """It may have been killed by records that are far larger than what is fetched of them."""
+    limits, ends, committed = ReadLimits(MOST), {A: 10**6, B: 7}, {A: 0, B: 0}
+    limits.be_wary(ends, committed)
+    range_ = limits.first(ends, committed, replayed=False)
+    assert range_.undecided == {A: WARY, B: 7}
+    limits.note(range_, [_told(A, 0, WARY, share=0.01), _told(B, 0, 7, share=0.01)])
+    assert limits.next(ends, {}, range_.decided([])).undecided == {A: WARY * GROWTH}
+    few = ReadLimits(MOST)
+    few.be_wary({A: WARY, B: 7}, committed)
+    assert few.first({A: WARY, B: 7}, committed, replayed=False).whole
 
 
 def test_partitions_of_which_nothing_was_decided_are_known() -> None:
