@@ -106,7 +106,7 @@ class ReadLimits:
     def note(self, range_: OffsetRange, told: Iterable[Told]) -> None:
         """Learn from what was decided of a range."""
         told = list(told)
-        stopped, shares = stops(told), dict[Partition, float]()
+        stopped, shares = stops(told), dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
         for one in told:
             shares[_partition(one)] = max(one.decided.share, shares.get(_partition(one), 0.0))
         self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}

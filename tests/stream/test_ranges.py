@@ -71,6 +71,14 @@ def test_a_few_small_batches_let_go_of_a_limit() -> None:
     assert limits.first({A: 10**6}, {A: 20}, replayed=False).whole
 
 
+def test_more_is_read_of_a_partition_in_which_offsets_have_no_records() -> None:
+    """They are of aborted transactions: of hundreds of thousands, a few at a time would take hours."""
+    limits = ReadLimits(MOST)
+    limits.note(OffsetRange({A: 0}, {A: 10**6}), [_told(A, 0, 2, stopped=True, share=1.0)])
+    limits.note(OffsetRange({A: 2}, {A: 2 + LEAST}), [])
+    assert limits.next({A: 10**6}, {}, {A: 2 + LEAST}).undecided == {A: LEAST * GROWTH}
+
+
 def test_no_more_is_read_than_the_budget_was_enough_for() -> None:
     """Half of it was used, so twice as much may follow."""
     limits = ReadLimits(MOST)
