@@ -183,9 +183,9 @@ class Arrived:
         self.value = value
 
 
-def _worker(budget: Budget, committed: int) -> Worker:
-    arrived: Any = Arrived
-    task = Task(
+def task_of(budget: Budget, committed: int) -> Task:
+    """What a worker needs to decide the records of partition 0 of the topic `requests`."""
+    return Task(
         topics=("decisions", "verdicts", "letters"),
         committed={("requests", 0): committed},
         topic_ids={"requests": "topic-id"},
@@ -204,6 +204,11 @@ def _worker(budget: Budget, committed: int) -> Worker:
         logged=True,
         budgets={("requests", 0): budget},
     )
+
+
+def worker_of(task: Task) -> Worker:
+    """A worker for the task."""
+    arrived: Any = Arrived
     return Worker(task, [arrived(SNAPSHOT)], [arrived(FactLayer())])
 
 
@@ -221,7 +226,7 @@ def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
             read.append(end)
             yield batch.slice(start, end - start)
 
-    worker = _worker(Budget(size, 60.0, exceeds), committed)
+    worker = worker_of(task_of(Budget(size, 60.0, exceeds), committed))
     rows = [row.to_pydict() for row in worker(batches())]
     assert read == bounds[1:]
     told = [msgspec.msgpack.decode(row["told"][0], type=Told) for row in rows]
@@ -247,5 +252,5 @@ def test_a_task_that_leaves_far_more_than_it_decides_does_not_read_it_all(monkey
             read.append(number)
             yield batch
 
-    assert list(_worker(Budget(2000, 60.0), 0)(batches()))
+    assert list(worker_of(task_of(Budget(2000, 60.0), 0))(batches()))
     assert len(read) < 20

@@ -1,13 +1,22 @@
 """A Spark batch is decided at once, or range after range where a task's budget is used up."""
 
-from hypothesis import given
+import itertools
+import json
+
+import msgspec
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
 from streaming.enforcer.worker import Decided, Told
 from streaming.observability.comparison import NOTHING
 from streaming.observability.tally import Tally
+from tests.stream.arrow import records_batch
+from tests.stream.lots import read_lot
+from tests.stream.test_budget import task_of, worker_of
+from tests.stream.world import request
 
 A: Partition = ("a", 0)
 B: Partition = ("b", 1)
@@ -171,3 +180,46 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
         range_, ranges = limits.next(ends, {}, committed), ranges + 1
         assert ranges <= sum(ends.values())
     assert decided == {partition: list(range(end)) for partition, end in ends.items()}
+
+
+EVALUATIONS = st.lists(st.sampled_from([0, 0, 1, 5, 30]), min_size=1, max_size=25)
+
+
+@settings(max_examples=15)
+@given(EVALUATIONS, st.integers(500, 30_000), st.integers(1, 7), st.integers(1, 3), st.data())
+def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budget_and_over_kills(
+    evaluations: list[int], budget: int, rows: int, tasks: int, data: st.DataObject
+) -> None:
+    """Real workers, with Arrow batches of some rows, and a partition that is split over tasks; after a kill the job
+    knows what is committed, and no more.
+    """
+    values = [json.dumps(request(f"{n}", "dana", "o", evaluations=[{}] * count)) for n, count in enumerate(evaluations)]
+    batch, ends = records_batch([(b"k", value.encode(), None) for value in values]), {("requests", 0): len(values)}
+    [partition], committed, written, limits = ends, 0, list[int](), ReadLimits(100)
+    range_ = limits.first(ends, {partition: 0}, replayed=False)
+    while committed < len(values):
+        budgets = budgets_of(range_.undecided, Budget(budget, 60.0), 4, limits.stalled, 1)
+        worker, made = worker_of(task_of(budgets[partition], committed)), list[tuple[Told, list[int]]]()
+        start, end = (0 if range_.whole else range_.starts[partition]), range_.ends[partition]
+        bounds = [start + (end - start) * number // tasks for number in range(tasks + 1)]
+        for first, last in itertools.pairwise(bounds):
+            parts = (batch.slice(at, min(rows, last - at)) for at in range(first, last, rows))
+            for row in (made_row.to_pydict() for made_row in worker(parts)):
+                packed = [record for cell in row["packed"] if cell is not None for record in read_lot(cell)[2]]
+                offsets = [json.loads(value)["context"]["source"]["offset"] for _, value, _ in packed]
+                made.append((msgspec.msgpack.decode(row["told"][0], type=Told), sorted(offsets)))
+        which = counted([told for told, _ in made])
+        kept = [one for one, counts in zip(made, which, strict=True) if counts]
+        limits.note(range_, [told for told, _ in kept])
+        if data.draw(st.booleans(), "killed before the commit"):
+            limits = ReadLimits(100)
+        else:
+            written += [offset for _, offsets in kept for offset in offsets]
+            committed = range_.decided([told for told, _ in kept])[partition]
+            assert written == list(range(committed))
+        if data.draw(st.booleans(), "started again"):
+            limits = ReadLimits(100)
+            range_ = limits.first(ends, {partition: committed}, replayed=committed > 0)
+        else:
+            range_ = limits.next(ends, {}, {partition: committed})
+    assert written == list(range(len(values)))
