@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import msgspec
 
+from policy.caching import Cache, weight_of
 from policy.requests import MAX_NESTING, Action, Batch, MalformedRequest, Request, Resource, Subject, decode_request
 from policy.times import to_ms
 
-PARTS_HELD = 10_000
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")
 NO_CONTEXT: Final[dict[str, Any]] = {}
@@ -60,8 +60,8 @@ class Parts:
     """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
 
     def __init__(self) -> None:
-        self._subjects: dict[bytes, Subject] = {}
-        self._actions: dict[bytes, Action] = {}
+        self._subjects: Cache[bytes, Subject] = Cache()
+        self._actions: Cache[bytes, Action] = Cache()
         self._subject = msgspec.json.Decoder(Subject).decode
         self._action = msgspec.json.Decoder(Action).decode
         self._resource = msgspec.json.Decoder(Resource).decode
@@ -88,7 +88,8 @@ class Parts:
             subject = self._subject(raw)
             if not (subject.type and subject.id):
                 raise ValueError("empty")
-            _hold(self._subjects, raw, subject)
+            if len(raw) <= PART_BYTES:
+                self._subjects.hold(raw, subject, len(raw) + weight_of((subject.type, subject.id, subject.properties)))
         return subject
 
     def _known_action(self, raw: bytes) -> Action:
@@ -97,15 +98,9 @@ class Parts:
             action = self._action(raw)
             if not action.name:
                 raise ValueError("empty")
-            _hold(self._actions, raw, action)
+            if len(raw) <= PART_BYTES:
+                self._actions.hold(raw, action, len(raw) + weight_of(action.name))
         return action
-
-
-def _hold(cache: dict[bytes, Any], raw: bytes, part: Any) -> None:
-    if len(cache) >= PARTS_HELD:
-        cache.clear()
-    if len(raw) <= PART_BYTES:
-        cache[raw] = part
 
 
 def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
