@@ -78,7 +78,7 @@ class Judge:
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
         self.snapshot = snapshot
         self.limits = limits
-        self.parts = Parts()
+        self.parts = Parts(limits.claimed_groups)
         self.answers = Answers(snapshot)
         self._caches: dict[frozenset[str], Cache[bytes, Labelled]] = {}
         self._plans: dict[frozenset[str], Plans] = {}

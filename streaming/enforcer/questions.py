@@ -5,7 +5,17 @@ from typing import Any, Final
 import msgspec
 
 from policy.caching import Cache, weight_of
-from policy.requests import MAX_NESTING, Action, Batch, MalformedRequest, Request, Resource, Subject, decode_request
+from policy.requests import (
+    MAX_CLAIMED_GROUPS,
+    MAX_NESTING,
+    Action,
+    Batch,
+    MalformedRequest,
+    Request,
+    Resource,
+    Subject,
+    decode_request,
+)
 from policy.times import to_ms
 
 PART_BYTES = 1024  # larger parts are not worth their memory
@@ -59,7 +69,8 @@ def moment(value: str | int) -> int:
 class Parts:
     """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> None:
+        self._max_claimed_groups = max_claimed_groups
         self._subjects: Cache[bytes, Subject] = Cache()
         self._actions: Cache[bytes, Action] = Cache()
         self._subject = msgspec.json.Decoder(Subject).decode
@@ -72,15 +83,16 @@ class Parts:
         The same as `decode_request(value)`, which it leaves everything to that is not plain.
         """
         if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
-            return _judged_at(decode_request(value), at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
         try:
             subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
             resource = self._resource(envelope.resource)
         except ValueError:
-            return _judged_at(decode_request(value), at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
         if not (envelope.system and resource.type and resource.id):
-            return _judged_at(decode_request(value), at)
-        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
+        most = self._max_claimed_groups
+        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None, most)
 
     def _known_subject(self, raw: bytes) -> Subject:
         subject = self._subjects.get(raw)

@@ -1,16 +1,18 @@
 """Decides what untrusted clients send in a process of its own, and prints how many MiB that leaves there.
 
-python -m tests.stream.memory_process SCENARIO [MiB that caches may hold]
+python -m tests.stream.memory_process MiB-that-caches-may-hold SCENARIO…
 """
 
 import gc
+import itertools
 import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from policy import compile_documents, decide
+from policy import compile_documents
+from policy.caching import BUDGET
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -18,13 +20,13 @@ from tests.stream.arrow import AT, Sent, records_batch
 from tests.stream.world import group, role
 
 LARGE, LARGE_BYTES = 40, 900_000
-SMALL = 30_000
+FEW = 8  # of them, where no more is said by more
 PERMITTED = 1_000  # groups that a request may claim
-BATCH = 1_000
+SMALL, BATCH = 2_000, 500
 DOCUMENTS = [role("open", "kafka:topic:prod/main/*", "kafka:topic:*"), group("open", "user:dana")]
 ACTIONS = {
-    "lenses5": ("lenses5-topic", "topic.view"),
-    "ververica": ("deployment", "read"),
+    "lenses5": ("topic", "kafka.topic.view-data"),
+    "ververica": ("Deployment", "read"),
     "streamsets": ("job", "job.view"),
     "cdap": ("namespace", "namespace.get"),
 }
@@ -57,7 +59,7 @@ def _many_groups() -> Iterator[dict[str, Any]]:
 
 def _long_groups() -> Iterator[dict[str, Any]]:
     """As many as a request may claim, so each is long."""
-    return (_claiming(number, PERMITTED) for number in range(LARGE))
+    return (_claiming(number, PERMITTED) for number in range(FEW))
 
 
 def _roles_elsewhere() -> Iterator[dict[str, Any]]:
@@ -65,12 +67,12 @@ def _roles_elsewhere() -> Iterator[dict[str, Any]]:
         _claiming(number, PERMITTED, claim, system=system)
         for system in ACTIONS
         for claim in ("groups", "roles")
-        for number in range(LARGE // 8)
+        for number in range(2)
     )
 
 
 def _long_names() -> Iterator[dict[str, Any]]:
-    for number in range(LARGE):
+    for number in range(FEW):
         text = f"{number}".ljust(LARGE_BYTES, "x")
         yield _request(number, subject={"type": "user", "id": f"user:{text}"})
         yield _request(number, action={"name": f"kafka:{text}"})
@@ -96,32 +98,27 @@ SCENARIOS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 }
 
 
-def _run(requests: Iterator[dict[str, Any]], judge: Judge, longest: int) -> None:
-    """Through the job's worker, as far as it is Python, and through `policy`."""
+def _run(requests: Iterator[dict[str, Any]], judge: Judge) -> None:
+    """Through the job's worker, as far as it is Python."""
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    while sent := [json.dumps(request).encode() for _, request in zip(range(longest), requests, strict=False)]:
-        records: list[Sent] = [(None, value, None) for value in sent]
-        sitting = judge.sit(source, Basis("v", {}, 7, {}, AT))
-        sitting.decide_all(Records(records_batch(records, AT)))
-        for value in sent:
-            decide(judge.snapshot, json.loads(value))
+    while asked := list(itertools.islice(requests, BATCH)):
+        sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in asked]
+        judge.sit(source, Basis("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
 
 
-def main(scenario: str, held_mib: str = "") -> None:
-    """Print the growth."""
-    if held_mib:
-        from policy.caching import BUDGET
-
-        BUDGET.most = int(held_mib) << 20
+def main(held_mib: str, *scenarios: str) -> None:
+    """Print the growth by each."""
+    BUDGET.most = int(held_mib) << 20
     judge = Judge(compile_documents(DOCUMENTS), Limits())
-    _run(iter([_request(1)]), judge, 1)  # what is loaded at first use
+    _run(iter([_request(1)]), judge)  # what is loaded at first use
     gc.collect()
     tracemalloc.start()
-    before, _ = tracemalloc.get_traced_memory()
-    _run(SCENARIOS[scenario](), judge, 1 if scenario != "short_names" else BATCH)
-    gc.collect()
-    after, _ = tracemalloc.get_traced_memory()
-    print((after - before) / (1 << 20))
+    for scenario in scenarios:
+        before, _ = tracemalloc.get_traced_memory()
+        _run(SCENARIOS[scenario](), judge)
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        print(scenario, round((after - before) / (1 << 20), 1))
 
 
 if __name__ == "__main__":
