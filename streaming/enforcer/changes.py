@@ -106,6 +106,8 @@ class Changes:
             if topic in self._told:
                 self._boundaries[topic] = deque([*others, self._told[topic]])
                 self._told[topic] = start
+        self._before = {topic: tuple(starts) for topic, starts in (unanalysed or {}).items()}
+        self._is_read = False  # to the ends, once
         self._changed: dict[Key, _Changed] = {}
         self._untold: list[Result] = []
         self._analysis = _Analysis(self._found)
@@ -139,6 +141,7 @@ class Changes:
         for topic in self._systems.keys() - self._told.keys():
             self._untold += self._baseline(topic, library, snapshot)
             self._told[topic] = 0
+        self._is_read = True
 
     def _close(self, system: str, library: Library, realm: Callable[[], Realm]) -> None:
         """Have what was noted of a system compared."""
@@ -194,12 +197,18 @@ class Changes:
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])
 
     def untold(self) -> list[Result]:
-        """The alerts that the next transaction must write: of the changes that are compared by now."""
-        self._untold += self._analysis.take_alerts()
+        """The alerts that the next transaction must write: of the changes that are compared by now.
+
+        Before the first reading is complete there are none: what is unanalysed then is what was before this run.
+        """
+        if self._is_read:
+            self._untold += self._analysis.take_alerts()
         return list(self._untold)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
         """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
+        if not self._is_read:
+            return dict(self._before)
         found: dict[str, tuple[int, ...]] = {}
         for change in self._analysis.unfinished():
             found[change.topic] = (*found.get(change.topic, ()), change.start)
@@ -212,7 +221,7 @@ class Changes:
     @property
     def has_news(self) -> bool:
         """Whether some change was compared since `untold` was asked for."""
-        return self._analysis.has_news
+        return self._is_read and self._analysis.has_news
 
     @property
     def is_idle(self) -> bool:

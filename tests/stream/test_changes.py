@@ -37,15 +37,22 @@ class Reading:
         *records: Any,
         topic: str = "policies",
         unanalysed: Mapping[str, Sequence[int]] | None = None,
+        reads: bool = True,
     ) -> None:
         self._library = Library()
         self._shelvings = {topic: Shelving(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
         self.changes = Changes("alerts", TOPICS, told, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
-        self.read(*records, topic=topic)
+        if reads:
+            self.read(*records, topic=topic)
 
     def read(self, *records: Any, topic: str = "policies") -> None:
         """Read to the end once more: documents, or a key for what is refused."""
+        self.read_some(*records, topic=topic)
+        self.changes.compare(self._library, Snapshot(self._library))
+
+    def read_some(self, *records: Any, topic: str = "policies") -> None:
+        """The same, but not to the end."""
         for value in records:
             key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
             data = b"{" if isinstance(value, str) else json.dumps(value).encode()
@@ -55,7 +62,6 @@ class Reading:
             self.changes.note(shelved, record, self._library)
             self._shelvings[topic].take(record)
             self._next[topic] += 1
-        self.changes.compare(self._library, Snapshot(self._library))
 
     def alerts(self) -> list[dict[str, Any]]:
         """What the next transaction would tell once all is compared, which is then committed."""
@@ -264,3 +270,16 @@ def test_a_job_that_ends_does_not_wait_for_an_analysis() -> None:
     job.changes.close()
     assert not job.changes.is_idle or job.changes.has_news
     assert job.changes.unanalysed() == {"policies": (0,)}
+
+
+def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
+    """Such as that of an alert that the policies cannot be read."""
+    log = [*FIRST, group("admin", "user:dana", "user:erik"), FIRST[1], group("admin", "user:finn")]
+    job = Reading({("policies", 0): 4}, unanalysed={"policies": (2, 3)}, reads=False)
+    job.read_some(*log[:4])
+    wait_until(lambda: job.changes.is_idle, "what is read is analysed")
+    assert (job.changes.untold(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})
+    assert not job.changes.has_news
+    job.read(*log[4:])
+    assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
+    assert job.changes.unanalysed() == {}
