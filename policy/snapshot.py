@@ -21,6 +21,8 @@ from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS
 
+CACHED = 20_000  # entries that a cache of holders in documents may have before it is emptied
+HOLDER_BYTES = 100  # of one in a standing, beside its name
 BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
 MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
@@ -35,11 +37,13 @@ class Bundle:
 
     ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches. Permissions that the same
     patterns match have the same indexes: there are no more than policies tell apart, whatever is asked for.
+
+    ``chosen``: requests choose which holders are together, by what they claim.
     """
 
-    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None) -> None:
+    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None, chosen: bool = False) -> None:
         self._holders = [holder for holder in holders if holder in realm.grants]
-        self._realm, self._at = realm, at
+        self._realm, self._at, self._chosen = realm, at, chosen
         self._indexes: dict[Place[Pattern], tuple[GrantIndex, ...]] = {}
 
     def __bool__(self) -> bool:
@@ -60,7 +64,8 @@ class Bundle:
         many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
         few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
         merged = [grant for holder in few for grant in realm.grants_of(holder, patterns, at)]
-        BUDGET.spend(ENTRY_BYTES + GRANT_BYTES * len(merged))
+        if self._chosen:
+            BUDGET.spend(ENTRY_BYTES + GRANT_BYTES * len(merged))
         if merged:
             yield index_of(merged)
         yield from (index for holder in many for index in realm.shared_indexes(holder, patterns, at))
@@ -69,10 +74,10 @@ class Bundle:
 class Standing:
     """Who a subject is within an epoch: every holder it is, and the grants these hold."""
 
-    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...]) -> None:
+    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...], weight: int = 0) -> None:
         self.via = via
         self._realm, self._bundles = realm, bundles
-        self.weight = weight_of_texts(via)  # bytes, without the indexes
+        self.weight = weight  # bytes, without the indexes
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
@@ -117,8 +122,8 @@ class Realm:
         self._held_edges = sorted(set(self._edges()))
         self.edges = self._all_edges()
         self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
-        self._bundles: Cache[tuple[str, int], Bundle] = Cache()
-        self._indexes: Cache[tuple[str, Pattern, int], GrantIndex] = Cache()
+        self._bundles: dict[tuple[str, int], Bundle] = {}
+        self._indexes: dict[tuple[str, Pattern, int], GrantIndex] = {}
         self.permissions: PatternIndex[Pattern] = PatternIndex()  # of all grants, each once
         for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
             self.permissions.add(permission, permission)
@@ -184,7 +189,8 @@ class Realm:
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = Standing(self, via, self._bundles_of(start, via, at))
+            weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
+            standing = Standing(self, via, self._bundles_of(start, via, at), weight)
             self._standings.hold(key, standing, standing.weight)
         return standing
 
@@ -192,7 +198,7 @@ class Realm:
         """What ``start`` holds: few bundles that others have in common with it, or one of its own."""
         doors = self._doors(start, at)
         if len(doors) > BUNDLES_SHARED:
-            return (Bundle(self, via, at),)
+            return (Bundle(self, via, at, chosen=True),)
         return tuple(bundle for holder in doors if (bundle := self._bundle(holder, at)))
 
     def _doors(self, start: tuple[str, ...], at: int | None) -> Mapping[str, None]:
@@ -208,9 +214,8 @@ class Realm:
         key = (holder, self._held_epoch(at))
         bundle = self._bundles.get(key)
         if bundle is None:
-            via = self._walk((holder,), at)
-            bundle = Bundle(self, via, at)
-            self._bundles.hold(key, bundle, weight_of_texts(via))
+            _make_room(self._bundles)
+            bundle = self._bundles[key] = Bundle(self, self._walk((holder,), at), at)
         return bundle
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
@@ -263,8 +268,8 @@ class Realm:
             key = (holder, pattern, epoch)
             index = self._indexes.get(key)
             if index is None and pattern in grouped:
-                index = index_of(self.grants_of(holder, (pattern,), at))
-                self._indexes.hold(key, index, GRANT_BYTES * len(grouped[pattern]))
+                _make_room(self._indexes)
+                index = self._indexes[key] = index_of(self.grants_of(holder, (pattern,), at))
             if index is not None:
                 yield index
 
@@ -276,6 +281,12 @@ def _by_place(way: Membership) -> tuple[str, Any]:
 def _broken(documents: Bound) -> dict[str, str]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
     return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
+
+
+def _make_room(cache: dict[Any, Any]) -> None:
+    """For what is counted, not weighed: how much there is depends on policies alone."""
+    if len(cache) >= CACHED:
+        cache.clear()
 
 
 class Snapshot:

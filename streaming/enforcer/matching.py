@@ -207,7 +207,7 @@ class Holdings:
         for table in tables:
             for object_, grant in table.items():
                 held[object_] = decisive((held[object_], grant)) if object_ in held else grant
-        BUDGET.spend(ENTRY_BYTES * len(held))
+        BUDGET.spend(ENTRY_BYTES + PAIR_BYTES * len(held))
         ranked = sorted(held, key=lambda object_: precedence(held[object_]))
         place = {object_: len(self.grants) + rank for rank, object_ in enumerate(ranked)}
         objects = sorted(held)
