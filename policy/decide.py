@@ -12,7 +12,16 @@ from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.query import to_question
-from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request, usable_time
+from policy.requests import (
+    CLAIMS,
+    MAX_CLAIMED_GROUPS,
+    Batch,
+    IncompleteItem,
+    MalformedRequest,
+    Request,
+    parse_request,
+    usable_time,
+)
 from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import EVERYONE, System
 from policy.systems import all_systems
@@ -24,14 +33,21 @@ MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object,
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
 
-def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> Decision:
+def decide(
+    snapshot: Snapshot,
+    request: Mapping[str, Any],
+    *,
+    trust: frozenset[str] = CLAIMS,
+    max_claimed_groups: int = MAX_CLAIMED_GROUPS,
+) -> Decision:
     """Decide a request (or a batch of evaluations). Never raises for a bad one: that is ``error``.
 
     ``trust``: the claims (``groups, roles, token, facts, time``) that the request may make. Without ``time`` its time
-    is not known, and whatever depends on that is ``error``: a deadline too.
+    is not known, and whatever depends on that is ``error``: a deadline too. ``max_claimed_groups``: of groups, and of
+    roles, that it may claim; with more of them the answer is ``error``.
     """
     try:
-        return answer(snapshot, parse_request(request), trust)
+        return answer(snapshot, parse_request(request, max_claimed_groups), trust)
     except MalformedRequest as malformed:
         return _error(Reason("malformed-request", str(malformed)))
 

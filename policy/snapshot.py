@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policy.affected import ALL
+from policy.caching import BUDGET, ENTRY_BYTES, GRANT_BYTES, Cache, weight_of_texts
 from policy.documents import Key
 from policy.facts import Facts, FactTable
-from policy.index import PatternIndex
+from policy.index import PatternIndex, Place
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Refusal, Rejected, Shelf
 from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable, in_force
@@ -20,7 +21,8 @@ from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS
 
-CACHED = 20_000  # entries a cache may hold before it is emptied
+CACHED = 20_000  # entries that a cache of holders in documents may have before it is emptied
+HOLDER_BYTES = 100  # of one in a standing, beside its name
 BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
 MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
@@ -33,41 +35,49 @@ Via = Mapping[str, Membership | None]  # holder -> the membership by which it wa
 class Bundle:
     """What one holder holds, with all that it is within an epoch, indexed as asked for: shared by whoever is it.
 
-    ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches.
+    ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches. Permissions that the same
+    patterns match have the same indexes: there are no more than policies tell apart, whatever is asked for.
+
+    ``chosen``: requests choose which holders are together, by what they claim.
     """
 
-    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None) -> None:
+    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None, chosen: bool = False) -> None:
         self._holders = [holder for holder in holders if holder in realm.grants]
-        self._realm, self._at = realm, at
-        self._indexes: dict[Name, tuple[GrantIndex, ...]] = {}
+        self._realm, self._at, self._chosen = realm, at, chosen
+        self._indexes: dict[Place[Pattern], tuple[GrantIndex, ...]] = {}
 
     def __bool__(self) -> bool:
         """Whether anything is held."""
         return bool(self._holders)
 
     def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
-        """One index of the holders with few grants, and for each with many the one that all bundles share."""
-        found = self._indexes.get(permission)
+        """One index of the holders with few grants, and for each with many those that all bundles share."""
+        place = self._realm.permissions.place(permission)
+        found = self._indexes.get(place)
         if found is None:
-            _make_room(self._indexes)
-            found = self._indexes[permission] = tuple(self._index(permission))
+            found = tuple(self._index(place.values))
+            self._indexes[place] = found
         return found
 
-    def _index(self, permission: Name) -> Iterator[GrantIndex]:
+    def _index(self, patterns: Iterable[Pattern]) -> Iterator[GrantIndex]:
         realm, at = self._realm, self._at
         many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
         few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
-        if merged := [grant for holder in few for grant in realm.grants_of(holder, permission, at)]:
+        merged = [grant for holder in few for grant in realm.grants_of(holder, patterns, at)]
+        if self._chosen:
+            BUDGET.spend(ENTRY_BYTES + GRANT_BYTES * len(merged))
+        if merged:
             yield index_of(merged)
-        yield from (realm.shared_index(holder, permission, at) for holder in many)
+        yield from (index for holder in many for index in realm.shared_indexes(holder, patterns, at))
 
 
 class Standing:
     """Who a subject is within an epoch: every holder it is, and the grants these hold."""
 
-    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...]) -> None:
+    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...], weight: int = 0) -> None:
         self.via = via
         self._realm, self._bundles = realm, bundles
+        self.weight = weight  # bytes, without the indexes
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
@@ -79,10 +89,6 @@ class Standing:
         if len(bundles) == 1:
             return bundles[0].indexes(permission)
         return tuple({id(index): index for bundle in bundles for index in bundle.indexes(permission)}.values())
-
-    def deciding(self, permission: Name) -> tuple[Mapping[int, Grant], ...]:
-        """Of each of these indexes, the grant that decides about an object by the object's number in the realm."""
-        return tuple(index.deciding(self._realm.objects) for index in self.indexes(permission))
 
     def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
         """The grants in force at ``at`` that match permission and object."""
@@ -115,12 +121,12 @@ class Realm:
     def _start(self) -> None:
         self._held_edges = sorted(set(self._edges()))
         self.edges = self._all_edges()
-        self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
+        self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
         self._bundles: dict[tuple[str, int], Bundle] = {}
-        self._indexes: dict[tuple[str, Name, int], GrantIndex] = {}
-        self._permissions: PatternIndex[Pattern] = PatternIndex()
+        self._indexes: dict[tuple[str, Pattern, int], GrantIndex] = {}
+        self.permissions: PatternIndex[Pattern] = PatternIndex()  # of all grants, each once
         for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
-            self._permissions.add(permission, permission)
+            self.permissions.add(permission, permission)
         self._grouped: dict[str, dict[Pattern, list[Grant]]] = {}
         self.objects = Objects(self.grants)
 
@@ -180,18 +186,19 @@ class Realm:
         key = (start, self._held_epoch(at))
         standing = self._standings.get(key)
         if standing is None:
-            _make_room(self._standings)
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = self._standings[key] = Standing(self, via, self._bundles_of(start, via, at))
+            weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
+            standing = Standing(self, via, self._bundles_of(start, via, at), weight)
+            self._standings.hold(key, standing, standing.weight)
         return standing
 
     def _bundles_of(self, start: tuple[str, ...], via: Via, at: int | None) -> tuple[Bundle, ...]:
         """What ``start`` holds: few bundles that others have in common with it, or one of its own."""
         doors = self._doors(start, at)
         if len(doors) > BUNDLES_SHARED:
-            return (Bundle(self, via, at),)
+            return (Bundle(self, via, at, chosen=True),)
         return tuple(bundle for holder in doors if (bundle := self._bundle(holder, at)))
 
     def _doors(self, start: tuple[str, ...], at: int | None) -> Mapping[str, None]:
@@ -237,10 +244,10 @@ class Realm:
                 if way.holder not in via:
                     raise Unanswerable("time-needed", TIME_NEEDED)
 
-    def grants_of(self, holder: str, permission: Name, at: int | None) -> Iterable[Grant]:
-        """The grants of one holder whose permission pattern matches, in force at ``at`` as far as that is known."""
+    def grants_of(self, holder: str, permissions: Iterable[Pattern], at: int | None) -> Iterable[Grant]:
+        """The grants of one holder with these permission patterns, in force at ``at`` as far as that is known."""
         grouped = self._by_permission(holder)
-        for pattern in self._permissions.find(permission):
+        for pattern in permissions:
             for grant in grouped.get(pattern, ()):
                 if at is None or grant.window is ALWAYS or in_force(grant.window, at):
                     yield grant
@@ -254,14 +261,17 @@ class Realm:
             self._grouped[holder] = found  # not before it is complete: other threads read it
         return found
 
-    def shared_index(self, holder: str, permission: Name, at: int | None) -> GrantIndex:
-        """The index of one holder's grants, made once for all subjects that are it."""
-        key = (holder, permission, self._held_epoch(at))
-        index = self._indexes.get(key)
-        if index is None:
-            _make_room(self._indexes)
-            index = self._indexes[key] = index_of(self.grants_of(holder, permission, at))
-        return index
+    def shared_indexes(self, holder: str, permissions: Iterable[Pattern], at: int | None) -> Iterator[GrantIndex]:
+        """Indexes of one holder's grants, one for each permission pattern, made once for all subjects that are it."""
+        grouped, epoch = self._by_permission(holder), self._held_epoch(at)
+        for pattern in permissions:
+            key = (holder, pattern, epoch)
+            index = self._indexes.get(key)
+            if index is None and pattern in grouped:
+                _make_room(self._indexes)
+                index = self._indexes[key] = index_of(self.grants_of(holder, (pattern,), at))
+            if index is not None:
+                yield index
 
 
 def _by_place(way: Membership) -> tuple[str, Any]:
@@ -274,6 +284,7 @@ def _broken(documents: Bound) -> dict[str, str]:
 
 
 def _make_room(cache: dict[Any, Any]) -> None:
+    """For what is counted, not weighed: how much there is depends on policies alone."""
     if len(cache) >= CACHED:
         cache.clear()
 

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from policy.requests import CLAIMS
+from policy.caching import HELD_BYTES
+from policy.requests import CLAIMS, MAX_CLAIMED_GROUPS
 from policy.suggest import nearest
 from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
@@ -39,12 +40,18 @@ class SettingsError(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Beyond these a record becomes `error` or a dead letter. Sizes in bytes."""
+    """Beyond these a record becomes `error` or a dead letter. Sizes in bytes.
+
+    `claimed_groups`: groups that a request may claim, and roles. `cached_decisions`, `cached_bytes`: what each worker
+    keeps of what it worked out; beyond them it is forgotten.
+    """
 
     record_in: Positive = MIB
     record_out: Positive = 4 * MIB
     document: Positive = MIB
+    claimed_groups: Positive = MAX_CLAIMED_GROUPS
     cached_decisions: Positive = 50_000
+    cached_bytes: Positive = HELD_BYTES
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

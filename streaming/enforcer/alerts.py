@@ -95,6 +95,43 @@ def unknown_escalation(topic: str, record: Published, why: str) -> Result:
     return _record(topic, record.document, alert)
 
 
+def incomplete_escalation(
+    topic: str,
+    record: Published,
+    documents: Sequence[str],
+    complete: bool,
+    merged: int,
+    found: Sequence[Escalation],
+) -> Result:
+    """What a change opens is not known whole: the analysis was too much work, or changes came too fast for it.
+
+    ``merged``: how many changes were compared together with the first; ``found``: what is known, in alerts of its own.
+    """
+    why = [
+        *([] if complete else ["the analysis would have taken too much work and ended early"]),
+        *(
+            [f"{merged + 1} changes came sooner than they could be analysed, and were compared as one"]
+            if merged
+            else []
+        ),
+    ]
+    named = f"{', '.join(documents[:SHOWN])}{f' and {len(documents) - SHOWN} more' if len(documents) > SHOWN else ''}"
+    alert = {
+        "id": f"privilege-escalation-{record.topic}-{record.offset}-incomplete",
+        "kind": "privilege-escalation",
+        "severity": "high",
+        "time": to_text(record.at),
+        "subject": record.document,
+        "message": f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
+        f"Found until then, in alerts of their own: {len(found)}. Look at the rest with `lockkeeper policy diff`",
+        "evidence": [
+            {"document": record.document, "topic": record.topic, "offset": record.offset},
+            {"documents": list(documents[:SHOWN]), "documents_count": len(documents)},
+        ],
+    }
+    return _record(topic, record.document, alert)
+
+
 def _opened(one: Escalation) -> str:
     place = one.document if one.statement < 0 else f"{one.document} statement {one.statement}"
     return f"{', '.join(one.names)} for {_holders(one)} ({place})"

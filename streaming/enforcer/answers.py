@@ -1,6 +1,7 @@
 """Answers as JSON. Those to plain questions are rendered once and filled in: most differ in a few texts alone."""
 
 import contextlib
+import copy
 import operator
 import re
 import secrets
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from policy.caching import Cache
 from policy.decide import answer, conclude_atom
 from policy.decisions import Decision, Missing, Outcome
 from policy.explain import route
@@ -21,9 +23,10 @@ from policy.snapshot import Snapshot, Standing
 from policy.systems import all_systems
 from streaming.observability.tally import Label
 
-TEMPLATES_HELD = 50_000
 TIME = frozenset({"time"})
 """Added to the trust where the stream has set the time itself: it is no claim then."""
+
+TEMPLATE_BYTES = OUTLINE_BYTES = 1_000  # beside their texts
 
 _encode = msgspec.json.encode
 
@@ -99,7 +102,7 @@ class Answers:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._templates: dict[Hashable, Template] = {}
+        self._templates: Cache[Hashable, Template] = Cache()
         self._marks = [f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")]
         self.object_mark = self._marks[1].encode()
 
@@ -147,22 +150,27 @@ class Answers:
             system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, ())
             decision = conclude_atom(system, nobody, marked, grants, claims)
             template = Template(decision, [mark.encode() for mark in self._marks])
-            if len(self._templates) >= TEMPLATES_HELD:
-                self._templates.clear()
-            self._templates[key] = template
+            self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)) + len(atom.because))
         return template
 
 
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "atom", "claims", "system")
+    __slots__ = ("_answers", "_indexes", "_permission", "_via", "atom", "claims", "system", "weight")
 
     def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
-        self._answers, self._standing = answers, standing
+        self._answers, self._via = answers, standing.via
         self._indexes = standing.indexes(atom.permission)
         self._permission = inner(atom.permission_text)
+        self.weight = standing.weight + OUTLINE_BYTES + 2 * len(self._permission)  # bytes, without the indexes
+
+    def without_grants(self) -> "Outline":
+        """The same for `filling` and `pieces` alone: to be kept, as it keeps no index."""
+        other = copy.copy(self)
+        other._indexes = ()
+        return other
 
     def grant(self, object_: Name) -> Grant | None:
         """The grant that decides about an object; None: there is none."""
@@ -174,8 +182,9 @@ class Outline:
         return decides
 
     def deciding(self) -> tuple[Mapping[int, Grant], ...]:
-        """The grants that are held, as `Standing.deciding` has them."""
-        return self._standing.deciding(self.atom.permission)
+        """Of each index of what is held, the grant that decides about an object by its number in the realm."""
+        objects = self._answers.objects(self.system)
+        return tuple(index.deciding(objects) for index in self._indexes)
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
@@ -188,7 +197,7 @@ class Outline:
 
     def filling(self, grant: Grant | None) -> "Filling":
         """All that the answer rests on, but for the object, when this grant decides."""
-        held = b"" if grant is None else inner(route(self._standing.via, grant.holder))
+        held = b"" if grant is None else inner(route(self._via, grant.holder))
         return Filling(self._answers.template(self, grant), self._permission, held)
 
 

@@ -91,7 +91,15 @@ class Enforcer:
         )
         self._ledger = self._open_ledger()
         retention = read_retention(settings)
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs, retention)
+        self._policies = Policies(
+            settings,
+            self._ledger.committed,
+            watch.compiled,
+            self._logs,
+            retention,
+            self._ledger.unanalysed,
+            stop,
+        )
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
@@ -305,8 +313,9 @@ class Enforcer:
     ) -> None:
         """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets."""
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
-        offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
         said = self._policies.untold()
+        self._ledger.unanalysed = self._policies.unanalysed()
+        offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
         told = self._encodings.encoded(itertools.chain(said, results))
         self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
         self._ledger.advance(offsets)
@@ -330,7 +339,7 @@ class Enforcer:
                 self._tell([*self._stale.stuck(), *self._ticks.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
-                if overdue or self._ledger.lacks(self._policies.positions):
+                if overdue or self._policies.has_news or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
         finally:
             self._busy.release()

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from policy.caching import Cache
 from policy.decisions import Decision
 from policy.model import Reason
 from policy.requests import MalformedRequest, Request
@@ -77,14 +78,17 @@ class Judge:
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
         self.snapshot = snapshot
         self.limits = limits
-        self.parts = Parts()
+        self.parts = Parts(limits.claimed_groups)
         self.answers = Answers(snapshot)
-        self._caches: dict[frozenset[str], dict[bytes, Labelled]] = {}
+        self._caches: dict[frozenset[str], Cache[bytes, Labelled]] = {}
         self._plans: dict[frozenset[str], Plans] = {}
 
     def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
         """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
-        return Sitting(self, self._caches.setdefault(source.trust, {}), source, basis, reader or Reader(JSON_ALONE))
+        cache = self._caches.get(source.trust)
+        if cache is None:
+            cache = self._caches[source.trust] = Cache()
+        return Sitting(self, cache, source, basis, reader or Reader(JSON_ALONE))
 
     def plans(self, trust: frozenset[str], first: int, last: int) -> Plans | None:
         """The plans for these moments (ms); None where some document begins or ceases to be valid between them."""
@@ -122,7 +126,7 @@ class Sitting:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
     def __init__(
-        self, judge: Judge, cache: dict[bytes, Labelled], source: Source, basis: Basis, reader: Reader
+        self, judge: Judge, cache: Cache[bytes, Labelled], source: Source, basis: Basis, reader: Reader
     ) -> None:
         self._judge, self._limits, self._cache, self._reader = judge, judge.limits, cache, reader
         self._clock = Clock()
@@ -305,7 +309,7 @@ class Sitting:
     def _remember(self, question: bytes, given: Labelled) -> None:
         if len(self._cache) >= self._limits.cached_decisions:
             self._cache.clear()
-        self._cache[question] = given
+        self._cache.hold(question, given, len(question) + sum(map(len, given)))
 
     def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""

@@ -27,6 +27,7 @@ class Mark(msgspec.Struct, frozen=True):
     """Written beside each committed offset, to be compared at the next start. `format`: see `formats`.
 
     `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
+    `unanalysed`: of a policy topic, see `changes`.
     """
 
     checkpoint: str
@@ -34,6 +35,7 @@ class Mark(msgspec.Struct, frozen=True):
     topic_id: str
     format: int = FORMAT
     read_until: int | None = None
+    unanalysed: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -71,11 +73,16 @@ def _mark(metadata: str | None) -> Mark | None:
 
 
 class Ledger:
-    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch."""
+    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
+
+    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`.
+    """
 
     def __init__(self, committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str]) -> None:
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
+        marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
+        self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in marks.items() if m.unanalysed}
         self.last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
@@ -106,7 +113,9 @@ class Ledger:
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
-        mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
+        unanalysed = self.unanalysed.get(topic) or msgspec.UNSET
+        topic_id = self._topic_ids.get(topic, "")
+        mark = msgspec.structs.replace(self.last, topic_id=topic_id, format=FORMAT, unanalysed=unanalysed)
         return msgspec.json.encode(mark).decode()
 
     def is_of(self, checkpoint: str | None, batch: int) -> bool:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from policy.caching import BUDGET, ENTRY_BYTES
 from policy.index import Place
 from policy.model import Grant
 from policy.names import fault
@@ -25,6 +26,7 @@ RESOURCES_HELD = 200_000
 RESOURCE_BYTES = 256  # longer ids are not worth their memory
 SLASH = "/"
 OBJECTS_HELD = 4_000_000  # in sets, and in holdings
+PAIR_BYTES = 64  # of a pair of numbers and what it stands for
 
 UNKNOWN = -1
 NOTHING = -1
@@ -128,6 +130,7 @@ class Resources:
     def _begin(self, beginning: bytes) -> int:
         """The number of an id's beginning: of what its name has before its last part."""
         number = UNKNOWN
+        BUDGET.spend(ENTRY_BYTES + 3 * len(beginning))
         with contextlib.suppress(Exception):  # whatever it is, the careful way will tell
             self._names.append(self._name_of(f"{beginning.decode()}{SLASH}x")[:-1])
             number = len(self._names) - 1
@@ -137,6 +140,7 @@ class Resources:
     def _end(self, ending: bytes) -> int:
         """The number of an id's ending: of its name's last part, which is never empty or at fault."""
         number = UNKNOWN
+        BUDGET.spend(ENTRY_BYTES + 2 * len(ending))
         if ending and not fault(text := ending.decode()):
             self._texts.append(text)
             number = len(self._texts) - 1
@@ -146,6 +150,7 @@ class Resources:
     def _find(self, pairs: Numbers) -> list[int]:
         places: dict[int, Place[int]] = {}
         found = []
+        BUDGET.spend(PAIR_BYTES * len(pairs))
         for pair in pairs.tolist():
             beginning = pair >> HALF
             place = places.get(beginning)
@@ -157,6 +162,7 @@ class Resources:
     def _number_of(self, objects: tuple[int, ...]) -> int:
         number = self._sets.setdefault(objects, len(self._sets))
         if number == len(self._starts):
+            BUDGET.spend(ENTRY_BYTES + PAIR_BYTES * len(objects))
             self._starts.extend([len(self._members)])
             self._members.extend(objects)
         return number
@@ -201,6 +207,7 @@ class Holdings:
         for table in tables:
             for object_, grant in table.items():
                 held[object_] = decisive((held[object_], grant)) if object_ in held else grant
+        BUDGET.spend(ENTRY_BYTES + PAIR_BYTES * len(held))
         ranked = sorted(held, key=lambda object_: precedence(held[object_]))
         place = {object_: len(self.grants) + rank for rank, object_ in enumerate(ranked)}
         objects = sorted(held)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from policy.caching import BUDGET, ENTRY_BYTES
 from policy.patterns import Name
 from policy.requests import MalformedRequest, Request, decode_request
 from policy.systems import all_systems
@@ -26,6 +27,7 @@ from streaming.enforcer.matching import (
     HALF,
     LOWER,
     NOTHING,
+    PAIR_BYTES,
     UNKNOWN,
     Growing,
     Holdings,
@@ -42,6 +44,7 @@ TOLD_BYTES = 16_384  # the same of answers
 SHAPES_HELD = 8
 ANSWERS_HELD = 100_000
 PAIRS_HELD = 1_000_000
+PLAN_TIMES = 3  # a plan's key is in its echo too, and where it is sought for
 
 Meaning = TypeVar("Meaning")
 
@@ -103,8 +106,14 @@ class Family:
         self._sighted: set[int] = set()
         self._marks = f"id-{secrets.token_hex(16)}", f"resource-{secrets.token_hex(16)}"
         self._forget()
+        BUDGET.join(self)
+
+    def clear(self) -> None:
+        """The caches of this process hold too much: learn nothing more, and forget before the next batch."""
+        self._is_full = True
 
     def _forget(self) -> None:
+        self._is_full = False
         self._plans: list[Plan] = []
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
         self._resources = Resources(self._name_of, self._answers.objects(self._system))
@@ -117,7 +126,7 @@ class Family:
     def make_room(self) -> None:
         """Forget what there is too much of; between batches, within which numbers must hold."""
         room = self._resources.make_room() and self._holdings.has_room()
-        if not room or len(self._keys) >= PLANS_HELD or len(self._told) >= ANSWERS_HELD:
+        if self._is_full or not room or len(self._keys) >= PLANS_HELD or len(self._told) >= ANSWERS_HELD:
             self._forget()
         if max(len(self._grants), len(self._answers_of)) >= PAIRS_HELD:
             self._grants, self._answers_of = Pairs(), Pairs()
@@ -154,6 +163,7 @@ class Family:
 
     def _find(self, pairs: Numbers) -> list[int]:
         grants = (pairs & LOWER) + NOTHING
+        BUDGET.spend(PAIR_BYTES * len(pairs))
         return list(map(self._number_of, (pairs >> HALF).tolist(), grants.tolist()))
 
     def _number_of(self, plan: int, grant: int) -> int:
@@ -166,7 +176,8 @@ class Family:
             told = Told(pieces, sum(map(len, pieces)), label(self._system, filling.template.outcome))
             # From here nothing can fail: an answer that was not kept would be taken for the next one.
             number = UNKNOWN
-            if told.size <= TOLD_BYTES:
+            BUDGET.spend(ENTRY_BYTES + 2 * told.size)
+            if told.size <= TOLD_BYTES and not self._is_full:
                 number = len(self._told)
                 self._told.append(told)
             self._numbers[filling] = number
@@ -174,7 +185,7 @@ class Family:
 
     def learn(self, text: bytes, asked: Request, trust: frozenset[str]) -> None:
         """Make a plan from a text and the request that it is, the second time that its like comes by."""
-        if (found := shape_of(text, asked.id.encode(), asked.resource.id.encode())) is None:
+        if self._is_full or (found := shape_of(text, asked.id.encode(), asked.resource.id.encode())) is None:
             return
         shape, key = found
         if key in self._keys or not self._sighted_before(key):
@@ -182,9 +193,10 @@ class Family:
         outline = self._answers.outline(asked, trust)
         if outline is None:
             return  # perhaps for its resource alone, and others are simpler
+        BUDGET.spend(ENTRY_BYTES + PLAN_TIMES * len(key) + outline.weight)
         self._keys[key] = UNKNOWN
         if self._proved(key, text):
-            plan, holding = Plan(outline, self._echo(asked)), self._holdings.number(outline.deciding())
+            plan, holding = Plan(outline.without_grants(), self._echo(asked)), self._holdings.number(outline.deciding())
             # From here nothing can fail: a key whose plan was not kept would get the next plan's answers.
             self._holding_of.extend([holding])
             self._plans.append(plan)

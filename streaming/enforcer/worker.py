@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from policy.caching import BUDGET
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
@@ -131,6 +132,7 @@ class Worker:
         usage = None
         for batch in batches:
             records = self._undecided(batch)
+            BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
                 usage = usage or self._begin(records)
                 packed, told = self._judge(records, usage)

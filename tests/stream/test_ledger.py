@@ -1,5 +1,6 @@
 """The ledger: which batches follow from what is committed, what a transaction commits, and when a job may start."""
 
+import msgspec
 import pytest
 
 from streaming.enforcer.checkpoint import format_offsets, parse_offsets
@@ -45,6 +46,15 @@ def test_every_partition_is_committed_and_none_moves_back() -> None:
 def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
     [committed] = _ledger().to_commit({})
     assert committed.metadata == '{"checkpoint":"query","batch":4,"topic_id":"id-1","format":1}'
+
+
+def test_what_is_not_analysed_is_committed_beside_its_topic_and_known_at_the_next_start() -> None:
+    ledger = _ledger()
+    ledger.unanalysed = {"policies": (2, 5)}
+    for tp in ledger.to_commit({("policies", 0): 7}):
+        mark = msgspec.json.decode(tp.metadata, type=Mark)
+        again = Ledger({(tp.topic, tp.partition): Committed(tp.offset, mark)}, IDS)
+        assert again.unanalysed == ({"policies": (2, 5)} if tp.topic == "policies" else {})
 
 
 def test_positions_not_committed_yet_are_noticed() -> None:
