@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from streaming.settings import Settings
 
 SECONDS = 30.0
-RETRIED_SECONDS = 5.0  # for what is asked again and again: between two attempts a signal to stop is heard
+RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
+REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
@@ -118,7 +119,7 @@ def log_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float
 def is_reachable(admin: AdminClient) -> bool:
     """Whether some broker answers."""
     try:
-        return bool(admin.list_topics(timeout=RETRIED_SECONDS).brokers)
+        return bool(admin.list_topics(timeout=REACH_SECONDS).brokers)
     except KafkaException:
         return False
 

@@ -78,14 +78,20 @@ def test_every_partition_is_committed_and_none_moves_back() -> None:
         ("requests", 0, 10),
         ("requests", 1, 3),
     ]
-    assert _mark(committed[1]) == {"checkpoint": "query", "batch": 5, "topic_id": "id-1", "format": 1}
+    assert _mark(committed[1]) == {
+        "checkpoint": "query",
+        "batch": 5,
+        "topic_id": "id-1",
+        "format": 1,
+        "read_until": None,
+    }
     ledger.advance(committed)
     assert ledger.committed == {PLACE: 10, ("requests", 1): 3, ("policies", 0): 2}
 
 
 def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
     [committed] = _ledger().to_commit({})
-    assert _mark(committed) == {"checkpoint": "query", "batch": 4, "topic_id": "id-1", "format": 1}
+    assert _mark(committed) == {"checkpoint": "query", "batch": 4, "topic_id": "id-1", "format": 1, "read_until": None}
 
 
 def test_positions_not_committed_yet_are_noticed() -> None:
