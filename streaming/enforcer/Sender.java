@@ -18,6 +18,7 @@ import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.common.errors.InvalidPidMappingException;
 import org.apache.kafka.common.errors.InvalidTxnStateException;
 import org.apache.kafka.common.errors.OutOfOrderSequenceException;
@@ -77,7 +78,9 @@ public final class Sender {
                 || cause instanceof InvalidPidMappingException
                 || cause instanceof TransactionAbortedException
                 || cause instanceof OutOfOrderSequenceException
-                || cause instanceof UnknownServerException;
+                || cause instanceof UnknownServerException
+                // Not a fault of the settings, which were right when the job started.
+                || (cause instanceof ConfigException && cause.getMessage().contains("No resolvable bootstrap urls"));
         }
         return unavailable;
     }

@@ -81,17 +81,17 @@ class Output:
         self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
         self.group: Consumer = group_consumer(settings)
         try:
-            self._open()
+            self._open(FIRST_ATTEMPTS)
         except Py4JJavaError as error:
             self.close()
             raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
 
-    def _open(self) -> None:
+    def _open(self, attempts: int = 1) -> None:
         """A producer that has the transactional id, and has ended what the one before left open."""
         self._sender: Any = open_sender(self._spark, self._settings)
         self._producer = self._sender.producer()
         self._initializing = True
-        for attempts_left in reversed(range(FIRST_ATTEMPTS)):
+        for attempts_left in reversed(range(attempts)):
             try:
                 self._producer.initTransactions()
                 break
@@ -129,9 +129,9 @@ class Output:
             return True
         if found.owner.producer_id != self._owner.producer_id:
             return False
-        if found.state in ABORTED and found.owner.epoch == self._owner.epoch + 1:
-            return self._took_too_long()
-        return self._initializing and found.state in (*ABORTED, "Empty")
+        if self._initializing:
+            return found.state in (*ABORTED, "Empty")
+        return found.state in ABORTED and found.owner.epoch == self._owner.epoch + 1 and self._took_too_long()
 
     def _took_too_long(self) -> bool:
         """Whether the coordinator may have aborted the transaction that began last."""

@@ -268,7 +268,12 @@ def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: Spar
     errors = cast(Any, spark._jvm).org.apache.kafka.common.errors
     unavailable = place.output._sender.isUnavailable
     within = cast(Any, spark._jvm).java.lang.RuntimeException
-    for passing in (errors.TimeoutException("Topic x not present in metadata"), errors.DisconnectException()):
+    config = cast(Any, spark._jvm).org.apache.kafka.common.config.ConfigException
+    for passing in (
+        errors.TimeoutException("Topic x not present in metadata"),
+        errors.DisconnectException(),
+        config("No resolvable bootstrap urls given in bootstrap.servers"),
+    ):
         assert unavailable(within("a task failed", passing))
     for lasting in (errors.RecordTooLargeException("x"), errors.UnknownTopicOrPartitionException("x")):
         assert not unavailable(within("a task failed", lasting))
