@@ -269,8 +269,10 @@ class Enforcer:
                     self._tell(self._stale.unread(before, since, str(error)))
                 self._outage.wait("the policies and facts up to their end", error)
         self._watch.policies_read(len(self._policies.layer))
-        if self._outage.since is not None:
-            self._tell(self._stale.unread(before, since, self._outage.cause))
+        if self._outage.since is not None and not self._outage.reported:
+            alerts = self._stale.unread(before, since, self._outage.cause)
+            self._outage.reported = bool(alerts)
+            self._tell(alerts)
 
     def _check_inputs(self) -> None:
         """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.

@@ -27,6 +27,7 @@ class Outage:
     """The time in which Kafka does not do what the job needs. One thread at a time waits.
 
     `since`: when the outage under way began (Unix time, s); None: there is none. `cause`: its first error.
+    `reported`: whether an alert says that policies could not be read meanwhile.
     """
 
     def __init__(self, stop: threading.Event, watch: Watch) -> None:
@@ -34,6 +35,7 @@ class Outage:
         self._pause = FIRST_PAUSE
         self.since: float | None = None
         self.cause = ""
+        self.reported = False
 
     def retry(
         self,
@@ -66,5 +68,5 @@ class Outage:
         """Note that Kafka has done all that was needed."""
         if self.since is not None:
             log.info("Kafka is available again", waited_seconds=round(time.time() - self.since, 1))
-        self.since, self.cause, self._pause = None, "", FIRST_PAUSE
+        self.since, self.cause, self.reported, self._pause = None, "", False, FIRST_PAUSE
         self._watch.waits_for_kafka(None)
