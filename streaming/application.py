@@ -3,11 +3,13 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import structlog
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
@@ -26,6 +28,7 @@ from streaming.topics import Problem, check_topics
 log = structlog.get_logger()
 
 StepObserver = Callable[[Step | MonitorStep, int], None]
+Opened = TypeVar("Opened")
 
 
 def run(
@@ -51,13 +54,18 @@ def run(
         on_step(step, batch)
 
     _check_cluster(settings)
-    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
-    with (
-        _session(settings, watch) as spark,
-        contextlib.closing(Output(settings, spark, watch.dropped)) as output,
-        contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
-        RunningMonitor(settings, spark, stop, on_step, watch),
-    ):
+    with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
+
+        def opened(context: Callable[[], AbstractContextManager[Opened]]) -> Opened:
+            if stop.is_set():
+                raise Stopping("asked to stop while it started")
+            return stack.enter_context(context())
+
+        # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+        spark = opened(lambda: _session(settings, watch))
+        output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
+        enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)))
+        opened(lambda: RunningMonitor(settings, spark, stop, on_step, watch))
         enforcer.run()
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from policy.documents import Key, identify
 from policy.publishable import encode_document
-from streaming.enforcer.kafka import admin_client, stable_ends
+from streaming.enforcer.kafka import Partition, admin_client, stable_ends
 from streaming.settings import Settings
 from streaming.topics import SECONDS
 
@@ -58,10 +59,17 @@ def await_visible(settings: Settings, offsets: Offsets) -> None:
     """
     admin, deadline = admin_client(settings), time.monotonic() + SECONDS
     last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
-    while any(end <= last[partition] for partition, end in stable_ends(admin, last).items()):
+    while any(end <= last[partition] for partition, end in _stable_ends(admin, last).items()):
         if time.monotonic() > deadline:
             raise PublishFailed(f"published, but not readable after {SECONDS:g} s: an older transaction is still open")
         time.sleep(POLL_SECONDS)
+
+
+def _stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    try:
+        return stable_ends(admin, partitions)
+    except (KafkaException, TimeoutError) as error:
+        raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
 def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:

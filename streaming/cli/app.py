@@ -4,7 +4,10 @@ from typing import Annotated
 
 import typer
 
-EXIT_CODES = "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured, 3 (`run` alone) fenced: another "
+    "instance with the same job_name took over."
+)
 
 
 def _group(about: str) -> typer.Typer:

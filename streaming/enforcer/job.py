@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,17 +25,20 @@ from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.encodings import open_encodings
-from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
+from streaming.enforcer.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.enforcer.kafka import (
+    RETRIED_SECONDS,
     Partition,
     admin_client,
     first_offsets,
+    is_reachable,
     lags,
     partitions_of,
     stable_ends,
     topic_ids,
 )
-from streaming.enforcer.ledger import Ledger, open_ledger
+from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
+from streaming.enforcer.outage import Outage
 from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
@@ -56,6 +59,7 @@ log = structlog.get_logger()
 
 ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
+FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
 IDLE = -1  # the batch number of what is written between batches
 
@@ -107,6 +111,7 @@ class Enforcer:
         self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
+        self._outage = Outage(stop, watch)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
@@ -136,7 +141,9 @@ class Enforcer:
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running():
-                while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
+                while not self._stop.wait(self._settings.idle_seconds):
+                    if not query.isActive:
+                        query = self._start_again(query)
                     self._between_batches()
             self._end(query)
 
@@ -145,13 +152,28 @@ class Enforcer:
         self._read_policies()
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
         self._commit([], starts)
+        self._outage.end()
+        if self._stop.is_set():
+            raise Stopping("asked to stop before the query was started")
         return start_query(self._spark, self._settings, starts, self._on_batch)
 
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
-        partitions = partitions_of(self._admin, self._inputs)
-        first = first_offsets(self._admin, partitions)
+        partitions = partitions_of(self._admin, self._inputs, RETRIED_SECONDS)
+        first = first_offsets(self._admin, partitions, RETRIED_SECONDS)
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
+
+    def _start_again(self, ended: StreamingQuery) -> StreamingQuery:
+        """The query, started again at its checkpoint, after Spark gave up waiting for Kafka; else raise why it ended.
+
+        Records that are gone, and topics that were re-created, end the job.
+        """
+        if self._failure is not None or not self._output.failed_by_kafka(ended):
+            raise self._why_ended(ended)
+        log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=_brief(ended))
+        self._outage.retry("the topic ids of the input topics", self._check_inputs)
+        starts = self._outage.retry("the offsets of the input topics", self._starts)
+        return start_query(self._spark, self._settings, starts, self._on_batch)
 
     def _on_batch(self, records: DataFrame, batch: int) -> None:
         """Decide a Spark batch, at once as a rule; where that is too much, range after range."""
@@ -163,10 +185,12 @@ class Enforcer:
 
     def _on_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
         with self._watch.batch(batch), self._busy:
-            if self._ending:
+            if self._ending or self._stop.is_set():
                 raise Stopping("asked to stop")
             with self._noting_failure():
-                return self._decide_range(records, batch, is_first)
+                is_left = self._decide_range(records, batch, is_first)
+                self._outage.end()
+                return is_left
 
     def _decide_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
         """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
@@ -175,20 +199,28 @@ class Enforcer:
         self._ledger.check_range(batch, starts)
         range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
+        self._until_committed(lambda: self._decide(records, range_, batch))
+        is_left = self._ledger.lacks(ends)
+        self._last_batch = self._last_batch if is_left else batch
+        self._ticks.wind()
+        self._on_step("committed", batch)
+        return is_left
+
+    def _until_committed(self, decide: Callable[[], None]) -> None:
+        """Evaluate and commit a range: again, by the policies and committed offsets of then, when Kafka was away."""
+        self._outage.retry("the end of a batch", decide, self._output.is_unavailable)
+
+    def _decide(self, records: DataFrame, range_: OffsetRange, batch: int) -> None:
+        """Evaluate what is not decided of a range, and commit it in one transaction."""
         evaluated, task, version = self._evaluate(self._read(records, range_), range_, batch)
-        self._await_same_inputs()
+        self._check_inputs()
         self._ledger.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.told)
         self._commit([], range_.decided(evaluated.told), evaluated, batch)
-        is_left = self._ledger.lacks(ends)
-        self._last_batch = self._last_batch if is_left else batch
-        self._ticks.wind()
         self._watch.decided((told.tally for told in evaluated.told), task.now, version)
         self._watch.compared(told.compared for told in evaluated.told)
         self._watch.decisions(itertools.chain.from_iterable(told.decisions for told in evaluated.told))
-        self._on_step("committed", batch)
-        return is_left
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
@@ -198,7 +230,7 @@ class Enforcer:
     def _next_range(self, ends: Offsets) -> OffsetRange:
         newest: Offsets = {}
         with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
-            newest = stable_ends(self._admin, ends)
+            newest = stable_ends(self._admin, ends, RETRIED_SECONDS)
         return self._limits.next(ends, newest, self._ledger.committed)
 
     def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
@@ -239,34 +271,29 @@ class Enforcer:
 
         Within a batch: before now is before or after its range was fixed, so no request in it is older than this.
         """
-        since = time.time()
+        since, before = self._outage.since or time.time(), dict(self._policies.positions)
         while True:
             try:
                 self._policies.catch_up(ATTEMPT_SECONDS)
-                return self._watch.policies_read(len(self._policies.layer))
+                break
             except (KafkaException, TimeoutError) as error:
-                log.warning("policies not read to their end; waiting", error=str(error))
                 self._watch.policies_unread(since)
-                if self._stop.wait(self._settings.idle_seconds):
-                    raise Stopping("asked to stop while reading the policies") from error
-                self._tell(self._stale.unread(self._policies.positions, since, str(error)))
+                if is_reachable(self._admin):  # it is these topics alone that cannot be read
+                    self._tell(self._stale.unread(before, since, str(error)))
+                self._outage.wait("the policies and facts up to their end", error)
+        self._watch.policies_read(len(self._policies.layer))
+        if self._outage.since is not None and not self._outage.reported:
+            alerts = self._stale.unread(before, since, self._outage.cause)
+            self._outage.reported = bool(alerts)
+            self._tell(alerts)
 
-    def _await_same_inputs(self) -> None:
+    def _check_inputs(self) -> None:
         """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.
 
         Once the records are read: a topic whose id is still the same was the same throughout.
         """
-        while True:
-            try:
-                return self._check_inputs()
-            except (KafkaException, TimeoutError) as error:
-                log.warning("the topic ids of the input topics are not known; waiting", error=str(error))
-                if self._stop.wait(self._settings.idle_seconds):
-                    raise Stopping("asked to stop while asking for topic ids") from error
-
-    def _check_inputs(self) -> None:
-        found = {topic: TopicLog(id_) for topic, id_ in topic_ids(self._admin, self._inputs).items()}
-        check_logs(self._settings, self._logs, found, TopicChanged)
+        ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
+        check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
 
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
@@ -311,13 +338,24 @@ class Enforcer:
         evaluated: Evaluated | None = None,
         batch: int = IDLE,
     ) -> None:
-        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets."""
+        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets.
+
+        Until it is committed; but raises CannotWrite where it was not, and what was evaluated may be out of date.
+        """
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
-        said = self._policies.untold()
-        self._ledger.unanalysed = self._policies.unanalysed()
-        offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        told = self._encodings.encoded(itertools.chain(said, results))
-        self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
+        results, committed = tuple(results), False
+        while not committed:
+            said = self._policies.untold()
+            self._ledger.unanalysed = self._policies.unanalysed()
+            offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
+            told = self._encodings.encoded(itertools.chain(said, results))
+            try:
+                self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
+                committed = True
+            except CannotWrite as error:
+                committed = self._resume(error, offsets)
+                if not committed and evaluated is not None:
+                    raise
         self._ledger.advance(offsets)
         self._policies.told()
         self._watch.committed(said)
@@ -327,6 +365,18 @@ class Enforcer:
         if self._candidate is not None:
             self._candidate.tidy()
         self._last_commit = time.monotonic()
+
+    def _resume(self, error: CannotWrite, offsets: Iterable[TopicPartition]) -> bool:
+        """Write on with a new producer (rule 1), by the committed offsets (rule 2).
+
+        Whether these offsets, of the transaction that failed, are committed all the same: then its answer was lost.
+        """
+        awaited = "a new producer and the committed offsets"
+        self._outage.wait(awaited, error)
+        self._outage.retry(awaited, self._output.reopen)
+        group, partitions = self._output.group, [(tp.topic, tp.partition) for tp in offsets]
+        found = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
+        return self._ledger.resume(found)
 
     def _between_batches(self) -> None:
         """Also while there are no requests: policies are read and told of, and offsets committed (rule 3)."""
@@ -341,6 +391,7 @@ class Enforcer:
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
                 if overdue or self._policies.has_news or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
+                self._outage.end()
         finally:
             self._busy.release()
 
@@ -358,17 +409,25 @@ class Enforcer:
             raise
 
     def _end(self, query: StreamingQuery) -> None:
-        """Let the batch under way commit, then stop; or tell why the query ended by itself."""
-        with self._busy:
-            self._ending = True
+        """Let the batch under way commit, if it does so soon, and stop the query."""
+        in_order = self._busy.acquire(timeout=FINISH_SECONDS)
+        self._ending = True
+        if in_order:
             self._await_commit_log(query)
-        query.stop()  # without the lock, for which a batch that begins just now would wait, and Spark for that batch
-        if self._stop.is_set():
-            return
+            self._busy.release()
+        else:
+            log.warning("the batch under way is given up; the next start decides it", after_seconds=FINISH_SECONDS)
+            self._spark.sparkContext.cancelAllJobs()
+        # Without the lock, for which a batch that begins just now would wait, and Spark for that batch.
+        with contextlib.suppress(Exception):  # it may have failed, or not end in time
+            query.stop()
+
+    def _why_ended(self, query: StreamingQuery) -> Exception:
+        """What to raise for a query that ended by itself."""
         if self._failure is None:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_inputs()  # offsets that are gone end a query, with a message of Spark's that names no cause
-        raise self._failure or JobStopped(f"the query ended: {query.exception()}")
+        return self._failure or JobStopped(f"the query ended: {query.exception()}")
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
         """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""
@@ -381,3 +440,8 @@ class Enforcer:
         self._watch.unfollow(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
+
+
+def _brief(ended: StreamingQuery) -> str:
+    """Why a query ended, without the stack traces that Spark adds to it."""
+    return next(iter(str(ended.exception()).splitlines()), "")

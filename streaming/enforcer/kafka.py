@@ -10,6 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from streaming.settings import Settings
 
 SECONDS = 30.0
+RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
+REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
@@ -60,20 +62,28 @@ def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
     }
 
 
-def partitions_of(admin: AdminClient, topics: Iterable[str]) -> list[Partition]:
+def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> list[Partition]:
     """Every partition of the topics, sorted. Raises KafkaException when a topic is not there."""
-    there = admin.list_topics(timeout=SECONDS).topics
+    there = admin.list_topics(timeout=seconds).topics
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 
 
-def topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
+def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> dict[str, str]:
     """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created."""
-    return _ask_ids(admin, topics)()
+    return _ask_ids(admin, topics, seconds)()
 
 
-def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Answer[dict[str, str]]:
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS)
-    return lambda: {topic: str(f.result(SECONDS).topic_id).translate(URL_SAFE) for topic, f in asked.items()}
+def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
+    return lambda: {topic: str(_result(f, seconds).topic_id).translate(URL_SAFE) for topic, f in asked.items()}
+
+
+def _result(asked: Any, seconds: float) -> Any:
+    """What a future holds. Raises KafkaException, and TimeoutError with a message."""
+    try:
+        return asked.result(seconds)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"Kafka did not answer within {seconds:g} s") from None
 
 
 class LogState(NamedTuple):
@@ -84,23 +94,34 @@ class LogState(NamedTuple):
     ids: dict[str, str]
 
 
-def log_state(admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str]) -> LogState:
+def log_state(
+    admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str], seconds: float = SECONDS
+) -> LogState:
     """All of it asked for at once, which takes as long as one answer. Raises KafkaException and TimeoutError."""
     partitions = list(partitions)
-    ends = _ask_offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
-    starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
-    ids = _ask_ids(admin, topics)()  # first, for its error says that a topic is missing
+    committed = IsolationLevel.READ_COMMITTED
+    ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
+    starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, committed, seconds)
+    ids = _ask_ids(admin, topics, seconds)()  # first, for its error says that a topic is missing
     return LogState(ends(), starts(), ids)
 
 
-def stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def stable_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS) -> dict[Partition, int]:
     """The last stable offset of each partition: where a reader of committed records can get to."""
-    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED, seconds)
 
 
-def log_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def log_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS) -> dict[Partition, int]:
     """The end of each partition, open transactions included."""
-    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED, seconds)
+
+
+def is_reachable(admin: AdminClient) -> bool:
+    """Whether some broker answers."""
+    try:
+        return bool(admin.list_topics(timeout=REACH_SECONDS).brokers)
+    except KafkaException:
+        return False
 
 
 def lags(admin: AdminClient, committed: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -114,9 +135,11 @@ def lags(admin: AdminClient, committed: Mapping[Partition, int]) -> dict[Partiti
     return {partition: max(end - committed[partition], 0) for partition, end in ends.items()}
 
 
-def first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def first_offsets(
+    admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS
+) -> dict[Partition, int]:
     """The earliest offset of each partition."""
-    return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED, seconds)
 
 
 def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int) -> dict[Partition, int]:
@@ -150,7 +173,7 @@ def _ask_offsets(
 
     def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
+            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in asked.items()}
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good
@@ -163,7 +186,7 @@ def group_members(admin: AdminClient, group: str) -> list[str]:
     """The client ids of a group's members; a job's own group has none, as nobody joins it."""
 
     def ask() -> Any:
-        return admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
+        return _result(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group], SECONDS)
 
     return sorted(str(member.client_id) for member in once_coordinated(ask).members)
 

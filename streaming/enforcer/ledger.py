@@ -1,9 +1,10 @@
 """The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
 
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.checkpoint import Checkpoint
@@ -28,6 +29,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
     `unanalysed`: of a policy topic, see `changes`.
+    `transaction`: an id of the transaction that committed it.
     """
 
     checkpoint: str
@@ -36,6 +38,7 @@ class Mark(msgspec.Struct, frozen=True):
     format: int = FORMAT
     read_until: int | None = None
     unanalysed: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    transaction: str = ""
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -56,11 +59,18 @@ def check_group(settings: Settings, admin: AdminClient, partitions: Iterable[Par
         )
 
 
-def read_committed(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
-    """What the group has committed; partitions without an offset are left out."""
-    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
+def read_committed(
+    consumer: Consumer, partitions: Iterable[Partition], seconds: float = SECONDS
+) -> dict[Partition, Committed]:
+    """What the group has committed; partitions without an offset are left out.
+
+    Raises KafkaException when Kafka does not answer, or cannot yet; CannotStart when it refuses.
+    """
+    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=seconds)
     for tp in found:
         if tp.error is not None:
+            if tp.error.retriable():
+                raise KafkaException(tp.error)
             raise CannotStart(f"committed offset of {tp.topic}-{tp.partition}: {tp.error}")
     return {(tp.topic, tp.partition): Committed(tp.offset, _mark(tp.metadata)) for tp in found if tp.offset >= 0}
 
@@ -84,6 +94,7 @@ class Ledger:
         marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
         self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in marks.items() if m.unanalysed}
         self.last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
+        self._transaction = ""  # of the offsets that were to be committed last
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
@@ -109,14 +120,34 @@ class Ledger:
         """
         if checkpoint is not None:
             self.last = Mark(checkpoint, batch, "", read_until=read_until)
+        self._transaction = secrets.token_hex(8)
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
-        unanalysed = self.unanalysed.get(topic) or msgspec.UNSET
-        topic_id = self._topic_ids.get(topic, "")
-        mark = msgspec.structs.replace(self.last, topic_id=topic_id, format=FORMAT, unanalysed=unanalysed)
-        return msgspec.json.encode(mark).decode()
+        own = {
+            "topic_id": self._topic_ids.get(topic, ""),
+            "format": FORMAT,
+            "transaction": self._transaction,
+            "unanalysed": self.unanalysed.get(topic) or msgspec.UNSET,
+        }
+        return msgspec.json.encode(msgspec.structs.replace(self.last, **own)).decode()
+
+    def resume(self, found: Mapping[Partition, Committed]) -> bool:
+        """Take over what is committed, after a transaction of which that is not known: whether it is among it.
+
+        Raises OffsetsDisagree when committed offsets are gone or lie before what was known.
+        """
+        for (topic, number), offset in self.committed.items():
+            there = found[topic, number].offset if (topic, number) in found else None
+            if there is None or there < offset:
+                raise OffsetsDisagree(
+                    f"offset {offset} of {topic}-{number} was committed, and since Kafka was unavailable "
+                    f"{'none' if there is None else there} is. Is it the same cluster, with all of its data? Then set "
+                    "the group's offsets to where the decisions end, and move the checkpoint away"
+                )
+        self.committed = {partition: known.offset for partition, known in found.items()}
+        return any(known.mark and known.mark.transaction == self._transaction for known in found.values())
 
     def is_of(self, checkpoint: str | None, batch: int) -> bool:
         """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""

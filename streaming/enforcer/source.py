@@ -50,6 +50,8 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # A batch that waits for Kafka must not keep the job from stopping.
+        "spark.sql.streaming.stopTimeout": "5s",
         **(local if is_local(settings.checkpoint) else {}),
         **settings.spark,
     }
