@@ -4,14 +4,17 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
+import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
+from streaming.checkpoints import checkpoints_locked
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
+from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
@@ -46,17 +49,23 @@ def run(
     """
     watch = watch or Watch(settings)
 
+    decided = threading.Event()  # the first batch
+
     def told(step: Step, batch: int) -> None:
         watch.step(step, batch)
+        if step == "committed":
+            decided.set()
         on_step(step, batch)
 
     _check_cluster(settings)
     # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
     with (
+        explained(settings),
+        checkpoints_locked(settings),
         _session(settings, watch) as spark,
         contextlib.closing(Output(settings, spark, watch.dropped)) as output,
         contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
-        RunningMonitor(settings, spark, stop, on_step, watch),
+        RunningMonitor(settings, spark, stop, decided, on_step, watch),
     ):
         enforcer.run()
 
@@ -87,7 +96,19 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))
+    threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def _warm_up(spark: SparkSession) -> None:
+    """Run an empty batch while the rest starts: the first one need not wait for Python workers and Java's classes."""
+    with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
+        spark.range(spark.sparkContext.defaultParallelism).mapInArrow(_nothing, "id long")._jdf.collectAsList()
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.slice(0, 0)

@@ -29,6 +29,7 @@ from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
 from streaming.enforcer.kafka import (
     Partition,
     admin_client,
+    cluster_id,
     first_offsets,
     lags,
     partitions_of,
@@ -40,6 +41,7 @@ from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.ranges import Range, ReadLimits, counted
 from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
@@ -91,7 +93,9 @@ class Enforcer:
         )
         self._ledger = self._open_ledger()
         retention = read_retention(settings)
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs, retention)
+        self._policies = Policies(
+            settings, self._ledger.committed, watch.compiled, self._logs, retention, self._ledger.replaced
+        )
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
@@ -118,7 +122,10 @@ class Enforcer:
         topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids
-        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
+        cluster = cluster_id(self._admin)
+        return open_ledger(
+            self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
+        )
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
@@ -354,7 +361,7 @@ class Enforcer:
         if self._failure is None:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_inputs()  # offsets that are gone end a query, with a message of Spark's that names no cause
-        raise self._failure or JobStopped(f"the query ended: {query.exception()}")
+        raise self._failure or JobStopped(why_ended(query, self._settings))
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
         """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""

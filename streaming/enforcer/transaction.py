@@ -14,6 +14,7 @@ from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import group_consumer
 from streaming.enforcer.sender import open_sender
+from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
 from streaming.records.size_gate import fitting, largest
@@ -64,8 +65,11 @@ class Output:
             raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
 
     def collect(self, made: DataFrame) -> Evaluated:
-        """Run a batch through the workers; what they made stays in Java."""
-        rows = made._jdf.collectAsList()
+        """Run a batch through the workers; what they made stays in Java. Raises JobStopped where a task fails."""
+        try:
+            rows = made._jdf.collectAsList()
+        except Exception as error:
+            raise task_failure(error, made) or error from None
         return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:

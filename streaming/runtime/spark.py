@@ -51,7 +51,10 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    # It would print a stack when Java ends. Whoever asks Java for anything then notices, too.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    return session
 
 
 def _without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
