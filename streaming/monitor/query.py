@@ -119,8 +119,8 @@ class MonitorQuery:
     def _move_away(self) -> str:
         return (
             f"Move the monitor's checkpoint away with `{ARCHIVE} {self._settings.checkpoint}`: it then starts at the "
-            "committed offsets, and at the beginning of topics without any. Alerts may repeat, under the same ids, or be "
-            "missed"
+            "committed offsets, and at the beginning of topics without any. Alerts may repeat, under the same ids, or "
+            "be missed"
         )
 
     def start(self) -> StreamingQuery:
