@@ -4,7 +4,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
@@ -16,6 +15,7 @@ from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
+from streaming.enforcer.warm_up import warm_up
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
@@ -96,19 +96,8 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))
-    threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
+    warm_up(spark)
     try:
         yield spark
     finally:
         spark.stop()
-
-
-def _warm_up(spark: SparkSession) -> None:
-    """Run an empty batch while the rest starts: the first one need not wait for Python workers and Java's classes."""
-    with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
-        spark.range(spark.sparkContext.defaultParallelism).mapInArrow(_nothing, "id long")._jdf.collectAsList()
-
-
-def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield batch.slice(0, 0)

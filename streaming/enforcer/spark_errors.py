@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.checkpoints import checkpoints_of, local_path
 from streaming.enforcer.errors import JobStopped
 from streaming.runtime.job_folder import job_folder
+from streaming.runtime.spark import java_has_ended
 from streaming.settings import Settings
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -116,7 +117,9 @@ def explained(settings: Settings) -> Iterator[None]:
         if told is None:
             raise
         raise JobStopped(told) from error
-    except (Py4JError, ConnectionError) as error:  # nobody answers any more
+    except (Py4JError, ConnectionError) as error:
+        if not java_has_ended():
+            raise
         raise JobStopped(
             f"Spark's Java has ended ({error or type(error).__name__}). If it was killed, it may have lacked memory: "
             f"set spark.driver.memory, or the container's, higher. {NOTHING_LOST}"
