@@ -14,7 +14,7 @@ from streaming.cli.output import remark, tell, tell_json
 def archive_command(
     checkpoints: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[CHECKPOINT]...", help="By default those of the job and of its monitor."),
+        typer.Argument(metavar="CHECKPOINT", help="By default those of the job and of its monitor."),
     ] = None,
     config: Config = None,
     as_json: Json = False,
