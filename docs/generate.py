@@ -20,7 +20,7 @@ import yaml
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.contracts import files as contracts
-from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale
+from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
 from streaming.enforcer.documents import Refused
 from streaming.monitor.rules import DEFAULTS, KindRule
 from streaming.observability.metrics import ALERT_KINDS
@@ -133,6 +133,7 @@ def _enforcer_severities() -> dict[str, str]:
     made = (
         policy_rejected("", Refused("", 0, 0, "", ())),
         policy_stale("", ("", 0), 0, 0, ""),
+        topic_recreated("", "", "", "", {}, 0),
         enforcement_disabled("", Published("", "", 0, 0), ()),
     )
     alerts = [json.loads(value or b"{}") for _, _, value, _ in made]

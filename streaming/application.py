@@ -9,12 +9,15 @@ from typing import TypeVar
 import structlog
 from pyspark.sql import SparkSession
 
+from streaming.checkpoints import checkpoints_locked
 from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
+from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
+from streaming.enforcer.warm_up import warm_up
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
@@ -49,8 +52,12 @@ def run(
     """
     watch = watch or Watch(settings)
 
+    decided = threading.Event()  # the first batch
+
     def told(step: Step, batch: int) -> None:
         watch.step(step, batch)
+        if step == "committed":
+            decided.set()
         on_step(step, batch)
 
     _check_cluster(settings)
@@ -61,11 +68,13 @@ def run(
                 raise Stopping("asked to stop while it started")
             return stack.enter_context(context())
 
+        opened(lambda: explained(settings))
+        opened(lambda: checkpoints_locked(settings))
         # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
         spark = opened(lambda: _session(settings, watch))
         output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
         enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)))
-        opened(lambda: RunningMonitor(settings, spark, stop, on_step, watch))
+        opened(lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
         enforcer.run()
 
 
@@ -95,6 +104,7 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))
+    warm_up(spark)
     try:
         yield spark
     finally:

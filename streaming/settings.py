@@ -114,6 +114,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
+    `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
+    run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
     `snapshots_kept`: policy versions held to judge audit events by what was in force when they happened.
@@ -134,7 +136,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
-    master: Text = "local[4]"
+    master: Text = "local[4,8]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
     max_batch_bytes: Positive = 128 * MIB

@@ -56,6 +56,34 @@ def policy_stale(topic: str, partition: Partition, offset: int, since: int, why:
     return _record(topic, name, alert)
 
 
+def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Mapping[int, int], at: int) -> Result:
+    """A topic that was deleted and re-created is read from its beginning, as `accepted_topic_ids` allows.
+
+    `before`, `after`: its topic ids. `offsets`: those below which the deleted one was decided or read, by partition, as
+    far as Kafka still has them. `at`: ms.
+    """
+    upto = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
+    known = f"up to the offsets {{{upto}}}" if offsets else "up to offsets that Kafka has deleted with it"
+    alert = {
+        "id": f"topic-recreated-{name}-{after}",
+        "kind": "topic-recreated",
+        "severity": "high",
+        "time": to_text(at),
+        "subject": name,
+        "message": f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
+        f"is in accepted_topic_ids. The deleted one was read {known}: what came after them is lost",
+        "evidence": [
+            {
+                "topic": name,
+                "topic_id_before": before,
+                "topic_id": after,
+                "offsets_before": {str(number): offset for number, offset in sorted(offsets.items())} or None,
+            }
+        ],
+    }
+    return _record(topic, name, alert)
+
+
 def privilege_escalation(
     topic: str, record: Published, opened: Sequence[Escalation], published: Mapping[str, Published]
 ) -> Result:

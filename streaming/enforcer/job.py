@@ -30,6 +30,7 @@ from streaming.enforcer.kafka import (
     RETRIED_SECONDS,
     Partition,
     admin_client,
+    cluster_id,
     first_offsets,
     is_reachable,
     lags,
@@ -43,6 +44,7 @@ from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
 from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
 from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
@@ -103,6 +105,7 @@ class Enforcer:
             retention,
             self._ledger.unanalysed,
             stop,
+            self._ledger.replaced,
         )
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
@@ -134,7 +137,10 @@ class Enforcer:
         topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids
-        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
+        cluster = cluster_id(self._admin)
+        return open_ledger(
+            self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
+        )
 
     def run(self) -> None:
         """Start the query, look after it, and end in order."""
@@ -427,7 +433,7 @@ class Enforcer:
         if self._failure is None:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_inputs()  # offsets that are gone end a query, with a message of Spark's that names no cause
-        return self._failure or JobStopped(f"the query ended: {query.exception()}")
+        return self._failure or JobStopped(why_ended(query, self._settings))
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
         """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""

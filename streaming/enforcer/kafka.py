@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streaming.enforcer.errors import TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0
@@ -16,6 +17,11 @@ LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 STALE_EPOCHS = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
+DELETED = (
+    "topic {topic} was deleted. Create it with `lockkeeper topics create`. If it held policies, publish all of its "
+    "documents with `lockkeeper policy apply`; if it held facts, have the platforms publish theirs again. The next "
+    "start names the setting that accepts the new topic"
+)
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
@@ -68,14 +74,37 @@ def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SE
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 
 
+def cluster_id(admin: AdminClient) -> str:
+    """The id of the cluster, which its storage is formatted with and keeps. Raises KafkaException."""
+    return str(admin.list_topics(timeout=SECONDS).cluster_id)
+
+
 def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> dict[str, str]:
-    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created."""
+    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created.
+
+    Raises TopicChanged for a topic that is not there; KafkaException and TimeoutError.
+    """
     return _ask_ids(admin, topics, seconds)()
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
     asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
-    return lambda: {topic: str(_result(f, seconds).topic_id).translate(URL_SAFE) for topic, f in asked.items()}
+
+    def answer(topic: str, future: Any) -> str:
+        try:
+            return str(_result(future, seconds).topic_id).translate(URL_SAFE)
+        except KafkaException as error:
+            if error_name(error) == "UNKNOWN_TOPIC_OR_PART" and _is_deleted(admin, topic, seconds):
+                raise TopicChanged(DELETED.format(topic=topic)) from error
+            raise
+
+    return lambda: {topic: answer(topic, future) for topic, future in asked.items()}
+
+
+def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
+    """Whether a broker that knows topics does not know this one: some know none while they start."""
+    there = admin.list_topics(timeout=seconds).topics
+    return bool(there) and topic not in there
 
 
 def _result(asked: Any, seconds: float) -> Any:

@@ -7,6 +7,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
 from streaming.enforcer.formats import FORMAT, check_committed_formats
@@ -20,7 +21,9 @@ ANY = ""  # the checkpoint of a first commit, made before there is one
 NOTHING_COMMITTED = (
     "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group that was "
     "away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets with "
-    "kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away"
+    f"kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away with "
+    f"`{ARCHIVE}`. If it is the checkpoint of another Kafka cluster, that alone is enough: the job starts from the "
+    "first offsets here"
 )
 
 
@@ -85,10 +88,16 @@ def _mark(metadata: str | None) -> Mark | None:
 class Ledger:
     """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
 
-    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`.
+    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that count records of deleted topics, whose successors are accepted.
     """
 
-    def __init__(self, committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        committed: Mapping[Partition, Committed],
+        topic_ids: Mapping[str, str],
+        replaced: Mapping[Partition, Committed] | None = None,
+    ) -> None:
+        self.replaced = replaced or {}
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
         marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
@@ -104,7 +113,7 @@ class Ledger:
                 raise OffsetsDisagree(
                     f"batch {batch} of the checkpoint starts at offset {start} of {topic}-{number}, but only what is "
                     f"below {self.committed.get(partition, 0)} is decided. Were the offsets of the group reset? Then "
-                    "move the checkpoint away; the job will start from the committed offsets"
+                    f"move the checkpoint away with `{ARCHIVE}`; the job will start from the committed offsets"
                 )
 
     def to_commit(
@@ -168,13 +177,17 @@ def open_ledger(
     requests: Iterable[str],
     topic_ids: Mapping[str, str],
     checkpoint: Checkpoint,
+    cluster_id: str,
     accepted: Collection[str] = (),
 ) -> Ledger:
     """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
 
-    `accepted`: ids of re-created topics that are read from their beginning.
+    `cluster_id`: of the Kafka cluster that all of this is of. `accepted`: ids of re-created topics that are read from
+    their beginning.
     """
-    committed = without_replaced(read_committed(group, partitions), topic_ids, accepted)
+    checkpoint.check_cluster(cluster_id)  # before anything else: no other difference would name the cause
+    found = read_committed(group, partitions)
+    committed = without_replaced(found, topic_ids, accepted)
     known = checkpoint.query_id()
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
@@ -182,7 +195,9 @@ def open_ledger(
     checkpoint.check_readable()
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
     checkpoint.clear_unfinished()
-    return Ledger(committed, topic_ids)
+    checkpoint.write_cluster(cluster_id)
+    replaced = {partition: known for partition, known in found.items() if partition not in committed}
+    return Ledger(committed, topic_ids, replaced)
 
 
 def without_replaced(
@@ -217,11 +232,12 @@ def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | 
         raise CannotStart(
             f"the topic of {place} was deleted and re-created: the committed offset counts records of topic id "
             f"{mark.topic_id}, and its id is {topic_id}. To read the new topic from its beginning, move the checkpoint "
-            f"away, unless it is a topic of policies or facts, and start the job with {ACCEPT}='[\"{topic_id}\"]'"
+            f"away with `{ARCHIVE}`, unless it is a topic of policies or facts, and start the job with "
+            f"{ACCEPT}='[\"{topic_id}\"]'"
         )
     if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed >= 0:
         raise CannotStart(
             f"the offset of {place} was committed with checkpoint {mark.checkpoint}, but the configured one is "
             f"{checkpoint} and has completed batch {completed}. Is `checkpoint` that of another job? If not, move it "
-            "away; the job will start from the committed offsets"
+            f"away with `{ARCHIVE}`; the job will start from the committed offsets"
         )

@@ -14,13 +14,14 @@ from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.enforcer.alerts import policy_rejected
+from streaming.enforcer.alerts import policy_rejected, topic_recreated
 from streaming.enforcer.changes import Changes, Unanalysed
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
+from streaming.enforcer.ledger import Committed
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.wire import Result
@@ -50,6 +51,7 @@ class Policies:
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
     `stop`: ends waiting for the history topic; raises Stopping then.
+    `replaced`: committed offsets of deleted topics; see `Ledger`.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Policies:
         retention: Mapping[str, Retention] | None = None,
         unanalysed: Unanalysed | None = None,
         stop: threading.Event | None = None,
+        replaced: Mapping[Partition, Committed] | None = None,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -82,8 +85,10 @@ class Policies:
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
         self._read_history(self._logs if logs is None else {topic for topic, _ in told}, stop or threading.Event())
+        self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
+            self._recreated = self._alerts_of_recreated(replaced or {})
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
@@ -96,6 +101,20 @@ class Policies:
         settings = self._settings
         read = {topic: log for topic, log in self._logs.items() if topic != settings.topics.history}
         check_logs(settings, self._history.known_logs, read, CannotStart, settings.accepted_topic_ids)
+
+    def _alerts_of_recreated(self, replaced: Mapping[Partition, Committed]) -> list[Result]:
+        """An alert for each topic that is accepted in place of a deleted one; the history notes the new id with it."""
+        before = {topic: known.mark.topic_id for (topic, _), known in replaced.items() if known.mark is not None}
+        before |= {topic: log.id for topic, log in self._history.known_logs.items()}
+        offsets: dict[str, dict[int, int]] = {}
+        for (topic, number), known in replaced.items():
+            offsets.setdefault(topic, {})[number] = known.offset
+        now = time.time_ns() // 1_000_000
+        return [
+            topic_recreated(self._alerts_topic, topic, before[topic], log.id, offsets.get(topic, {}), now)
+            for topic, log in sorted(self._logs.items())
+            if topic != self._settings.topics.history and before.get(topic, log.id) != log.id
+        ]
 
     def _read_history(self, trusted: Container[str], stop: threading.Event) -> None:
         """However long it takes: a reading that is cut short goes on where it was."""
@@ -221,7 +240,7 @@ class Policies:
     def untold(self) -> list[Result]:
         """What the next transaction must say of the documents: alerts, and changes of the history."""
         alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
-        return alerts + self._changes.untold() + self._history.changes(self._policies)
+        return self._recreated + alerts + self._changes.untold() + self._history.changes(self._policies)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
         """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
@@ -235,6 +254,7 @@ class Policies:
     def told(self) -> None:
         """Note that a transaction with all of `untold` was committed."""
         self._untold = [refused for refused in self._untold if not self._is_read(refused)]
+        self._recreated.clear()
         self._changes.told()
         self._history.written(self._policies)
 

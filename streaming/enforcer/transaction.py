@@ -17,6 +17,7 @@ from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import group_consumer
 from streaming.enforcer.outage import is_unavailable
 from streaming.enforcer.sender import admin_settings, open_sender
+from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
 from streaming.records.size_gate import fitting, largest
@@ -149,8 +150,16 @@ class Output:
         return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
 
     def collect(self, made: DataFrame) -> Evaluated:
-        """Run a batch through the workers; what they made stays in Java."""
-        rows = made._jdf.collectAsList()
+        """Run a batch through the workers; what they made stays in Java.
+
+        Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
+        """
+        try:
+            rows = made._jdf.collectAsList()
+        except Exception as error:
+            if self.is_unavailable(error):
+                raise
+            raise task_failure(error, made) or error from None
         return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:

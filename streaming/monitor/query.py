@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.encodings import Encodings
 from streaming.enforcer.errors import CannotStart, JobStopped, Stopping, TopicChanged
@@ -26,6 +27,7 @@ from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import (
     Partition,
     admin_client,
+    cluster_id,
     first_offsets,
     lags,
     offsets_since,
@@ -34,6 +36,7 @@ from streaming.enforcer.kafka import (
 )
 from streaming.enforcer.ledger import Ledger, check_group, open_ledger
 from streaming.enforcer.source import connection_options
+from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.wire import Result
 from streaming.monitor.alignment import Alignment, Times, send_times
@@ -97,7 +100,8 @@ class MonitorQuery:
         ids = self._topic_ids
         moved_away = self._checkpoint.query_id() is None
         accepted = tuple(ids.values()) if moved_away else self._settings.accepted_topic_ids
-        ledger = open_ledger(self._output.group, self._partitions, self._topics, ids, self._checkpoint, accepted)
+        group, cluster = self._output.group, cluster_id(self._admin)
+        ledger = open_ledger(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
         self._check_committed(ledger)
         return ledger
 
@@ -114,8 +118,9 @@ class MonitorQuery:
 
     def _move_away(self) -> str:
         return (
-            f"Move the monitor's checkpoint {self._settings.checkpoint} away: it then starts at the committed offsets, "
-            "and at the beginning of topics without any. Alerts may repeat, under the same ids, or be missed"
+            f"Move the monitor's checkpoint away with `{ARCHIVE} {self._settings.checkpoint}`: it then starts at the "
+            "committed offsets, and at the beginning of topics without any. Alerts may repeat, under the same ids, or "
+            "be missed"
         )
 
     def start(self) -> StreamingQuery:
@@ -234,7 +239,7 @@ class MonitorQuery:
         if self.failure is None:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_topics()  # offsets that are gone end a query, with a message of Spark's that names no cause
-        return self.failure or JobStopped(f"the query ended: {query.exception()}")
+        return self.failure or JobStopped(why_ended(query, self._settings))
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""

@@ -22,6 +22,7 @@ from streaming.settings import Settings, monitor_settings
 log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0
+LATEST_START = 10.0  # s
 STEADY_SECONDS = 10.0  # after a failure: what ran for so long runs again
 POLL_SECONDS = 0.2
 END_SECONDS = 5.0  # of waiting for its end when the enforcer has ended
@@ -33,13 +34,20 @@ class RunningMonitor:
 
     It is started again, after a pause that grows, whatever it failed by. Where another instance of the job fenced it,
     that one fenced the enforcer too, which notices with its next commit and ends the job. `stop`: that of the job.
+    It starts once `decided` is set, or after `LATEST_START`: after a restart decisions go first.
     """
 
     def __init__(
-        self, settings: Settings, spark: SparkSession, stop: threading.Event, on_step: MonitorObserver, watch: Watch
+        self,
+        settings: Settings,
+        spark: SparkSession,
+        stop: threading.Event,
+        decided: threading.Event,
+        on_step: MonitorObserver,
+        watch: Watch,
     ) -> None:
         self._settings, self._spark, self._on_step, self._watch = settings, spark, on_step, watch
-        self._stop, self._job_ended = stop, threading.Event()
+        self._stop, self._decided, self._job_ended = stop, decided, threading.Event()
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
         self._reason = ""  # of the failure that was logged last; none: it runs
 
@@ -59,6 +67,7 @@ class RunningMonitor:
 
     def _run(self) -> None:
         pause = FIRST_PAUSE
+        self._await_first_batch()
         while not self._stopping():
             began = time.monotonic()
             failure = self._run_once()
@@ -68,6 +77,11 @@ class RunningMonitor:
             self._note(failure)
             self._sleep(max(pause, self._until_enforcer_commits()) if isinstance(failure, Fenced) else pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _await_first_batch(self) -> None:
+        latest = time.monotonic() + LATEST_START
+        while time.monotonic() < latest and not self._decided.is_set() and not self._stopping():
+            self._job_ended.wait(POLL_SECONDS)
 
     @functools.cached_property
     def _session(self) -> SparkSession:

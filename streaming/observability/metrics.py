@@ -26,6 +26,7 @@ ALERT_KINDS = (
     "privilege-escalation",
     "policy-rejected",
     "policy-stale",
+    "topic-recreated",
     "enforcement-disabled",
     "malformed-burst",
     "fact-contradiction",

@@ -42,9 +42,24 @@ class Job:
             else:
                 self.logged.append(line)
 
+    @property
+    def pid(self) -> int:
+        """Of its process, below which Java and its Python workers run."""
+        return self.process.pid
+
     def await_start(self) -> None:
         """Return when its first transaction is written: it holds the policies and knows where to begin."""
         wait_until(lambda: bool(self.told) or self.process.poll() is not None, "the job has begun", START_SECONDS)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has."""
+        return self.process.poll() is not None
+
+    @property
+    def why(self) -> str:
+        """What it said as it stopped by itself."""
+        return why(self.told)
 
     def await_end(self) -> int:
         """Its exit code; -9 when it was killed."""
@@ -61,6 +76,12 @@ class Job:
         """End its process, if it has not ended."""
         self.process.kill()
         self.process.wait()
+
+
+def why(told: list[dict[str, Any]]) -> str:
+    """What a job said as it stopped by itself."""
+    [stopped] = [one for one in told if "stopped" in one]
+    return str(stopped["why"])
 
 
 class JobServer:
@@ -86,6 +107,11 @@ class JobServer:
         """Whether it can run another job."""
         return self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def write(self, line: str) -> None:
         """Settings of a job, or an empty line to stop the one that is running."""
         assert self._process.stdin is not None
@@ -107,6 +133,21 @@ class ServedJob:
         self.logged: list[str] = []
         server.told, server.logged, server.busy = self.told, self.logged, True
         server.write(msgspec.json.encode(settings).decode())
+
+    @property
+    def pid(self) -> int:
+        """Of the server, below which Java and its Python workers run."""
+        return self._server.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._code() is not None
+
+    @property
+    def why(self) -> str:
+        """What it said as it stopped by itself."""
+        return why(self.told)
 
     def await_start(self) -> None:
         """Return when its first transaction is written, or it has ended."""
@@ -161,12 +202,12 @@ def running(settings: Settings) -> Iterator[Job | ServedJob]:
 
 
 @contextlib.contextmanager
-def stopping(settings: Settings, error: str, why: str) -> Iterator[None]:
+def stopping(settings: Settings, error: str, why: str) -> Iterator[Job | ServedJob]:
     """A job that runs; afterwards it must end by itself, with an error of this name and `why` in its message."""
     job = _started(settings)
     try:
         job.await_start()
-        yield
+        yield job
         assert job.await_end() == 1
         [stopped] = [told for told in job.told if "stopped" in told]
         assert stopped["stopped"] == error, stopped

@@ -73,6 +73,8 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
     assert alerts_by_kind(world) == expected
     [letter] = world.reader(f"{audit}.dlq").to_the_end()
     assert letter.value() == b"no event"
+    cluster = Path(f"{world.settings.checkpoint}-monitor", "kafka-cluster")
+    assert json.loads(cluster.read_text()) == {"id": world.admin.list_topics(timeout=30).cluster_id}
     _judge_a_backlog_by_the_policies_of_each_access(world)
 
 
