@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.kafka import SECONDS, Partition, head_reader, stable_ends
+from streaming.enforcer.kafka import SECONDS, Partition, head_reader, newest_time, stable_ends
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.1
@@ -22,32 +22,25 @@ PROPERTY = "lockkeeper.monitor.times"  # of Spark's jobs, which pass it on to th
 
 
 class Times(NamedTuple):
-    """The times of a batch, ms. `now`: up to when the batches before it had read every partition.
+    """The times of a batch, ms. `reached`: how far time advances by it: every partition is read up to there.
 
-    `until`: up to when every partition is read with it; infinite: each to its end.
+    `until`: what became known later than this is held back; infinite: nothing, as every partition is read to its end.
     """
 
-    now: int = 0
-    until: float = math.inf
-
-    def reached(self, newest: int) -> int:
-        """How far time goes on by records of which this is the newest; never back, or Spark would drop them."""
-        return max(int(min(newest, self.until)), self.now)
+    reached: int
+    until: float
 
 
 def send_times(spark: SparkSession, times: Times) -> None:
     """Have the tasks of the jobs that this thread starts receive them."""
-    spark.sparkContext.setLocalProperty(PROPERTY, f"{times.now} {times.until}")
+    spark.sparkContext.setLocalProperty(PROPERTY, f"{times.reached} {times.until}")
 
 
 def received_times() -> Times:
-    """What was sent, in a task."""
+    """What was sent, in a task of such a job."""
     context = TaskContext.get()
-    text = context.getLocalProperty(PROPERTY) if context else None
-    if text is None:
-        return Times()
-    now, until = text.split()
-    return Times(int(now), float(until))
+    reached, until = str(context and context.getLocalProperty(PROPERTY)).split()
+    return Times(int(reached), float(until))
 
 
 class Alignment:
@@ -57,14 +50,13 @@ class Alignment:
         self._admin = admin
         self._consumer: Consumer = head_reader(settings)
 
-    def read_until(self, ends: Mapping[Partition, int]) -> float:
-        """Up to when (ms) every partition is read by a batch with these ends; infinite: nothing is unread.
-
-        Raises KafkaException and TimeoutError.
-        """
+    def times(self, ends: Mapping[Partition, int]) -> Times:
+        """How far every partition is read by a batch with these ends. Raises KafkaException and TimeoutError."""
+        newest = newest_time(self._admin, ends)  # first: what comes after that is unread
         stable = stable_ends(self._admin, ends)
         unread = {partition: end for partition, end in ends.items() if end < stable[partition]}
-        return min(self._first_times(unread), default=math.inf) - 1
+        until = min(self._first_times(unread), default=math.inf) - 1
+        return Times(int(min(newest, until)), until)
 
     def _first_times(self, starts: Mapping[Partition, int]) -> list[int]:
         """The timestamps (ms) of each partition's first record; of one that has only markers of transactions, none."""

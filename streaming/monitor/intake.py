@@ -84,19 +84,16 @@ class Intake:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with what their keys are told for each batch of records."""
-        times = received_times()
+        reached = received_times().reached
         for batch in batches:
-            told, newest = self._gather(batch)
-            yield _to_arrow(_in_buckets(told, self._window), times.reached(newest))
+            yield _to_arrow(_in_buckets(self._gather(batch), self._window), reached)
 
-    def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
+    def _gather(self, batch: pa.RecordBatch) -> dict[Key, list[Input]]:
         told: dict[Key, list[Input]] = {}
-        newest = 0
         for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            newest = max(newest, record[3])
             for key, input_ in self.read(*record):
                 told.setdefault(key, []).append(input_)
-        return told, newest
+        return told
 
     def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Tells:
         """What one record tells, and whom. What the enforcer did not write, nobody is told of."""
