@@ -125,13 +125,6 @@ def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int
     return {partition: min(at, ends[partition]) if at >= 0 else ends[partition] for partition, at in found.items()}
 
 
-def newest_time(admin: AdminClient, partitions: Iterable[Partition]) -> int:
-    """The newest timestamp (ms) of all committed records; -1: there are none."""
-    newest: Callable[[], OffsetSpec] = OffsetSpec.max_timestamp
-    found = _ask(admin, partitions, newest, IsolationLevel.READ_COMMITTED, SECONDS)()
-    return max((int(info.timestamp) for info in found.values()), default=-1)
-
-
 def _offsets(
     admin: AdminClient,
     partitions: Iterable[Partition],
@@ -149,26 +142,15 @@ def _ask_offsets(
     isolation: IsolationLevel,
     seconds: float = SECONDS,
 ) -> Answer[dict[Partition, int]]:
-    asked = _ask(admin, partitions, spec, isolation, seconds)
-    return lambda: {partition: int(info.offset) for partition, info in asked().items()}
-
-
-def _ask(
-    admin: AdminClient,
-    partitions: Iterable[Partition],
-    spec: Callable[[], OffsetSpec],
-    isolation: IsolationLevel,
-    seconds: float,
-) -> Answer[dict[Partition, Any]]:
     asked: Mapping[TopicPartition, Any] = admin.list_offsets(
         {TopicPartition(*partition): spec() for partition in partitions},
         isolation_level=isolation,
         request_timeout=seconds,
     )
 
-    def answer() -> dict[Partition, Any]:
+    def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): future.result(seconds) for tp, future in asked.items()}
+            return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good

@@ -84,16 +84,19 @@ class Intake:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with what their keys are told for each batch of records."""
-        reached = received_times().reached
+        times = received_times()
         for batch in batches:
-            yield _to_arrow(_in_buckets(self._gather(batch), self._window), reached)
+            told, newest = self._gather(batch)
+            yield _to_arrow(_in_buckets(told, self._window), times.reached(newest))
 
-    def _gather(self, batch: pa.RecordBatch) -> dict[Key, list[Input]]:
+    def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
         told: dict[Key, list[Input]] = {}
+        newest = 0
         for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            newest = max(newest, record[3])
             for key, input_ in self.read(*record):
                 told.setdefault(key, []).append(input_)
-        return told
+        return told, newest
 
     def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Tells:
         """What one record tells, and whom. What the enforcer did not write, nobody is told of."""

@@ -182,11 +182,10 @@ class MonitorQuery:
     def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
         """A batch that runs again for its state alone must hold back what it held back before."""
         found, last = self._alignment.times(ends), self._ledger.last
-        # Time never goes back: what is older than the watermark Spark would drop.
-        reached = max(found.reached, self._checkpoint.watermark_of(batch) + SKEW_MS)
+        times = found._replace(least=max(found.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
         if batch == last.batch and self._is_committed(ends, batch):
-            return Times(reached, math.inf if last.read_until is None else last.read_until)
-        return Times(reached, found.until)
+            return times._replace(until=math.inf if last.read_until is None else last.read_until)
+        return times
 
     def _check_topics(self) -> None:
         """Raise TopicChanged when what was read may be of a re-created topic: offsets mean other records there."""

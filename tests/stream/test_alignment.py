@@ -47,11 +47,14 @@ def test_time_advances_to_the_first_unread_record_of_any_partition_and_to_the_ne
 ) -> None:
     """A partition of which nothing but the marker of a transaction is unread is read to its end."""
     first, second = ((world.names.decisions, number) for number in range(2))
-    assert alignment.times({first: 0, second: 0}) == Times(-1, math.inf)
+    assert alignment.times({first: 0, second: 0}) == Times(0, math.inf, math.inf)
     _commit(world, (0, 10), (0, 20), (0, 500))
     _commit(world, (1, 30), (1, 40))
-    assert alignment.times({first: 0, second: 0}) == Times(T0 + 9, T0 + 9)
-    assert alignment.times({first: 2, second: 0}) == Times(T0 + 29, T0 + 29)
-    assert alignment.times({first: 2, second: 2}) == Times(T0 + 499, T0 + 499)
-    assert alignment.times({first: 3, second: 2}) == Times(T0 + 500, math.inf)
-    assert alignment.times(stable_ends(world.admin, [first, second])) == Times(T0 + 500, math.inf)
+    for ends, unread in (((0, 0), 10), ((2, 0), 30), ((2, 2), 500)):
+        times = alignment.times(dict(zip((first, second), ends, strict=True)))
+        assert times.most == times.until == T0 + unread - 1
+        assert times.reached(T0 + 500) == T0 + unread - 1
+    times = alignment.times({first: 3, second: 2})
+    assert times == Times(T0 + 500, math.inf, math.inf)
+    assert times.reached(T0 + 40) == T0 + 500, "read ahead by a batch before"
+    assert alignment.times(stable_ends(world.admin, [first, second])) == Times(0, math.inf, math.inf)
