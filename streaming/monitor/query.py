@@ -138,7 +138,7 @@ class MonitorQuery:
 
     def _remembered(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         """Where to read decisions from, so that the accesses unread at `starts` find what had been decided before."""
-        until = min(self._alignment.read_until(starts), time.time_ns() // 1_000_000)
+        until = min(self._alignment.times(starts).until, time.time_ns() // 1_000_000)
         decided = {partition: at for partition, at in starts.items() if partition[0] == self._settings.topics.decisions}
         return offsets_since(self._admin, decided, int(until) - self._settings.monitor.longest_kept_ms)
 
@@ -186,10 +186,11 @@ class MonitorQuery:
 
     def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
         """A batch that runs again for its state alone must hold back what it held back before."""
-        now, last = self._checkpoint.watermark_of(batch) + SKEW_MS, self._ledger.last
+        found, last = self._alignment.times(ends), self._ledger.last
+        times = found._replace(least=max(found.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
         if batch == last.batch and self._is_committed(ends, batch):
-            return Times(now, math.inf if last.read_until is None else last.read_until)
-        return Times(now, self._alignment.read_until(ends))
+            return times._replace(until=math.inf if last.read_until is None else last.read_until)
+        return times
 
     def _check_topics(self) -> None:
         """Raise TopicChanged when what was read may be of a re-created topic: offsets mean other records there."""

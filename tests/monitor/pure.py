@@ -28,7 +28,7 @@ class PureMonitor:
         self._monitor = Monitor(settings)
         self.states: dict[Key, State] = {}
         self.now = 0
-        self._newest = 0
+        self._newest = self._read = 0
         self._until = math.inf
         self.told: list[dict[str, Any]] = []
         self.facts: dict[str, bytes | None] = {}
@@ -46,9 +46,10 @@ class PureMonitor:
         self.now, self._until = self._newest, math.inf if until is None else until
         told: dict[Key, list[Input]] = {}
         for record in records:
-            self._newest = max(self._newest, int(min(record[3], self._until)))
+            self._read = max(self._read, record[3])
             for key, input_ in self._intake.read(*record):
                 told.setdefault(key, []).append(input_)
+        self._newest = max(self._newest, int(min(self._read, self._until)))
         for key, inputs in told.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))

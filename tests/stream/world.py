@@ -23,7 +23,7 @@ SHORT_LIVED = {
     "spark.driver.extraJavaOptions": java_options(),
     # The monitor's state is looked after as often as in days of a job.
     "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "4",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
     "spark.sql.streaming.minBatchesToRetain": "4",
 }
 
