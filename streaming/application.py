@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotStart
@@ -13,11 +14,13 @@ from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.transaction import Output
+from streaming.manifests import permissions_of
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
+from streaming.permissions import explain_missing, missing_permissions, principal_of
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topic_specs import Sizes
@@ -64,10 +67,18 @@ def run(
 def _check_cluster(settings: Settings) -> None:
     """What can be told before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
+    _check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
+
+
+def _check_permissions(admin: AdminClient, settings: Settings) -> None:
+    """Before anything fails in the middle of it; Write on the transactional ids shows when they are first used."""
+    missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
+    if missing:
+        raise CannotStart(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

@@ -62,7 +62,7 @@ def request(
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
-    reach(settings, where, settings.topics.decisions, dead_letters_of(where))
+    reach(settings, settings.topics.decisions, dead_letters_of(where), written=[where])
     with Client(Connection.of(settings), requests=where) as client:
         client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
         decision = client.authorize(asked, timeout)

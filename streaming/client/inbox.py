@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, told
 from streaming.enforcer.kafka import Partition, first_offsets, stable_ends
+from streaming.permissions import missing_permissions, topic_permissions
 
 SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
 LOOK_SECONDS = 30.0  # how often new partitions are looked for
@@ -31,7 +32,7 @@ class Inbox:
     """A consumer of whole topics, for one thread. First `take_place`, then `receive`."""
 
     def __init__(self, connection: Connection, topics: Sequence[str], beside: Sequence[str]) -> None:
-        """`beside`: topics that must exist as well."""
+        """`beside`: topics that must exist as well, and let themselves be written."""
         self._connection, self._topics, self._beside = connection, topics, beside
         self._trouble = ""
         fixed = {**READING, "error_cb": self._note}
@@ -43,6 +44,7 @@ class Inbox:
     def take_place(self) -> None:
         """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
         try:
+            self._check_permissions()
             partitions = self._partitions()
             ends = stable_ends(self._admin, partitions)
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
@@ -82,6 +84,11 @@ class Inbox:
             if there[topic].error is not None:
                 raise KafkaException(there[topic].error)
         return [(topic, number) for topic in self._topics for number in there[topic].partitions]
+
+    def _check_permissions(self) -> None:
+        needed = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
+        if missing := missing_permissions(self._admin, needed, SECONDS):
+            raise Lost(self._connection.denied(missing))
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()

@@ -16,12 +16,14 @@ from streaming.enforcer.kafka import group_consumer
 from streaming.enforcer.sender import open_sender
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
+from streaming.permissions import Permission, explain_missing, principal_of_java
 from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
 TIMEOUT = f"{ERRORS}TimeoutException"
+NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
 CLOSE_SECONDS = 5
 
 _read_told = msgspec.msgpack.Decoder(list[Told]).decode
@@ -61,7 +63,8 @@ class Output:
             self._producer.initTransactions()
         except Py4JJavaError as error:
             self.close()
-            raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            denied = _denied(settings, error)
+            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
 
     def collect(self, made: DataFrame) -> Evaluated:
         """Run a batch through the workers; what they made stays in Java."""
@@ -159,6 +162,14 @@ def _chain(error: Py4JJavaError) -> Iterator[Any]:
 
 def _classes(error: Py4JJavaError) -> Iterator[str]:
     return (str(exception.getClass().getName()) for exception in _chain(error))
+
+
+def _denied(settings: Settings, error: Py4JJavaError) -> str:
+    """Which permission is missing, and how to grant it; empty when the error is another."""
+    if NOT_AUTHORIZED not in _classes(error):
+        return ""
+    principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
+    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, settings.job_name, "Write")])
 
 
 def _message(error: Py4JJavaError) -> str:

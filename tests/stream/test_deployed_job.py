@@ -80,9 +80,11 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
     if not has_module(find_java(), VECTOR_MODULE):
         pytest.skip(f"spark-submit needs a Java with the module {VECTOR_MODULE}, which the image has")
     resources = build(BASE)
-    with secured_broker() as (admin, address):
-        apply(admin, resources)
-        environment = _environment(_spec(resources), address) | {"LOCKKEEPER_CHECKPOINT": str(tmp_path / "checkpoint")}
+    with secured_broker() as broker:
+        apply(broker.admin, resources)
+        environment = _environment(_spec(resources), broker.sasl) | {
+            "LOCKKEEPER_CHECKPOINT": str(tmp_path / "checkpoint")
+        }
         settings = load_settings(BASE / "lockkeeper.yaml", environment)
         owner, client = (_as_user(settings, f"lockkeeper-{name}") for name in ("policies-lenses6", "client"))
         documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")]
@@ -93,7 +95,8 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
                 decision = asker.authorize(request("r-1", "dana", "orders"), START_SECONDS)
             assert driver.poll() is None, log.read_text(errors="replace")[-3000:]
             assert decision.allowed, decision
-            with pytest.raises(PublishFailed, match="does not exist"):  # what one may not see is not there
+            denied = r"User:lockkeeper-client is not authorized to Write topic authz\.policies\.lenses6\.v1"
+            with pytest.raises(PublishFailed, match=denied):
                 publish(client, documents)
             driver.send_signal(signal.SIGTERM)
             wait_until(lambda: driver.poll() is not None, "the driver ends when asked to", 60)
