@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.permissions import Permission
+from streaming.permissions import CLIENT_GROUP, Permission
 from streaming.publish import transactional_id
 from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import Sizes, TopicSpec, dead_letters_of, topic_specs
@@ -76,14 +76,14 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = Thing("group", job), DESCRIBE
-    asking = [*_on(topics.requests, WRITE), *_on(answers, READ)]
+    asking = [*_on(topics.requests, WRITE), *_on(answers, READ), (Thing("group", CLIENT_GROUP), DESCRIBE)]
     everything = [spec.name for spec in topic_specs(topics)]
     everybody: dict[str, Iterable[Right]] = {
         job: _of_the_job(settings),
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
-        f"{job}-client": asking,
-        f"{job}-service": [*asking, *_on(topics.audit, WRITE)],
+        f"{job}-client": [*asking, (_groups(f"{job}-client"), READ)],
+        f"{job}-service": [*asking, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
             *_on((*outputs, *topics.requests, *documents), READ),
@@ -145,11 +145,18 @@ def _together(rights: Iterable[Right]) -> dict[Thing, list[str]]:
     found: dict[Thing, set[str]] = {}
     for thing, operations in rights:
         found.setdefault(thing, set()).update(operations)
-    return {thing: sorted(_least(operations)) for thing, operations in sorted(found.items())}
+    least = {thing: sorted(_least(operations)) for thing, operations in sorted(found.items())}
+    return {thing: operations for thing, operations in least.items() if not _is_within(thing, operations, least)}
 
 
 def _least(operations: set[str]) -> set[str]:
     return operations - set(DESCRIBE) if operations.intersection((*READ, *WRITE)) else operations
+
+
+def _is_within(thing: Thing, operations: list[str], others: Mapping[Thing, list[str]]) -> bool:
+    """Whether a prefix gives as much already."""
+    wider = [o for o in others if o != thing and o.prefix and o.type == thing.type and thing.name.startswith(o.name)]
+    return any(set(operations) <= {*others[other], *DESCRIBE} for other in wider)
 
 
 def _acl(thing: Thing, operations: list[str]) -> Manifest:

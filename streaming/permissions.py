@@ -6,13 +6,17 @@ missing permission is named with its principal, operation and resource, and with
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
+from streaming.enforcer.kafka import error_name, once_coordinated
+
 SECONDS = 15.0
+CLIENT_GROUP = "lockkeeper-client"  # librdkafka insists on a name; the client library never joins a group
 OPERATIONS = {
     "Read": AclOperation.READ,
     "Write": AclOperation.WRITE,
@@ -61,8 +65,8 @@ def missing_permissions(admin: AdminClient, needed: Iterable[Permission], second
     """
     needed = list(needed)
     allowed = {
-        "topic": _allowed_on(_ask_topics(admin, _names(needed, "topic"), seconds), seconds),
-        "group": _allowed_on(_ask_groups(admin, _names(needed, "group"), seconds), seconds),
+        "topic": _on_topics(admin, _names(needed, "topic"), seconds),
+        "group": {group: _on_group(admin, group, seconds) for group in _names(needed, "group")},
     }
     return [permission for permission in needed if not _is_allowed(permission, allowed.get(permission.type, {}))]
 
@@ -71,28 +75,29 @@ def _names(needed: Iterable[Permission], type_: str) -> list[str]:
     return sorted({permission.name for permission in needed if permission.type == type_})
 
 
-def _ask_topics(admin: AdminClient, topics: list[str], seconds: float) -> Mapping[str, Any]:
+def _on_topics(admin: AdminClient, topics: list[str], seconds: float) -> dict[str, Allowed]:
+    """All of them asked for at once."""
     if not topics:
         return {}
-    collection = TopicCollection(topics)
-    return admin.describe_topics(collection, include_authorized_operations=True, request_timeout=seconds)
+    asked: Mapping[str, Any] = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=seconds
+    )
+    return {topic: _allowed(partial(future.result, seconds)) for topic, future in asked.items()}
 
 
-def _ask_groups(admin: AdminClient, groups: list[str], seconds: float) -> Mapping[str, Any]:
-    if not groups:
-        return {}
-    return admin.describe_consumer_groups(groups, include_authorized_operations=True, request_timeout=seconds)
+def _on_group(admin: AdminClient, group: str, seconds: float) -> Allowed:
+    def ask() -> Any:
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
+        return asked[group].result(seconds)
 
-
-def _allowed_on(asked: Mapping[str, Any], seconds: float) -> dict[str, Allowed]:
-    return {name: _allowed(lambda future=future: future.result(seconds)) for name, future in asked.items()}  # type: ignore[misc]
+    return _allowed(partial(once_coordinated, ask))
 
 
 def _allowed(answer: Callable[[], Any]) -> Allowed:
     try:
         operations = answer().authorized_operations
     except KafkaException as error:
-        name = error.args[0].name()
+        name = error_name(error)
         if name in NOT_AUTHORIZED:
             return frozenset()
         if name in NOT_THERE:

@@ -19,14 +19,21 @@ def reach(
 ) -> "AdminClient":
     """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
 
-    `permissions`: what is needed beside Read and Write.
+    `permissions`: what is needed beside that. Consumers that read topics name the job's group.
     """
     from confluent_kafka import KafkaException
 
     from streaming.enforcer.kafka import admin_client
-    from streaming.permissions import explain_missing, missing_permissions, principal_of, topic_permissions
+    from streaming.permissions import (
+        Permission,
+        explain_missing,
+        missing_permissions,
+        principal_of,
+        topic_permissions,
+    )
 
-    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *permissions]
+    groups = [Permission("group", settings.job_name, "Describe")] if read else []
+    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
     try:
         admin = admin_client(settings)
         there = admin.list_topics(timeout=SECONDS).topics

@@ -77,7 +77,8 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
 
     settings = settings_of(config, bootstrap)
     names = [spec.name for spec in topic_specs(settings.topics)]
-    admin = reach(settings, permissions=topic_permissions("DescribeConfigs", names))
+    looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
+    admin = reach(settings, permissions=looked_at)
     problems = check_topics(admin, settings.topics, _sizes(settings))
     _show(names, set(), problems, as_json)
     if any(problem.refused for problem in problems):

@@ -86,7 +86,7 @@ def _span(since: str | None, until: str | None) -> "Span":
 
 def _reach(settings: "Settings", send: bool) -> None:
     from streaming.observability.logs import log_warnings_alone
-    from streaming.permissions import Permission, topic_permissions
+    from streaming.permissions import topic_permissions
     from streaming.topics import dead_letters_of
     from streaming.verify.traffic import SYSTEM
 
@@ -95,8 +95,7 @@ def _reach(settings: "Settings", send: bool) -> None:
     documents = (*names.policy_topics().values(), names.facts, names.history)
     read = (names.decisions, *documents, *names.requests, *map(dead_letters_of, names.requests))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
-    group = Permission("group", settings.job_name, "Describe")
-    reach(settings, *read, written=written, permissions=[*topic_permissions("DescribeConfigs", documents), group])
+    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", documents))
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:

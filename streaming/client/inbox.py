@@ -9,14 +9,20 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, told
 from streaming.enforcer.kafka import Partition, first_offsets, stable_ends
-from streaming.permissions import missing_permissions, topic_permissions
+from streaming.permissions import (
+    CLIENT_GROUP,
+    Permission,
+    is_not_authorized,
+    missing_permissions,
+    topic_permissions,
+)
 
 SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
 LOOK_SECONDS = 30.0  # how often new partitions are looked for
 POLL_SECONDS = 0.1
 FETCH = 1000
 READING = {
-    "group.id": "lockkeeper-client",  # librdkafka insists on a name; the client never joins a group
+    "group.id": CLIENT_GROUP,
     "isolation.level": "read_committed",
     "enable.auto.commit": "false",
     "auto.offset.reset": "error",
@@ -95,6 +101,8 @@ class Inbox:
 
     def _why(self, error: Exception) -> str:
         """With what librdkafka tells beside, such as that the password is wrong."""
+        if error.args and is_not_authorized(error.args[0], "group"):
+            return self._connection.denied([Permission("group", CLIENT_GROUP, "Describe")])
         with contextlib.suppress(KafkaException):
             self._consumer.poll(0)  # which calls `_note`
         return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (told(error), self._trouble)))))
