@@ -93,9 +93,9 @@ def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
     """A producer would make a missing topic, with the wrong settings, where the broker allows it."""
     admin = admin_client(settings)
+    there = admin.list_topics(timeout=SECONDS).topics
     if missing := missing_permissions(admin, topic_permissions("Write", topics)):
         raise PublishFailed(f"nothing was published: {_explain_missing(settings, missing)}")
-    there = admin.list_topics(timeout=SECONDS).topics
     for topic in sorted(topics):
         if topic not in there:
             raise PublishFailed(f"topic {topic} does not exist: run `lockkeeper topics create`")
@@ -110,7 +110,8 @@ def _explain_missing(settings: Settings, missing: Iterable[Permission]) -> str:
 def transactional_id(settings: Settings, systems: Collection[str]) -> str:
     """Under which documents of these systems are published: by one at a time, so that no two orders of changes mix.
 
-    One system's documents have an id of their own, which their owners alone may use; several at once have a common one.
+    One system's documents have an id of their own, which their owners alone may use; several at once have a common one,
+    so that one who publishes a system and one who publishes several do not end each other's transactions.
     """
     whole = f"{settings.job_name}-policies"
     return f"{whole}-{next(iter(systems))}" if len(systems) == 1 else whole

@@ -50,8 +50,8 @@ class Inbox:
     def take_place(self) -> None:
         """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
         try:
-            self._check_permissions()
             partitions = self._partitions()
+            self._check_permissions()
             ends = stable_ends(self._admin, partitions)
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
@@ -86,6 +86,7 @@ class Inbox:
         there = self._admin.list_topics(timeout=SECONDS).topics
         for topic in (*self._topics, *self._beside):
             if topic not in there:
+                self._check_permissions()  # Kafka hides topics from those who may not describe them
                 raise Lost(f"topic {topic} does not exist: run `lockkeeper topics create`, or name another")
             if there[topic].error is not None:
                 raise KafkaException(there[topic].error)

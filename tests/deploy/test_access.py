@@ -22,6 +22,7 @@ from policy.systems import all_systems
 from streaming.application import run
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
 from streaming.enforcer.errors import CannotStart, CannotWrite
+from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output
 from streaming.manifests import permissions_of, rights_by_user, topic_manifests, user_manifests
 from streaming.permissions import Permission
@@ -301,7 +302,7 @@ def test_the_job_names_each_missing_permission_before_it_starts_anything(
     assert unnamed == {}
 
 
-def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate(
+def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate_as_its_reader_does(
     broker: SecuredBroker,
 ) -> None:
     ca = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(broker.authority.ca)}
@@ -329,6 +330,8 @@ def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_c
             output = Output(settings, spark)
             output.publish([(NAMES.decisions, b"key", b"{}", ())], [TopicPartition(NAMES.requests[0], 0, 0, "")])
             output.close()
+            options = {**connection_options(settings), "subscribe": NAMES.decisions}
+            assert spark.read.format("kafka").options(**options).load().count() > 1
     finally:
         spark.stop()
 

@@ -30,20 +30,19 @@ PASSWORD = "of-a-test"
 SECONDS = 30
 TYPES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP, "transactionalId": ResourceType.TRANSACTIONAL_ID}
 PATTERNS = {"literal": ResourcePatternType.LITERAL, "prefix": ResourcePatternType.PREFIXED}
-LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT", "SCRAM": "SASL_SSL", "MTLS": "SSL"}
+LISTENERS = {"PLAINTEXT": "PLAINTEXT", "SCRAM": "SASL_SSL", "MTLS": "SSL"}
 
 
 @dataclass(frozen=True, slots=True)
 class SecuredBroker:
-    """`admin`: an administrator's client. The addresses at which all others must log in.
+    """`admin`: an administrator's client. `plain`: its address; all others must log in.
 
-    `sasl`: with SCRAM, without encryption; `scram`: the same with TLS; `mtls`: with a client certificate.
+    `scram`: with SCRAM over TLS; `mtls`: with a client certificate.
     """
 
     admin: AdminClient
     authority: Authority
     plain: str
-    sasl: str
     scram: str
     mtls: str
 
@@ -67,7 +66,7 @@ class SecuredBroker:
 def secured_broker() -> Iterator[SecuredBroker]:
     """A broker with a listener for each way to log in."""
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(5)]
+        sockets = [stack.enter_context(socket.socket()) for _ in range(len(LISTENERS) + 1)]
         for one in sockets:
             one.bind((HOST, 0))
         *ports, controller = (one.getsockname()[1] for one in sockets)
@@ -81,15 +80,15 @@ def secured_broker() -> Iterator[SecuredBroker]:
 def _config(authority: Authority, ports: list[int], controller: int) -> dict[str, str]:
     ours = ",".join(f"{name}://{HOST}:{port}" for name, port in zip(LISTENERS, ports, strict=True))
     protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
-    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     return {
         "listeners": f"{ours},CONTROLLER://{HOST}:{controller}",
         "advertised.listeners": ours,
         "controller.quorum.voters": f"1@{HOST}:{controller}",
         "listener.security.protocol.map": f"CONTROLLER:PLAINTEXT,{protocols}",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listener.name.sasl.scram-sha-512.sasl.jaas.config": scram,
-        "listener.name.scram.scram-sha-512.sasl.jaas.config": scram,
+        "listener.name.scram.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
         "listener.name.mtls.ssl.client.auth": "required",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(authority.issue("broker").both),

@@ -19,13 +19,14 @@ from streaming.runtime.java import find_java, has_module
 from streaming.settings import Settings, load_settings
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT
 from tests.deploy.kustomize import build
-from tests.stream.secured_broker import PASSWORD, apply, secured_broker
+from tests.stream.secured_broker import PASSWORD, SecuredBroker, apply, secured_broker
 from tests.stream.world import group, request, role
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.long]
 
-BASE = DEPLOY / "kubernetes" / "base"
+BASE, PRODUCTION = (DEPLOY / "kubernetes" / name for name in ("base", "production"))
+CA = "/etc/kafka-ca/ca.crt"  # where the pods have the authority's certificate
 START_SECONDS = 120.0
 
 
@@ -34,8 +35,8 @@ def _spec(resources: list[dict[str, Any]]) -> Any:
     return application["spec"]
 
 
-def _environment(spec: Any, address: str) -> dict[str, str]:
-    """The container's variables as Kubernetes fills them in, but for the broker's address."""
+def _environment(spec: Any, broker: SecuredBroker) -> dict[str, str]:
+    """The container's variables as Kubernetes fills them in, but for the broker's address and authority."""
     [container] = spec["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
     login = f'ScramLoginModule required username="lockkeeper" password="{PASSWORD}";'
     secrets = {"password": PASSWORD, "sasl.jaas.config": f"org.apache.kafka.common.security.scram.{login}"}
@@ -44,8 +45,9 @@ def _environment(spec: Any, address: str) -> dict[str, str]:
         text = told["value"] if "value" in told else secrets[told["valueFrom"]["secretKeyRef"]["key"]]
         for name, value in values.items():
             text = text.replace(f"$({name})", value)
+        text = text.replace(CA, str(broker.authority.ca))
         values[told["name"]] = text
-    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": address, "LOCKKEEPER_METRICS_PORT": "0"}
+    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": broker.scram, "LOCKKEEPER_METRICS_PORT": "0"}
     return {**values, "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
