@@ -7,7 +7,7 @@ needs it must say who lacks which operation on which resource, and how to add it
 import json
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from streaming.runtime.spark import start_session
 from streaming.settings import Settings, monitor_settings
 from streaming.topics import topic_specs
 from tests.cli.lockkeeper import Command
+from tests.deploy.files import documented_commands, parse_command
 from tests.stream.certificates import Authority
 from tests.stream.secured_broker import SecuredBroker, add_logins, apply, binding, grant, secured_broker, without
 from tests.stream.world import SHORT_LIVED, SYSTEM, group, request, role
@@ -62,12 +63,13 @@ EVENT = {
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a user works with: the command, settings with the user's login, and a folder."""
+    """What a user works with: the command, settings with the user's login, and a folder. `ran`: commands so far."""
 
     user: str
     lockkeeper: Command
     settings: Settings
     folder: Path
+    ran: set[str] = field(default_factory=set)
 
     @property
     def connection(self) -> Connection:
@@ -79,6 +81,7 @@ class Session:
         file = self.folder / "lockkeeper.yaml"
         kafka = self.settings.kafka
         file.write_text(yaml.safe_dump({"bootstrap_servers": self.settings.bootstrap_servers, "kafka": kafka}))
+        self.ran.add(parse_command(arguments))
         shown = self.lockkeeper(*arguments, "--config", str(file))
         if shown.code == 0 or (even_if and even_if in shown.err) or (prints and prints in shown.out):
             return ""
@@ -257,6 +260,7 @@ def test_there_is_something_that_each_user_does() -> None:
 def test_each_user_can_run_what_the_documentation_says(session_of: SessionOf, user: str) -> None:
     session = session_of(user)
     assert [said for deed in DEEDS[user] if (said := deed(session))] == []
+    assert session.ran == documented_commands()[user]
 
 
 @pytest.mark.parametrize("user", DEEDS)
