@@ -14,7 +14,7 @@ from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
 from streaming.enforcer.transaction import Output
-from streaming.manifests import permissions_of
+from streaming.manifests import enforcer_permissions, permissions_of
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
@@ -67,18 +67,25 @@ def run(
 def _check_cluster(settings: Settings) -> None:
     """What can be told before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
-    _check_permissions(admin, settings)
+    check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
 
 
-def _check_permissions(admin: AdminClient, settings: Settings) -> None:
-    """Before anything fails in the middle of it; Write on the transactional ids shows when they are first used."""
+def check_permissions(admin: AdminClient, settings: Settings) -> None:
+    """Raise CannotStart for every permission that the enforcer lacks; what the monitor lacks is logged.
+
+    Write on the transactional ids, which cannot be asked for, shows when they are first used.
+    """
     missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
-    if missing:
-        raise CannotStart(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing))
+    needed = set(enforcer_permissions(settings))
+    principal, servers = principal_of(settings.kafka), settings.bootstrap_servers
+    if refused := [permission for permission in missing if permission in needed]:
+        raise CannotStart(explain_missing(principal, servers, refused))
+    if missing and settings.monitor.enabled:
+        log.error("the monitor cannot run", error=explain_missing(principal, servers, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

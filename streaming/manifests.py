@@ -98,9 +98,18 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
 
 def permissions_of(settings: Settings, user: str) -> list[Permission]:
     """What a user of `rights_by_user` is granted, one by one."""
+    return _one_by_one(rights_by_user(settings)[user])
+
+
+def enforcer_permissions(settings: Settings) -> list[Permission]:
+    """Those of the job's without which it decides nothing; what its monitor needs beside them is left out."""
+    return _one_by_one(_together(_of_the_enforcer(settings)))
+
+
+def _one_by_one(rights: Mapping[Thing, list[str]]) -> list[Permission]:
     return [
         Permission(thing.type, thing.name, operation, thing.prefix)
-        for thing, operations in rights_by_user(settings)[user].items()
+        for thing, operations in rights.items()
         for operation in operations
     ]
 
@@ -115,17 +124,32 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
 
 
 def _of_the_job(settings: Settings) -> Iterator[Right]:
+    yield from _of_the_enforcer(settings)
+    yield from _of_the_monitor(settings)
+
+
+def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
     inputs = (*topics.requests, *topics.audit)
-    outputs = (topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
-    # The monitor, the job's second query, has a name of its own and reads what the first one writes.
-    for name in (settings.job_name, monitor_settings(settings).job_name):
-        yield _transactions(name), WRITE
-        yield Thing("group", name), READ
-    yield _groups(SPARK_GROUPS), READ
+    outputs = (topics.history, topics.alerts, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
+    yield from _under(settings.job_name)
     yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
-    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history, *outputs), READ)
-    yield from _on((topics.facts, topics.history, topics.alerts, *outputs), WRITE)
+    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)
+    yield from _on(outputs, WRITE)
+
+
+def _of_the_monitor(settings: Settings) -> Iterator[Right]:
+    """The job's second query, which has a name of its own, and reads what the first one writes."""
+    topics = settings.topics
+    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit)))
+    yield from _under(monitor_settings(settings).job_name)
+    yield from _on(read, READ)
+    yield from _on((topics.facts, topics.alerts), WRITE)
+
+
+def _under(name: str) -> list[Right]:
+    """What a query needs for its transactional id and its groups."""
+    return [(_transactions(name), WRITE), (Thing("group", name), READ), (_groups(SPARK_GROUPS), READ)]
 
 
 def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:

@@ -14,17 +14,18 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from policy.systems import all_systems
-from streaming.application import run
+from streaming.application import check_permissions, run
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
 from streaming.enforcer.errors import CannotStart, CannotWrite
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output
-from streaming.manifests import permissions_of, rights_by_user, topic_manifests, user_manifests
+from streaming.manifests import enforcer_permissions, permissions_of, rights_by_user, topic_manifests, user_manifests
 from streaming.permissions import Permission
 from streaming.publish import PublishFailed, transactional_id
 from streaming.runtime.spark import start_session
@@ -181,11 +182,14 @@ def _verify(session: Session) -> str:
 
 
 def _start(session: Session) -> str:
-    try:
-        run(session.settings, threading.Event())
-    except CannotStart as error:
-        return str(error)
-    return ""
+    """What a job says of its permissions before it starts anything. Without the enforcer's it does not start."""
+    admin = AdminClient({**session.settings.kafka, "bootstrap.servers": session.settings.bootstrap_servers})
+    with structlog.testing.capture_logs() as logs:
+        try:
+            check_permissions(admin, session.settings)
+        except CannotStart as error:
+            return f"refused: {error}"
+    return "".join(str(entry["error"]) for entry in logs)
 
 
 DEEDS: dict[str, list[Deed]] = {
@@ -296,14 +300,20 @@ def _names(said: str, principal: str, permission: Permission, broker: SecuredBro
 def test_the_job_names_each_missing_permission_before_it_starts_anything(
     broker: SecuredBroker, session_of: SessionOf
 ) -> None:
+    """Without what its monitor alone needs, it decides all the same."""
     session, unnamed = session_of(JOB), {}
+    assert _start(session) == ""
+    needed = set(enforcer_permissions(SETTINGS))
     asked = [permission for permission in permissions_of(SETTINGS, JOB) if permission.type != "transactionalId"]
     for permission in asked:
         with without(broker.admin, f"User:{JOB}", permission):
             said = _start(session)
-        if not _names(said, f"User:{JOB}", permission, broker):
+        refused = said.startswith("refused") == (permission in needed)
+        if not refused or not _names(said, f"User:{JOB}", permission, broker):
             unnamed[str(permission)] = said
     assert unnamed == {}
+    with without(broker.admin, f"User:{JOB}", asked[0]), pytest.raises(CannotStart, match="is not authorized to"):
+        run(session.settings, threading.Event())
 
 
 def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate_as_its_reader_does(
