@@ -26,7 +26,7 @@ from streaming.enforcer.errors import CannotStart, CannotWrite
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output
 from streaming.manifests import enforcer_permissions, permissions_of, rights_by_user, topic_manifests, user_manifests
-from streaming.permissions import Permission
+from streaming.permissions import Permission, missing_permissions
 from streaming.publish import PublishFailed, transactional_id
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings, monitor_settings
@@ -342,7 +342,7 @@ def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_c
             assert _names(str(refused.value), f"User:{JOB}", needed, broker), str(refused.value)
         for settings in (by_password, by_certificate):
             output = Output(settings, spark)
-            output.publish([(NAMES.decisions, b"key", b"{}", ())], [TopicPartition(NAMES.requests[0], 0, 0, "")])
+            output.publish([(NAMES.verdicts, b"key", b"{}", ())], [TopicPartition(NAMES.requests[0], 0, 0, "")])
             output.close()
             options = {**connection_options(settings), "subscribe": NAMES.decisions}
             assert spark.read.format("kafka").options(**options).load().count() > 1
@@ -429,10 +429,13 @@ def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session
             if id_ != own.get(user):
                 with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
                     Producer({**kafka, "transactional.id": id_}).init_transactions(SECONDS)
-        for name in (JOB, monitor_settings(SETTINGS).job_name):
-            moved = ConsumerGroupTopicPartitions(name, [TopicPartition(NAMES.decisions, 0, 0)])
-            [done] = AdminClient(kafka).alter_consumer_group_offsets([moved]).values()
-            with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        admin = AdminClient(kafka)
+        joining = [Permission("group", name, "Read") for name in (JOB, monitor_settings(SETTINGS).job_name)]
+        assert missing_permissions(admin, joining) == joining
+        if Permission("group", JOB, "Describe") in permissions_of(SETTINGS, user):  # others do not find the group
+            moved = ConsumerGroupTopicPartitions(JOB, [TopicPartition(NAMES.requests[0], 0, 0)])
+            [done] = admin.alter_consumer_group_offsets([moved]).values()
+            with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
                 done.result(SECONDS)
 
 
