@@ -95,11 +95,11 @@ class Session:
         return str(file)
 
 
-Deed = Callable[[Session], str]
+Step = Callable[[Session], str]
 """Something that a user does; what is said when it cannot be done, or nothing."""
 
 
-def _owner(system: str) -> list[Deed]:
+def _owner(system: str) -> list[Step]:
     document = DOCUMENTS[system]
     key = f"{system}/{document['kind']}/{document['name']}"
 
@@ -192,7 +192,7 @@ def _start(session: Session) -> str:
     return "".join(str(entry["error"]) for entry in logs)
 
 
-DEEDS: dict[str, list[Deed]] = {
+STEPS: dict[str, list[Step]] = {
     **{owner: _owner(system) for system, owner in OWNERS.items()},
     f"{JOB}-client": [partial(_follow, DecisionConsumer), _ask, _ask_in_python],
     f"{JOB}-service": [partial(_follow, DecisionConsumer), _ask, _ask_in_python, _report],
@@ -257,35 +257,35 @@ SessionOf = Callable[[str], Session]
 
 
 def test_there_is_something_that_each_user_does() -> None:
-    assert {*DEEDS, JOB} == {*USERS}
+    assert {*STEPS, JOB} == {*USERS}
 
 
-@pytest.mark.parametrize("user", DEEDS)
+@pytest.mark.parametrize("user", STEPS)
 def test_each_user_can_run_what_the_documentation_says(session_of: SessionOf, user: str) -> None:
     session = session_of(user)
-    assert [said for deed in DEEDS[user] if (said := deed(session))] == []
+    assert [said for step in STEPS[user] if (said := step(session))] == []
     assert session.ran == documented_commands()[user]
 
 
-@pytest.mark.parametrize("user", DEEDS)
+@pytest.mark.parametrize("user", STEPS)
 def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
     broker: SecuredBroker, session_of: SessionOf, user: str
 ) -> None:
     session, unnamed = session_of(user), {}
     for permission in permissions_of(SETTINGS, user):
         with without(broker.admin, f"User:{user}", permission):
-            deeds = _shown_by(user, permission)
-            said = next((said for deed in deeds if (said := deed(session))), "nothing fails without it")
+            steps = _shown_by(user, permission)
+            said = next((said for step in steps if (said := step(session))), "nothing fails without it")
         # The producer of facts is not ours.
         if said != "TOPIC_AUTHORIZATION_FAILED" and not _names(said, f"User:{user}", permission, broker):
             unnamed[str(permission)] = said
     assert unnamed == {}
 
 
-def _shown_by(user: str, permission: Permission) -> list[Deed]:
-    """Those of a user's deeds that may need a permission; where topics are described, it is not for being read."""
+def _shown_by(user: str, permission: Permission) -> list[Step]:
+    """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
     describes = permission.type == "topic" and permission.operation.startswith("Describe")
-    return [deed for deed in DEEDS[user] if (deed is _check_topics) == describes or deed is _verify]
+    return [step for step in STEPS[user] if (step is _check_topics) == describes or step is _verify]
 
 
 def _names(said: str, principal: str, permission: Permission, broker: SecuredBroker) -> bool:
@@ -356,10 +356,10 @@ def test_users_with_client_certificates_can_do_the_same(
     for user in (f"{JOB}-client", OWNERS[SYSTEM]):
         settings = Settings(bootstrap_servers=broker.mtls, kafka=broker.kafka_by_certificate(user))
         session = Session(user, lockkeeper, settings, tmp_path)
-        assert [said for deed in DEEDS[user] if (said := deed(session))] == []
+        assert [said for step in STEPS[user] if (said := step(session))] == []
         lacking = Permission("topic", NAMES.requests[0], "Write" if user.endswith("client") else "Read")
         with without(broker.admin, f"User:CN={user}", lacking):
-            said = "".join(deed(session) for deed in DEEDS[user])
+            said = "".join(step(session) for step in STEPS[user])
         certificate = settings.kafka["ssl.certificate.location"]
         assert f"the principal of the certificate {certificate} is not authorized to {lacking}" in said
 
@@ -422,7 +422,7 @@ def test_nobody_writes_a_topic_but_its_writers(session_of: SessionOf) -> None:
 def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session_of: SessionOf) -> None:
     own = {OWNERS[system]: transactional_id(SETTINGS, [system]) for system in all_systems()}
     ids = [JOB, monitor_settings(SETTINGS).job_name, *own.values()]
-    for user in DEEDS:
+    for user in STEPS:
         settings = session_of(user).settings
         kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         for id_ in ids:

@@ -43,14 +43,14 @@ def test_the_writers_of_each_topic_are_those_of_the_table() -> None:
     assert {topic: _may("Write", "topic", topic) for topic in WRITERS} == WRITERS
     assert WRITERS.keys() == {spec.name for spec in topic_specs(NAMES)}
     rows = dict(re.findall(r"^\| `([\w.<>]+)` \| ([^|]+) \|", SECURITY, re.MULTILINE))
-    told = {
+    documented = {
         topic.replace("<system>", system): {
             user.replace("<system>", system) for user in re.findall(r"`([^`]+)`", users)
         }
         for topic, users in rows.items()
         for system in (all_systems() if "<system>" in topic else ("",))
     }
-    assert told == WRITERS
+    assert documented == WRITERS
 
 
 def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user() -> None:
