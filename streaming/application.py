@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streaming.checkpoints import checkpoints_locked
@@ -18,11 +19,13 @@ from streaming.enforcer.source import session_settings
 from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.warm_up import warm_up
+from streaming.manifests import enforcer_permissions, permissions_of
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
+from streaming.permissions import explain_missing, missing_permissions, principal_of
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topic_specs import Sizes
@@ -81,10 +84,25 @@ def run(
 def _check_cluster(settings: Settings) -> None:
     """What can be told before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
+    check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
+
+
+def check_permissions(admin: AdminClient, settings: Settings) -> None:
+    """Raise CannotStart for every permission that the enforcer lacks; what the monitor lacks is logged.
+
+    Write on the transactional ids, which cannot be asked for, shows when they are first used.
+    """
+    missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
+    needed = set(enforcer_permissions(settings))
+    principal, servers = principal_of(settings.kafka), settings.bootstrap_servers
+    if refused := [permission for permission in missing if permission in needed]:
+        raise CannotStart(explain_missing(principal, servers, refused))
+    if missing and settings.monitor.enabled:
+        log.error("the monitor cannot run", error=explain_missing(principal, servers, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:

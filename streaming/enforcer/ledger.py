@@ -88,8 +88,8 @@ def _mark(metadata: str | None) -> Mark | None:
 class Ledger:
     """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
 
-    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that count
-    records of deleted topics, whose successors are accepted.
+    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
+    count records of deleted topics, whose successors are accepted.
     """
 
     def __init__(

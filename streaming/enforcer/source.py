@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import COLUMNS
+from streaming.manifests import SPARK_GROUPS
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -94,8 +95,9 @@ def read_range(
     for topic, number in ends:
         assigned.setdefault(topic, []).append(number)
     options = {
-        # Spark keeps consumers by the name of their group, which would be another one each time. None joins it.
-        "kafka.group.id": f"{settings.job_name}-ranges",
+        # Spark keeps consumers by the name of their group, which would be another one each time. None joins it. The
+        # ACLs of the job allow its prefix.
+        "kafka.group.id": f"{SPARK_GROUPS}-{settings.job_name}-ranges",
         **connection_options(settings),
         **{name: value for name, value in READ_LARGE.items() if name not in settings.source},
         **fetching(settings, len(ends)),

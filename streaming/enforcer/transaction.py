@@ -20,12 +20,14 @@ from streaming.enforcer.sender import admin_settings, open_sender
 from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
+from streaming.permissions import Permission, explain_missing, principal_of_java
 from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
 TIMEOUT = f"{ERRORS}TimeoutException"
+NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
 UNKNOWN_ID = f"{ERRORS}TransactionalIdNotFoundException"
 FIRST_ATTEMPTS = 3
 CLOSE_SECONDS = 1
@@ -85,7 +87,8 @@ class Output:
             self._open(FIRST_ATTEMPTS)
         except Py4JJavaError as error:
             self.close()
-            raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            denied = _denied(settings, error)
+            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
 
     def _open(self, attempts: int = 1) -> None:
         """A producer that has the transactional id, and has ended what the one before left open."""
@@ -272,6 +275,14 @@ def _chain(error: Py4JJavaError) -> Iterator[Any]:
 
 def _classes(error: Py4JJavaError) -> Iterator[str]:
     return (str(exception.getClass().getName()) for exception in _chain(error))
+
+
+def _denied(settings: Settings, error: Py4JJavaError) -> str:
+    """Which permission is missing, and how to grant it; empty when the error is another."""
+    if NOT_AUTHORIZED not in _classes(error):
+        return ""
+    principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
+    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, settings.job_name, "Write")])
 
 
 def _message(error: Py4JJavaError) -> str:
