@@ -8,9 +8,11 @@ differ. Without `--minutes` each is run once.
 """
 
 import argparse
+import contextlib
 import random
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -19,24 +21,58 @@ from pathlib import Path
 
 import msgspec
 
-from tests.chaos.run import Row
+from tests.chaos.run import Cluster, Row
 from tests.chaos.scenarios import SCENARIOS, Scenario
 
 
 def main(arguments: list[str]) -> int:
     """Run scenarios and print their rows; returns the exit code."""
     options = _options().parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, as Ctrl-C does
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}: {options.only or 'every scenario'}", file=sys.stderr, flush=True)
     failed, end = 0, time.monotonic() + 60 * options.minutes
     least = 1 if options.minutes else len(options.only or SCENARIOS)
-    for number, (scenario, own) in enumerate(_order(options.only, seed)):
-        if number >= least and time.monotonic() > end:
-            break
-        row = _run(scenario, own, options.keep)
-        failed += not row.ok
-        _tell(row, options.output)
+    with contextlib.closing(Clusters(options.keep)) as clusters:
+        for number, (scenario, own) in enumerate(_order(options.only, seed)):
+            if number >= least and time.monotonic() > end:
+                break
+            row = clusters.run(scenario, own)
+            failed += not row.ok
+            _tell(row, options.output)
     return 1 if failed else 0
+
+
+class Clusters:
+    """A cluster that scenarios share until one fails, and one for each that needs its own."""
+
+    def __init__(self, keep: Path | None) -> None:
+        self._keep = keep
+        self._shared: Cluster | None = None
+
+    def run(self, scenario: Scenario, seed: int) -> Row:
+        """Run a scenario on a cluster that is whole."""
+        if scenario.alone:
+            self.close()  # two jobs at once would be slower than one after the other
+        cluster = self._shared or Cluster(Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-")))
+        self._shared = cluster
+        row = scenario.run(cluster, seed)
+        if scenario.alone or not row.ok:
+            self.close(None if row.ok else f"{scenario.name}-{seed}")
+        return row
+
+    def close(self, kept_as: str | None = None) -> None:
+        """End the shared cluster. `kept_as`: its folder stays, under this name."""
+        cluster, self._shared = self._shared, None
+        if cluster is None:
+            return
+        cluster.close()
+        if kept_as is not None and self._keep is not None:
+            for file in (*cluster.folder.glob("*.log"), *cluster.folder.glob("*.yaml")):
+                (self._keep / kept_as).mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, self._keep / kept_as)
+        shutil.rmtree(cluster.folder, ignore_errors=True)
 
 
 def _options() -> argparse.ArgumentParser:
@@ -45,7 +81,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
     parser.add_argument("--only", nargs="+", choices=sorted(SCENARIOS), help="these scenarios alone")
     parser.add_argument("--output", type=Path, help="add the lines to this file, too")
-    parser.add_argument("--keep", type=Path, help="keep logs, settings and data of failed runs in this folder")
+    parser.add_argument("--keep", type=Path, help="keep logs and settings of failed runs in this folder")
     return parser
 
 
@@ -58,17 +94,6 @@ def _order(only: list[str] | None, seed: int) -> Iterator[tuple[Scenario, int]]:
         for name in names:
             yield SCENARIOS[name], own
             own = rng.getrandbits(32)
-
-
-def _run(scenario: Scenario, seed: int, keep: Path | None) -> Row:
-    folder = Path(tempfile.mkdtemp(prefix="lockkeeper-chaos-"))
-    try:
-        row = scenario.run(folder, seed)
-        if not row.ok and keep is not None:
-            shutil.copytree(folder, keep / f"{scenario.name}-{seed}", ignore_dangling_symlinks=True)
-        return row
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tell(row: Row, output: Path | None) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -71,15 +70,14 @@ class Broker:
 class Job:
     """`lockkeeper run` as a process, started again whenever it ends, as Kubernetes or systemd do.
 
-    `exits`: the exit codes of runs that ended by themselves or were killed. `largest_file`: RLIMIT_FSIZE, bytes.
+    `exits`: the exit codes of runs that ended by themselves or were killed. `restarts`: False to leave it ended.
     """
 
-    def __init__(self, config: Path, log: Path, restarts: bool = True) -> None:
+    def __init__(self, config: Path, log: Path) -> None:
         self.exits: list[int] = []
-        self.largest_file: int | None = None
+        self.restarts = True
         self.log = log
         self._command = [*LOCKKEEPER, "run", "--config", str(config)]
-        self._restarts = restarts
         self._stopping = threading.Event()
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep, daemon=True)
@@ -87,10 +85,7 @@ class Job:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         with self.log.open("ab") as log:
-            process = subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log)
-        if self.largest_file is not None:
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (self.largest_file, self.largest_file))
-        return process
+            return subprocess.Popen(self._command, cwd=ROOT, stdout=log, stderr=log)
 
     def _keep(self) -> None:
         while True:
@@ -98,7 +93,7 @@ class Job:
             if self._stopping.is_set():
                 return
             self.exits.append(code)
-            if not self._restarts or self._stopping.wait(PAUSE_SECONDS):
+            if not self.restarts or self._stopping.wait(PAUSE_SECONDS):
                 return
             self._process = self._start()
 

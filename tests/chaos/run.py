@@ -1,12 +1,12 @@
-"""One run of a scenario: a broker, a job, traffic, faults, and what `verify` finds in the end."""
+"""One run of a scenario on a cluster: traffic, faults, and what `verify` finds in the end."""
 
 import contextlib
 import json
 import random
+import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from confluent_kafka.admin import NewPartitions
 
 from streaming.bench import machine
 from streaming.enforcer.kafka import log_ends, partitions_of
+from streaming.monitor.rules import MonitorSettings
+from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.verify.cluster import await_decided, verify
 from streaming.verify.findings import Findings
@@ -26,17 +28,21 @@ from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried
 from tests.stream.world import World
 from tests.waiting import wait_until
 
-START_SECONDS = 180.0
-DECIDED_SECONDS = 180.0
-PROBES_FROM = 1_000_000_000  # numbers of requests that traffic never reaches
+START_SECONDS = 240.0
+DECIDED_SECONDS = 240.0
+PROBES_FROM, MANY_FROM = 1_000_000_000, 500_000_000  # numbers of requests that traffic never reaches
 
 
-class Row(msgspec.Struct, omit_defaults=False):
+class Failed(Exception):
+    """A scenario does not end as it must: what was waited for, or what was found."""
+
+
+class Row(msgspec.Struct):
     """What one run showed: a line of JSON.
 
-    `wrong`: violations of every other check of `verify`. `seconds`: from the end of each fault until a request that was
-    produced then is decided, the longest; None: no fault, or not within `DECIDED_SECONDS`. `exits`: exit codes of the
-    job's runs that ended. `unknown`: answers that could not be checked.
+    `wrong`: violations of every other check of `verify`. `seconds`: from the end of the fault until a request that was
+    produced then is decided; None: not within `DECIDED_SECONDS`. `exits`: exit codes of the job's runs that ended.
+    `unknown`: answers that could not be checked.
     """
 
     scenario: str
@@ -59,48 +65,88 @@ class Row(msgspec.Struct, omit_defaults=False):
     machine: dict[str, Any] = {}
 
 
-class Failed(Exception):
-    """A scenario does not end as it must: what was waited for, or what was found."""
+class Cluster:
+    """A broker with topics, and the jobs that were started for them; several scenarios may use it in turn."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.jobs: list[Job] = []
+        self._mounted: list[Path] = []
+        self.broker = Broker(folder / "kafka")
+        try:
+            chosen = {"spark": {}, "monitor": MonitorSettings(), **settings}
+            self.world = World(self.broker, f"chaos-{folder.name}", str(folder / "checkpoint"), **chosen)  # type: ignore[arg-type]
+        except BaseException:
+            self.broker.stop()
+            raise
+
+    def start_job(self, settings: Settings) -> Job:
+        """Start `lockkeeper run`; it need not be ready when this returns."""
+        number = len(self.jobs)
+        config = self.folder / f"lockkeeper-{number}.yaml"
+        config.write_text(yaml.safe_dump(msgspec.to_builtins(settings)))
+        self.jobs.append(Job(config, self.folder / f"job-{number}.log"))
+        return self.jobs[-1]
+
+    def mount_small(self, folder: Path) -> bool:
+        """Mount a file system of 8 MiB at a folder; returns whether that was permitted."""
+        command = ["mount", "-t", "tmpfs", "-o", "size=8m", "lockkeeper-chaos", str(folder)]
+        permitted = shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
+        if permitted:
+            self._mounted.append(folder)
+        return permitted
+
+    def close(self) -> None:
+        """End all processes."""
+        for job in self.jobs:
+            job.stop()
+        for folder in self._mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        self.broker.stop()
 
 
 class Run:
-    """A running job with traffic, to which a scenario does what it does.
+    """A job with traffic, to which a scenario does what it does.
 
     `rng`: from the seed, for every choice that a scenario makes. `sample`: of which part of the answers `verify` works
     out again.
     """
 
-    def __init__(self, world: World, seed: int, folder: Path, broker: Broker | None = None) -> None:
-        self.world, self.folder, self.rng = world, folder, random.Random(seed)
+    def __init__(self, world: World, seed: int, cluster: Cluster | None = None) -> None:
+        self.world, self.rng = world, random.Random(seed)
+        self.settings = world.settings
         self.sample = 1.0
-        self.seconds: list[float] = []
+        self.seconds: float | None = None
+        self.method = ""  # by what it was done, where that depends on the machine
+        self.remarks: list[str] = []
         self.traffic = LastingTraffic(world.settings, RATE)
-        self.jobs: list[Job] = []
-        self._broker, self._sending, self._probes = broker, None, PROBES_FROM
+        self.requests = world.names.requests[0]
+        self._cluster, self._begun = cluster, time.time_ns() // 1_000_000
+        self._exits = {id(job): len(job.exits) for job in (cluster.jobs if cluster else ())}
+        self._sending: Sending | None = None
         self._sent: Sent | None = None
+        self._probes = PROBES_FROM
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster, where the run may break it."""
+        assert self._cluster is not None, "this scenario needs a cluster of its own"
+        return self._cluster
 
     @property
     def broker(self) -> Broker:
-        """The broker, where the run has one of its own."""
-        assert self._broker is not None, "this scenario needs a broker of its own"
-        return self._broker
+        """The broker."""
+        return self.cluster.broker
 
     @property
     def job(self) -> Job:
         """The newest job."""
-        return self.jobs[-1]
-
-    def start_job(self, settings: Settings | None = None, restarts: bool = True) -> Job:
-        """Start `lockkeeper run`; it need not be ready when this returns."""
-        number = len(self.jobs)
-        config = self.folder / f"lockkeeper-{number}.yaml"
-        config.write_text(yaml.safe_dump(msgspec.to_builtins(settings or self.world.settings)))
-        self.jobs.append(Job(config, self.folder / f"job-{number}.log", restarts))
-        return self.job
+        return self.cluster.jobs[-1]
 
     def begin(self) -> None:
-        """Start the job and the traffic, and return once requests are decided."""
-        self.start_job()
+        """Start the traffic, and the job if none runs; return once requests are decided."""
+        if self._cluster is not None and not self._cluster.jobs:
+            self._cluster.start_job(self.settings)
         self.send()
         self.await_decisions(START_SECONDS)
 
@@ -108,87 +154,86 @@ class Run:
         """Start the traffic."""
         self._sending = Sending(self.traffic)
 
-    def send_many(self, count: int) -> None:
-        """Produce requests of the traffic's kind at once."""
-        for number in range(PROBES_FROM // 2, PROBES_FROM // 2 + count):
-            asked = self.traffic.request(number)
+    def stop_sending(self) -> None:
+        """Return when the broker has acknowledged all traffic."""
+        if self._sending is not None and self._sent is None:
+            self._sent = self._sending.stop()
+
+    def produce(self, values: Iterable[bytes | None], topic: str = "") -> None:
+        """Produce records, and return when the broker has acknowledged them."""
+        for number, value in enumerate(values):
             while True:
                 with contextlib.suppress(BufferError):
-                    self.world.producer.produce(self.requests, msgspec.json.encode(asked), asked["id"][-2:])
+                    self.world.producer.produce(topic or self.requests, value, f"key-{number % 50}")
                     break
                 self.world.producer.poll(0.1)
-        assert self.world.producer.flush(120) == 0
+        assert self.world.producer.flush(300) == 0, "the broker did not take the records"
 
-    @cached_property
-    def requests(self) -> str:
-        """The topic that traffic is sent to."""
-        return self.world.names.requests[0]
+    def many(self, count: int) -> Iterator[bytes]:
+        """Good requests."""
+        return (msgspec.json.encode(self.traffic.request(MANY_FROM + number)) for number in range(count))
 
     def await_decisions(self, seconds: float = DECIDED_SECONDS) -> float:
         """Produce a request for each partition, and return after how many seconds all of them are decided."""
-        begun, wanted = time.monotonic(), {}
-        for number in retry(lambda: partitions_of(self.world.admin, [self.requests])):
-            delivered: list[Any] = []
+        begun, last = time.monotonic(), {}
+        for topic, partition in retry(lambda: partitions_of(self.world.admin, [self.requests])):
             self._probes += 1
             asked = msgspec.json.encode(self.traffic.request(self._probes))
-            self.world.producer.produce(
-                self.requests, asked, partition=number[1], on_delivery=lambda *report, to=delivered: to.append(report)
-            )
-            assert self.world.producer.flush(60) == 0, "the broker did not take a request"
-            [(error, message)] = delivered
-            assert error is None, error
-            wanted[number] = message.offset()
-        if not await_decided(self.world.settings, wanted, seconds):
-            raise Failed(f"no decision within {seconds:g} s after the fault")
+            last[topic, partition] = self._acknowledged(partition, asked)
+        if not await_decided(self.settings, last, seconds):
+            raise Failed(f"no decision within {seconds:g} s")
         return time.monotonic() - begun
+
+    def _acknowledged(self, partition: int, value: bytes) -> int:
+        delivered: list[Any] = []
+        produce = self.world.producer.produce
+        produce(self.requests, value, partition=partition, on_delivery=lambda *report: delivered.append(report))
+        assert self.world.producer.flush(60) == 0, "the broker did not take a request"
+        [(error, message)] = delivered
+        assert error is None, error
+        return int(message.offset())
 
     @contextlib.contextmanager
     def fault(self) -> Iterator[None]:
         """Within it something is broken; afterwards decisions must go on, and it is measured after how long."""
+        self.pause(1, 5)
         yield
-        self.seconds.append(self.await_decisions())
+        self.seconds = max(self.seconds or 0, self.await_decisions())
 
-    def elsewhere(self) -> Settings:
-        """The job's settings with a checkpoint of its own, as on another machine."""
-        return msgspec.structs.replace(self.world.settings, checkpoint=str(self.folder / "elsewhere"))
+    def pause(self, least: float, most: float) -> None:
+        """Let traffic go on for a while: a fault meets another moment of a batch each time."""
+        time.sleep(self.rng.uniform(least, most))
+
+    def add_partitions(self) -> None:
+        """Add a partition to the request topic."""
+        count = len(partitions_of(self.world.admin, [self.requests])) + 1
+        [added] = self.world.admin.create_partitions([NewPartitions(self.requests, count)]).values()
+        added.result(30)
+        wait_until(lambda: len(partitions_of(self.world.admin, [self.requests])) == count, "the partition is there")
 
     def await_end(self, job: Job) -> None:
         """A job that is not started again must end by itself."""
-        wait_until(lambda: bool(job.exits), "the first job ends", DECIDED_SECONDS)
-
-    def add_partitions(self, count: int) -> None:
-        """Add partitions to the request topic, up to a count."""
-        [added] = self.world.admin.create_partitions([NewPartitions(self.requests, count)]).values()
-        added.result(30)
-        wait_until(lambda: len(partitions_of(self.world.admin, [self.requests])) == count, "the partitions are there")
-
-    def pause(self, least: float, most: float) -> None:
-        """Let traffic go on for a while: faults meet another moment of a batch each time."""
-        time.sleep(self.rng.uniform(least, most))
+        wait_until(lambda: bool(job.exits), "the job ends by itself", DECIDED_SECONDS)
 
     def end(self) -> Findings:
-        """Stop the traffic, wait until all is decided, and verify; raises Failed when it is not."""
-        demanded = None
-        if self._sending is not None:
-            self._sent = self._sending.stop()
-            demanded = self._sent.demanded
-        ends = retry(lambda: log_ends(self.world.admin, partitions_of(self.world.admin, self.world.names.requests)))
-        last = {partition: end - 1 for partition, end in ends.items() if end}
-        settled = await_decided(self.world.settings, last, DECIDED_SECONDS)
+        """Stop the traffic, wait until all is decided, and verify what came in since the run began."""
+        self.stop_sending()
+        ends = retry(lambda: log_ends(self.world.admin, partitions_of(self.world.admin, [self.requests])))
+        settled = await_decided(self.settings, {at: end - 1 for at, end in ends.items() if end}, DECIDED_SECONDS)
         if self._sending is not None:
             retried(self.traffic.delete)
-        found = retry(lambda: verify(self.world.settings, demanded=demanded, sample=self.sample))
-        if not settled and found.ok and not found.waiting:
-            raise Failed(f"not all offsets were committed within {DECIDED_SECONDS:g} s")
+        span = Span(self._begun, time.time_ns() // 1_000_000 + 60_000)
+        demanded = self._sent.demanded if self._sent is not None else None
+        found = retry(lambda: verify(self.settings, span, demanded, sample=self.sample))
+        if not settled:
+            self.remarks.append(f"not all was decided within {DECIDED_SECONDS:g} s")
         return found
 
-    def close(self) -> None:
-        """End the jobs."""
-        if self._sending is not None and self._sent is None:
-            with contextlib.suppress(Exception):
-                self._sending.stop()
-        for job in self.jobs:
-            job.stop()
+    @property
+    def exits(self) -> list[int]:
+        """The exit codes of the jobs since the run began."""
+        jobs = self._cluster.jobs if self._cluster else []
+        return [code for job in jobs for code in job.exits[self._exits.get(id(job), 0) :]]
 
 
 def retry(ask: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -206,32 +251,30 @@ def retry(ask: Callable[[], Any], seconds: float = 60.0) -> Any:
     return found[0]
 
 
-Action = Callable[[Run], None]
-
-
-def judge(run: Run, action: Action, row: Row) -> Row:
+def judge(run: Run, action: Callable[[Run], None], row: Row) -> Row:
     """Let a scenario run, and fill in its row."""
     try:
         action(run)
-        fill(row, run.end())
     except Exception as failure:
-        row.why = f"{type(failure).__name__}: {failure}"
-        with contextlib.suppress(Exception):  # what can still be said of the topics
-            fill(row, run.end())
-        row.ok = False
-    row.seconds = round(max(run.seconds), 1) if run.seconds else None
-    row.exits = [code for job in run.jobs for code in job.exits]
+        run.remarks.append(f"{type(failure).__name__}: {failure}")
+    try:
+        _fill(row, run.end())
+    except Exception as failure:
+        run.remarks.append(f"{type(failure).__name__}: {failure}")
+    row.seconds = run.seconds and round(run.seconds, 1)
+    row.exits = run.exits
+    row.fault += f" ({run.method})" if run.method else ""
+    row.why = "; ".join([*run.remarks, *([row.why] if row.why else [])])
+    row.ok = not run.remarks and not (row.lost or row.doubled or row.wrong or row.waiting)
     return row
 
 
-def fill(row: Row, found: Findings) -> None:
-    """Count what `verify` found."""
+def _fill(row: Row, found: Findings) -> None:
     row.requests, row.decisions, row.dead_letters = found.requests, found.decisions, found.dead_letters
     row.lost, row.doubled, row.waiting = found.counts["lost"], found.counts["doubled"], found.waiting
     row.wrong = sum(found.counts.values()) - row.lost - row.doubled
     row.unknown = sum(found.unknown.values())
-    row.ok = found.ok and not found.waiting
-    row.why = row.why or "; ".join(map(str, found.violations[:3])) or json.dumps(dict(found.unknown) or "")[1:-1]
+    row.why = "; ".join(map(str, found.violations[:3])) or (json.dumps(found.unknown) if found.unknown else "")
 
 
 def new_row(scenario: str, fault: str, seed: int) -> Row:

@@ -1,8 +1,8 @@
 """What a released version left behind, as files: recorded once by that version's job, restored for every later one.
 
 A folder `tests/released/VERSION` holds `records.jsonl` (the topics), `offsets.jsonl` (what the job's group has
-committed) and `checkpoint/` (Spark's). Since `main-73aa212` there are `monitor-offsets.jsonl` and `checkpoint-monitor/`, with the
-monitor's state, and requests of `lockkeeper verify`. Names of topics begin with `NAME`.
+committed) and `checkpoint/` (Spark's). Since `main-73aa212` there are `monitor-offsets.jsonl` and
+`checkpoint-monitor/`, with the monitor's state, and requests of `lockkeeper verify`. Names of topics begin with `NAME`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
