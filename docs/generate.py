@@ -245,9 +245,11 @@ make chaos ARGS="--minutes 60 --seed 7"
 ```
 
 Without `--minutes` each scenario runs once. A line of JSON says what a run showed; the exit code is 1 when one failed.
-{measured} `wrong` counts the violations of all other checks of `verify`. A job that ends is started again
-after a second, and `seconds` counts from the end of the fault to the decision of a request that was produced then:
-the median, and the longest of several runs."""
+`wrong` counts the violations of all other checks of `verify`. A job that ends is started again after a second, and the
+seconds count from the end of the fault to the decision of a request that was produced then: the median, and the longest
+of several runs. Other work on the machine makes them longer.
+
+{measured}"""
 
 
 COUNTS = ("runs", "requests", "lost", "doubled", "wrong")
@@ -273,7 +275,9 @@ def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
     machines = {(row["machine"]["cores"], row["machine"]["memory_gib"], row["machine"]["cpu"]) for row in rows}
     commits = sorted({row["commit"] for row in rows})
     where = " and ".join(f"{cores} cores and {memory} GiB ({cpu})" for cores, memory, cpu in sorted(machines))
-    return f"Measured on {' and '.join(days)} with {where}, of {', '.join(map(_code, commits))}."
+    loads = [row["machine"]["load"] for row in rows]
+    load = f"at load averages of {min(loads):.0f} to {max(loads):.0f}"
+    return f"Measured on {' and '.join(days)} with {where}, {load}, at commit {', '.join(map(_code, commits))}."
 
 
 SOAK = """\
@@ -286,7 +290,7 @@ def _soak() -> Iterator[str]:
     """The samples of a soak as panels, and as a table."""
     *samples, row = _measured("soak.jsonl")
     minutes = samples[-1]["seconds"] / 60
-    yield from ("## Soak", "", f"`make soak MINUTES={minutes:.0f}`, {_measured_where([row])}", "", SOAK, "")
+    yield from ("## Soak", "", f"`make soak MINUTES={minutes:.0f}`. {_measured_where([row])}", "", SOAK, "")
     changes, requests = samples[-1]["changes"], samples[-1]["requests"]
     found = ", ".join(f"{row[name]:,} {name}" for name in ("lost", "doubled", "wrong"))
     yield from (f"{changes:,} policy changes, {requests:,} requests: {found}.", "")

@@ -15,6 +15,7 @@ from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.settings import Settings, load_settings, variables
 from streaming.topic_specs import TopicNames, topic_specs
+from tests.chaos.scenarios import SCENARIOS
 from tests.docs.pages import ROOT
 
 
@@ -99,6 +100,13 @@ def test_every_rule_and_every_open_question_is_there(system: str) -> None:
     questions = [line for line in page.splitlines() if line.startswith("### ")]
     assert len(questions) > 8
     assert len(questions) == len(set(questions))
+
+
+def test_every_scenario_of_faults_was_measured() -> None:
+    """The table is made of the lines that `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them."""
+    page = generate.faults()
+    assert [name for name in SCENARIOS if f'"--only {name}"' not in page] == []
+    assert "<svg" in page
 
 
 def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Puts on a broker what a released version left behind, at the offsets and with the dates that it had."""
 
 import itertools
+import re
 import shutil
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -66,12 +67,14 @@ def _transactional(specs: list[TopicSpec]) -> set[str]:
 
 
 def _copy(recorded: Path, checkpoint: Path, name: str) -> None:
-    """A checkpoint for other names of topics. State is bytes, and names no topic that counts."""
+    """A checkpoint for other names of topics, in another folder. The state itself is bytes, which name neither."""
     shutil.copytree(recorded, checkpoint)
-    state = checkpoint / "state"
     for path in filter(Path.is_file, checkpoint.rglob("*")):
-        if state not in path.parents:
-            path.write_text(path.read_text(encoding="utf-8").replace(NAME, name), encoding="utf-8")
+        inside = path.relative_to(checkpoint).parts
+        if inside[0] != "state" or "_metadata" in inside:
+            text = path.read_text(encoding="utf-8").replace(NAME, name)
+            # Spark names the files of the state's schema by their whole path.
+            path.write_text(re.sub(rf'file:[^"]*/{recorded.name}/', f"file:{checkpoint}/", text), encoding="utf-8")
 
 
 def _create(admin: AdminClient, specs: list[TopicSpec]) -> None:
@@ -79,6 +82,8 @@ def _create(admin: AdminClient, specs: list[TopicSpec]) -> None:
     made = [NewTopic(topic.topic, topic.num_partitions, 1, config=topic.config | DATED_BY_US) for topic in wanted]
     for future in admin.create_topics(made, operation_timeout=30).values():
         future.result(30)
+    names = {topic.topic for topic in made}
+    wait_until(lambda: names <= admin.list_topics(timeout=30).topics.keys(), "the broker knows the topics")
 
 
 def _produce(broker: TestBroker, records: list[Kept], exact: Collection[str], transactional: Collection[str]) -> None:
