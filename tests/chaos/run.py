@@ -236,14 +236,14 @@ class Run:
         return [code for job in jobs for code in job.exits[self._exits.get(id(job), 0) :]]
 
 
-def retry(ask: Callable[[], Any], seconds: float = 60.0) -> Any:
+def retry(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
     """The answer of the cluster; a broker that has just come back may refuse for a while."""
     found: list[Any] = []
 
     def answered() -> bool:
         try:
             found.append(ask())
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return False
         return True
 
