@@ -76,7 +76,7 @@ class World:
             idle_seconds=0.2,
             **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
         )
-        self._client = {"bootstrap.servers": broker.bootstrap_servers}
+        self._client = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "2"}
         self.admin = AdminClient(dict(self._client))
         create_topics(self.admin, self.names, partitions=2)
         self.producer = Producer({**self._client, "linger.ms": "0"})
