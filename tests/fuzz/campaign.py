@@ -69,8 +69,18 @@ def draw(target: Target, seed: str, number: int) -> Any:
     return target.draw(Random(f"{seed} {target.name} {number}"), number, deep=number % SHALLOW != 0)
 
 
-def fuzz(target: Target, seed: str, numbers: range, note: Callable[[int], None] = lambda _number: None) -> Report:
-    """Run the inputs with these numbers. `note` is called before each."""
+def fuzz(
+    target: Target,
+    seed: str,
+    numbers: range,
+    note: Callable[[int], None] = lambda _number: None,
+    most: int = FINDINGS,
+    minimal: bool = True,
+) -> Report:
+    """Run the inputs with these numbers, until there are `most` findings.
+
+    `note` is called before each. `minimal`: whether the inputs of findings are reduced.
+    """
     report = Report(target=target.name, seed=seed)
     began, warm_at = time.monotonic(), numbers.start + int(WARM * len(numbers))
     warm = rss_mib()
@@ -81,12 +91,14 @@ def fuzz(target: Target, seed: str, numbers: range, note: Callable[[int], None] 
         given = draw(target, seed, number)
         _count(report, number, target.records, checked := check(target, given))
         if checked.finding is not None:
-            report.findings.append(_describe(target, number, given, checked.finding))
-            if len(report.findings) >= FINDINGS:
+            report.findings.append(_describe(target, number, given, checked.finding, minimal))
+            if len(report.findings) >= most:
                 break
     end = rss_mib()
     if end - warm > GROWTH_MIB:
-        report.findings.append({"sort": "memory", "message": f"{warm:.0f} MiB when warm, {end:.0f} MiB at the end"})
+        report.findings.append(
+            {"sort": "memory", "where": "", "message": f"{warm:.0f} MiB when warm, {end:.0f} MiB at the end"}
+        )
     report.rss_mib = round(warm, 1), round(end, 1)
     report.seconds = round(time.monotonic() - began, 1)
     report.per_second = round(report.inputs / max(report.seconds, 0.1))
@@ -103,9 +115,10 @@ def _count(report: Report, number: int, records: int, checked: Checked) -> None:
         report.slowest_bytes, report.slowest_number = checked.size, number
 
 
-def _describe(target: Target, number: int, given: Any, finding: Finding) -> dict[str, Any]:
+def _describe(target: Target, number: int, given: Any, finding: Finding, minimal: bool) -> dict[str, Any]:
     """A finding with the smallest input for it, as it is kept in `corpus`."""
-    given = smaller(target, target.portable(given), finding)
+    given = target.portable(given)
+    given = smaller(target, given, finding) if minimal else given
     return {"number": number, **finding._asdict(), "input": encode({"target": target.name, "input": given})}
 
 
@@ -133,7 +146,7 @@ def _in_a_process(make: Make, seed: str, numbers: range) -> Report:
     process.join()
     if report is None:
         why = f"the process ended with {process.exitcode} in its input, or did nothing for {HANG_SECONDS:.0f} s"
-        finding = {"number": current.value, "sort": "hang", "message": why}
+        finding = {"number": current.value, "sort": "hang", "where": "", "message": why}
         report = Report(target=make.name, seed=seed, inputs=current.value, findings=[finding])
     return report
 

@@ -43,7 +43,7 @@ EVENTS = ("login", "logout", "job.started", "job.stopped", "login", "other", Non
 class AuditEvents:
     """Records of an audit topic as a worker takes them, and their verdicts as the monitor does."""
 
-    name, share, records = "audit-events", 60, 1
+    name, share, records = "audit-events", 40, 1
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")
@@ -129,7 +129,7 @@ class MonitorRecords:
     Only the job may write these topics, so the errors of the decoders are allowed, and no others.
     """
 
-    name, share, records = "monitor-records", 20, 1
+    name, share, records = "monitor-records", 12, 1
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")

@@ -57,7 +57,7 @@ class _InFolder:
 class SettingsFiles(_InFolder):
     """The settings file and the environment: `SettingsError` or settings, and no secret in either."""
 
-    name, share, records = "settings", 12, 1
+    name, share, records = "settings", 4, 1
 
     def draw(self, dice: Random, number: int, deep: bool) -> Any:
         """A file with secrets, and some variables."""
@@ -112,7 +112,7 @@ def _values_of(given: Any) -> set[bytes]:
 class PolicyFiles(_InFolder):
     """Folders of documents, and case files: `FilesRefused` and `CaseFileError` alone."""
 
-    name, share, records = "policy-files", 4, 1
+    name, share, records = "policy-files", 2, 1
 
     def draw(self, dice: Random, number: int, deep: bool) -> Any:
         """A file with some documents, or a case of a case file."""
@@ -164,7 +164,7 @@ def _dumped(dice: Random, value: Any, suffix: str) -> bytes:
 class Importers:
     """What importers are given: `FilesRefused`, or documents that lockkeeper takes."""
 
-    name, share, records = "importers", 5, 1
+    name, share, records = "importers", 3, 1
 
     def __init__(self, seed: str) -> None:
         folder = ROOT / "tests/policy/importers/data"

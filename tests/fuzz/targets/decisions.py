@@ -15,7 +15,7 @@ from tests.fuzz.targets.requests import TRUSTS, draw_request
 class Decisions:
     """See the module."""
 
-    name, share, records = "decisions", 150, 1
+    name, share, records = "decisions", 130, 1
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")

@@ -34,7 +34,7 @@ ASKED = 2  # requests by each set of documents
 class Documents:
     """Some records of one system's policy topic and of the facts topic, then requests that they decide."""
 
-    name, share, records = "documents", 12, 1
+    name, share, records = "documents", 6, 1
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
@@ -153,7 +153,7 @@ def _large(dice: Random, document: Any) -> Any:
 class HistoryRecords:
     """Records of the history topic, as a job that starts reads them, and as `verify` does."""
 
-    name, share, records = "history", 50, 1
+    name, share, records = "history", 80, 1
 
     def __init__(self, seed: str) -> None:
         self._topics = Settings().topics

@@ -139,7 +139,7 @@ def _filler(dice: Random) -> str:
 class Names:
     """Texts as actions, resources, patterns and moments: only the documented errors."""
 
-    name, share, records = "names", 220, 1
+    name, share, records = "names", 290, 1
 
     def __init__(self, seed: str) -> None:
         self._texts = functools.cache(lambda: _lrns())

@@ -45,7 +45,7 @@ ALIKE = 3  # records of an input are alike but for their ids, so that the fast p
 class Requests:
     """See the module."""
 
-    name, share, records = "requests", 130, 8
+    name, share, records = "requests", 70, 8
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")

@@ -65,7 +65,9 @@ def _large(dice: Random) -> bytes:
     if what == 0:
         return dice.choice(PIECES) * dice.choice((DEEP, size // 4))
     if what == 1:
-        return b"{" + b",".join(b'"k%d":1' % n for n in range(size // 8)) + b',"k%d":2}' % dice.choice((0, 5000))
+        return (
+            b"{" + b",".join(b'"k%d":1' % n for n in range(size // 2)) + b',"k%d":2}' % dice.choice((0, size // 2 - 1))
+        )
     if what == 2:
-        return b"\n".join(b"k%d: 1" % n for n in range(size // 8)) + b"\nk%d: 2" % dice.choice((0, 5000))
+        return b"\n".join(b"k%d: 1" % n for n in range(size // 2)) + b"\nk%d: 2" % dice.choice((0, size // 2 - 1))
     return b"a: " + dice.choice((b"9", b"1.", b"x ", b"\\", b"''", b"\xc3\xa9", b"#")) * (size // 2)
