@@ -18,7 +18,8 @@ import msgspec
 from tests.fuzz.harness import Checked, Finding, Target, check, encode, smaller
 from tests.fuzz.samples import all_documents, all_requests, samples, words
 
-HANG_SECONDS = 60.0  # without an input done: the process is ended
+HANG_SECONDS = 60.0  # of the processor, without an input done: the process is ended
+STUCK_SECONDS = 900.0  # the same by the clock, for a process that waits; others use the machine
 WARM = 0.5  # of the inputs, after which memory has to be flat
 SHALLOW = 3  # one input of so many is broken as bytes
 GROWTH_MIB = 48.0
@@ -145,7 +146,7 @@ def _in_a_process(make: Make, seed: str, numbers: range) -> Report:
     report = _await(process, here, current)
     process.join()
     if report is None:
-        why = f"the process ended with {process.exitcode} in its input, or did nothing for {HANG_SECONDS:.0f} s"
+        why = f"the process ended with {process.exitcode} in this input, or took {HANG_SECONDS:.0f} s for it"
         finding = {"number": current.value, "sort": "hang", "where": "", "message": why}
         report = Report(target=make.name, seed=seed, inputs=current.value, findings=[finding])
     return report
@@ -161,15 +162,28 @@ def _child(make: Make, seed: str, numbers: range, current: Any, there: Connectio
 
 def _await(process: Any, here: Connection, current: Any) -> Report | None:
     """The report; None: the process ended without one, or was ended as it went on no more."""
-    seen, since = current.value, time.monotonic()
+    seen, used, since = current.value, _processor_seconds(process.pid), time.monotonic()
     while not here.poll(0.2):
         if current.value != seen:
-            seen, since = current.value, time.monotonic()
-        elif time.monotonic() - since > HANG_SECONDS:
+            seen, used, since = current.value, _processor_seconds(process.pid), time.monotonic()
+        elif _processor_seconds(process.pid) - used > HANG_SECONDS or time.monotonic() - since > STUCK_SECONDS:
             process.kill()
             return None
         elif not process.is_alive() and not here.poll(0):
             return None
+    return _received(here)
+
+
+def _processor_seconds(pid: int) -> float:
+    """The processor's time that a process has used; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _received(here: Connection) -> Report | None:
     try:
         return msgspec.json.decode(here.recv_bytes(), type=Report)
     except EOFError:

@@ -17,6 +17,7 @@ import streaming.enforcer.deadletters
 import streaming.enforcer.judge
 import streaming.enforcer.masking
 import streaming.enforcer.questions
+import streaming.enforcer.worker
 from policy.decisions import Decision
 from policy.model import DENY, Grant
 from policy.patterns import Glob
@@ -78,6 +79,7 @@ def _error_is_an_allow(patch: Patch) -> None:
 
 def _answers_unbounded(patch: Patch) -> None:
     patch.setattr(streaming.enforcer.judge, "record_size", lambda *_: 0)
+    patch.setattr(streaming.enforcer.worker, "fits", lambda *_: True)
 
 
 def _nesting_unbounded(patch: Patch) -> None:
@@ -149,7 +151,7 @@ PLANTS = (
     Plant("a key that stands twice is looked for twice", "texts", ("slow", ""), 4000, _duplicate_keys_quadratic),
     Plant("a password is not masked", "dead-letters", ("wrong", "secret"), 500, _secret_shown),
     Plant("secrets in headers are not masked", "dead-letters", ("wrong", "secret"), 200, _secret_header_shown),
-    Plant("a cache is unbounded", "memory", ("memory", ""), 4000, _cache_grows),
+    Plant("a cache is unbounded", "memory", ("memory", ""), 3000, _cache_grows),
     Plant("a header without a value crashes", "requests", ("wrong", "letter"), 2000, _header_crashes),
     Plant("claims count though they are not trusted", "requests", ("wrong", ""), 8000, _claims_trusted),
     Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),

@@ -39,6 +39,7 @@ from tests.stream.lots import read_headers
 LETTERS = 1
 TRUSTS = (DEFAULT_TRUST, CLAIMS, frozenset[str](), CLAIMS - {"groups"}, CLAIMS - {"facts", "roles"})
 SOURCE = "topic-id"
+AMPLIFIED = 200  # one request of so many has an answer that is much larger than itself
 ALIKE = 3  # records of an input are alike but for their ids, so that the fast path is taken
 
 
@@ -195,6 +196,8 @@ def draw_request(dice: Random, world: World, number: int) -> Any:
         request = _dated(dice, request)
     if dice.random() < 0.1:
         request = mutate_data(dice, request, vocabulary)
+    if dice.randrange(AMPLIFIED) == 0:
+        request = _amplified(dice, request)
     return with_secret(dice, request) if dice.random() < 0.15 else request
 
 
@@ -235,6 +238,12 @@ def _several(dice: Random, request: Data, own: Any, vocabulary: list[str]) -> Da
     semantic = dice.choice(("execute_all", "deny_on_first_deny", "permit_on_first_permit", "other", None))
     options = {} if semantic is None else {"options": {"evaluations_semantic": semantic}}
     return {**request, "evaluations": items, **options}
+
+
+def _amplified(dice: Random, request: Data) -> Data:
+    """A small request with a large answer: each of its evaluations has the same long resource, which is echoed."""
+    resource = {"type": "lrn", "id": dice.choice(("\x01", "\x01", "a", '"')) * 2000}
+    return {**request, "resource": resource, "evaluations": [{}] * dice.choice((900, 900, 1001))}
 
 
 def _dated(dice: Random, request: Data) -> Data:

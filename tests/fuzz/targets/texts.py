@@ -66,8 +66,8 @@ def _large(dice: Random) -> bytes:
         return dice.choice(PIECES) * dice.choice((DEEP, size // 4))
     if what == 1:
         return (
-            b"{" + b",".join(b'"k%d":1' % n for n in range(size // 2)) + b',"k%d":2}' % dice.choice((0, size // 2 - 1))
+            b"{" + b",".join(b'"k%d":1' % n for n in range(size // 3)) + b',"k%d":2}' % dice.choice((0, size // 3 - 1))
         )
     if what == 2:
-        return b"\n".join(b"k%d: 1" % n for n in range(size // 2)) + b"\nk%d: 2" % dice.choice((0, size // 2 - 1))
+        return b"\n".join(b"k%d: 1" % n for n in range(size // 3)) + b"\nk%d: 2" % dice.choice((0, size // 3 - 1))
     return b"a: " + dice.choice((b"9", b"1.", b"x ", b"\\", b"''", b"\xc3\xa9", b"#")) * (size // 2)
