@@ -4,6 +4,7 @@ A request is checked once, here; translators receive it typed. ``time`` and ``de
 the epoch. Unknown fields are ignored and play no part in the decision.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -92,6 +93,21 @@ class _Envelope(msgspec.Struct):
     options: _Options = _Options()
 
 
+class _Parts(msgspec.Struct):
+    """The envelope with its parts undecoded."""
+
+    id: str
+    system: str
+    subject: msgspec.Raw = msgspec.Raw(b"null")
+    action: msgspec.Raw = msgspec.Raw(b"null")
+    resource: msgspec.Raw = msgspec.Raw(b"null")
+    context: msgspec.Raw = msgspec.Raw(b"{}")
+    time: str | int | None = None
+    deadline: str | int | None = None
+    evaluations: msgspec.Raw = msgspec.Raw(b"[]")
+    options: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class _Item(msgspec.Struct):
     subject: Subject | None = None
     action: Action | None = None
@@ -100,6 +116,7 @@ class _Item(msgspec.Struct):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_PARTS = msgspec.json.Decoder(_Parts)
 
 
 def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
@@ -119,9 +136,27 @@ def decode_request(data: bytes, max_claimed_groups: int = MAX_CLAIMED_GROUPS) ->
     try:
         if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
             check_nesting(msgspec.json.decode(data))
-        return _typed(_ENVELOPE.decode(data), max_claimed_groups)
+        return _typed(_decode_envelope(data), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
+
+
+def _decode_envelope(data: bytes) -> _Envelope:
+    """Of a part that is there twice the last counts, also where an earlier one is of another type.
+
+    The stream decides so, too: it decodes the parts apart from the envelope.
+    """
+    try:
+        return _ENVELOPE.decode(data)
+    except msgspec.ValidationError:
+        with contextlib.suppress(msgspec.ValidationError):
+            parts = msgspec.structs.asdict(_PARTS.decode(data))
+            plain = {
+                name: msgspec.json.decode(part) if isinstance(part, msgspec.Raw) else part
+                for name, part in parts.items()
+            }
+            return msgspec.convert(plain, _Envelope)
+        raise
 
 
 def _typed(envelope: "_Envelope", most: int) -> Request | Batch:

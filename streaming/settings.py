@@ -189,6 +189,8 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
     except msgspec.ValidationError as error:
         known = ", ".join(".".join(field) for field, _ in _fields(Settings))
         raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
+    except UnicodeEncodeError:
+        raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
     _check_trust(settings, where)
     _check_registry(settings, where)
     return settings
