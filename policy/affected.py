@@ -96,7 +96,7 @@ def _holders(system: System, text: str, bare: bool) -> Iterator[str]:
 
 
 def _written(system: System, name: str, bare: bool) -> Iterator[str]:
-    """`EVERYONE` for a name of more than `MOST_PREFIXES`: each end may be meant, and together they are large."""
+    """`EVERYONE` for a name of more than `MOST_PREFIXES`: each of its ends may be meant, and these are too many."""
     prefixes = (*system.subjects, *system.claims, GROUP)
     for _ in range(MOST_PREFIXES):
         if name.startswith(prefixes):
