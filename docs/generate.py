@@ -282,10 +282,11 @@ def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
 
 SOAK = """\
 One policy change and 50 requests a second. Sizes in MiB; processes by their proportional set size, `heap` and `blocks`
-(broadcasts among them) by Spark's own metrics; `files` are Spark's temporary ones. The medians of the second and the
-last third are shown: in the first, Java compiles, and the checkpoints fill up to the batches that Spark keeps. `files`
-and `blocks` fall with each full collection of the heap, at the latest every half an hour. `descriptors` grow by one for
-each task of the monitor: [a defect of Spark 4.2.0](../guides/operate.md#open-files)."""
+(broadcasts among them) by Spark's own metrics; `files` are Spark's temporary ones. The medians of the last two quarters
+are shown: in the first half Java compiles, and the checkpoints fill up, with what Spark keeps of batches and with the
+quarter of an hour that the monitor remembers. `files` and `blocks` fall with each full collection of the
+heap, which Spark asks for every half an hour by default. `descriptors` grow by one for each task of the monitor:
+[a defect of Spark 4.2.0](../guides/operate.md#open-files)."""
 
 
 def _soak() -> Iterator[str]:
@@ -298,25 +299,28 @@ def _soak() -> Iterator[str]:
     yield from (f"{changes:,} policy changes, {requests:,} requests: {found}.", "")
     measures = [name for name in samples[0] if name not in ("seconds", "changes", "requests")]
     rows = ([name, *_medians([sample[name] for sample in samples])] for name in measures)
-    yield from _table(("measure", "second third", "last third"), rows)
+    yield from _table(("measure", "third quarter", "last quarter"), rows)
     yield from ("", _soak_panels(samples, measures))
 
 
 def _medians(values: Sequence[float]) -> Iterator[str]:
-    """Of the second third and the last."""
-    third = len(values) // 3
-    for part in (values[third : 2 * third], values[2 * third :]):
+    """Of the third quarter and the last."""
+    quarter = len(values) // 4
+    for part in (values[-2 * quarter : -quarter], values[-quarter:]):
         yield f"{statistics.median(part):,.1f}"
 
 
 def _soak_panels(samples: Sequence[dict[str, Any]], measures: Sequence[str]) -> str:
     minutes = [sample["seconds"] / 60 for sample in samples]
     with Drawing(9.6, 1.3 * -(-len(measures) // 2)) as figure:
-        panels = figure.subplots(-(-len(measures) // 2), 2, sharex=True, squeeze=False).flat
+        panels = figure.subplots(-(-len(measures) // 2), 2, sharex=True, squeeze=False).ravel()
         for axes, name in zip(panels, measures, strict=False):
             axes.plot(minutes, [sample[name] for sample in samples], color="#009E73", linewidth=1)
             axes.set_title(name, loc="left", fontsize=10)
             axes.set_ylim(bottom=0)
+        for axes in panels[len(measures) :]:
+            axes.set_visible(False)
+        figure.supxlabel("minutes", fontsize=10)
         svg = to_svg(figure, "soak", "What the job takes of the machine over time; the table has the numbers")
     return " ".join(svg.split("\n"))
 

@@ -3,7 +3,7 @@
     python -m tests.chaos.soak --minutes N [--output FILE]
 
 A line of JSON every ten seconds (`Sample`), and a last one with what `verify` found. Exit code 1 when a check failed or
-something grew that is not `KNOWN` to: when its last third is larger than the third before by more than a tenth.
+something grew that is not `KNOWN` to: when its last quarter is larger than the one before by more than a tenth.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def _soak(folder: Path, minutes: float, samples: list[Sample], output: Path | No
 
 
 def _metrics_to(folder: Path) -> dict[str, str]:
-    """Settings that let Spark write its metrics to files."""
+    """Settings that let Spark write its metrics to files, and delete what it no longer needs soon enough to be seen."""
     sink = "spark.metrics.conf.*.sink.csv"
     return {
         f"{sink}.class": "org.apache.spark.metrics.sink.CsvSink",
@@ -104,6 +104,8 @@ def _metrics_to(folder: Path) -> dict[str, str]:
         f"{sink}.unit": "seconds",
         f"{sink}.directory": str(folder),
         "spark.metrics.conf.driver.source.jvm.class": "org.apache.spark.metrics.source.JvmSource",
+        # Spark deletes blocks and files once the heap is collected; by default it asks for that every half an hour.
+        "spark.cleaner.periodicGC.interval": "1min",
     }
 
 
@@ -134,13 +136,16 @@ def sample(run: Run, metrics: Path, seconds: float) -> Sample:
 
 
 def growing(samples: list[Sample]) -> Iterator[tuple[str, float, float]]:
-    """Measures whose last third is larger than the one before, with the medians of both."""
-    third = len(samples) // 3
-    if not third:
+    """Measures whose last quarter is larger than the one before, with the medians of both.
+
+    In the first half Java compiles, and checkpoints fill up; the monitor remembers a quarter of an hour.
+    """
+    quarter = len(samples) // 4
+    if not quarter:
         return
     for name in MEASURES:
         values = [float(getattr(sample, name)) for sample in samples]
-        before, after = statistics.median(values[third : 2 * third]), statistics.median(values[2 * third :])
+        before, after = statistics.median(values[-2 * quarter : -quarter]), statistics.median(values[-quarter:])
         if after > before * GROWTH + SLACK.get(name, FEW_MIB):
             yield name, before, after
 

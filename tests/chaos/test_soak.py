@@ -22,9 +22,9 @@ def test_what_stays_or_wavers_does_not_grow() -> None:
 
 
 def test_growth_is_found_and_named() -> None:
-    assert [name for name, _, _ in growing(_samples(blocks=0.2, files=2))] == ["blocks", "files"]
+    assert [name for name, _, _ in growing(_samples(blocks=0.2, files=3))] == ["blocks", "files"]
     [(_, before, after)] = growing(_samples(driver=5))
-    assert after - before == 150
+    assert after - before == 110
 
 
 def test_growth_that_ends_is_none() -> None:

@@ -111,14 +111,9 @@ def _dump(world: World, folder: Path) -> None:
 
 
 def _kept(world: World, spec: TopicSpec) -> list[Kept]:
-    """The records of a topic; of two as compaction leaves them, so that what they had is known from history alone.
-
-    The others are whole: `verify` relies on it that records of the last seven days are there.
-    """
+    """The records of a topic: all of them, since `verify` relies on it that those of the last seven days are there."""
     found = [_as_kept(message) for message in world.reader(spec.name).to_the_end()]
-    if spec.name not in (world.names.history, world.names.policies[LOOKS_BACK]):
-        return found
-    return sorted({kept.key: kept for kept in found}.values(), key=lambda kept: kept.offset)
+    return sorted(found, key=lambda kept: (kept.partition, kept.offset))
 
 
 def _as_kept(message: Any) -> Kept:

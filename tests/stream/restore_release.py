@@ -12,6 +12,7 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streaming.enforcer.history import LOG
 from streaming.enforcer.kafka import topic_ids
 from streaming.settings import monitor_settings
 from streaming.topic_specs import TopicSpec
@@ -43,13 +44,14 @@ def restore(broker: TestBroker, name: str, folder: Path, checkpoint: Path) -> Wo
     specs = specs_of(topic_names(name), name)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     _create(admin, specs)
-    groups = [file for file in (OFFSETS, MONITOR_OFFSETS) if (folder / file).exists()]
-    ids = _new_ids(admin, [row for file in groups for row in read_rows(folder / file, Committed, name)])
+    has_monitor = (folder / MONITOR_OFFSETS).exists()
+    world = World(broker, name, str(checkpoint), **({"monitor": MONITOR} if has_monitor else {}))  # makes shared topics
+    groups = (OFFSETS, MONITOR_OFFSETS) if has_monitor else (OFFSETS,)
+    committed = [row for file in groups for row in read_rows(folder / file, Committed, name)]
+    ids = _new_ids(admin, committed, read_rows(folder / RECORDS, Kept, name))
     # The job and the monitor know by their offsets those topics that they read.
     exact = {spec.name for spec in specs if has_rule(spec, STAMP, "LogAppendTime")}
     _produce(broker, read_rows(folder / RECORDS, Kept, name, ids), exact, _transactional(specs) - exact)
-    has_monitor = MONITOR_OFFSETS in groups
-    world = World(broker, name, str(checkpoint), **({"monitor": MONITOR} if has_monitor else {}))
     mend_topics(world.admin, check_topics(world.admin, world.names))
     wait_until(lambda: not check_topics(world.admin, world.names), "the topics are as the job wants them")
     _commit(world, world.settings.job_name, read_rows(folder / OFFSETS, Committed, name, ids))
@@ -141,10 +143,14 @@ def _write(producer: Producer, kept: Kept, found: list[tuple[Any, Any]]) -> None
     )
 
 
-def _new_ids(admin: AdminClient, told: list[Committed]) -> dict[str, str]:
-    """The ids of the topics, by those that they had when they were recorded."""
-    found = topic_ids(admin, {row.topic for row in told})
-    return {msgspec.json.decode(row.metadata)["topic_id"]: found[row.topic] for row in told}
+def _new_ids(admin: AdminClient, committed: list[Committed], records: list[Kept]) -> dict[str, str]:
+    """The ids of the topics, by those that they had when they were recorded: with offsets and history."""
+    recorded = {row.topic: msgspec.json.decode(row.metadata)["topic_id"] for row in committed}
+    for kept in records:
+        if kept.key is not None and kept.value is not None and kept.key.startswith(LOG.decode()):
+            recorded[kept.key.removeprefix(LOG.decode())] = kept.value.partition(":")[0]
+    found = topic_ids(admin, recorded)
+    return {id_: found[topic] for topic, id_ in recorded.items()}
 
 
 def _commit(world: World, group_id: str, told: list[Committed]) -> None:
