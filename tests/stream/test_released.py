@@ -3,11 +3,12 @@
 `tests/released/VERSION` holds what the job of that version left; `tests.stream.record_release` makes it.
 """
 
-import contextlib
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,6 @@ from tests.stream.releases import MONITOR_OFFSETS, RELEASES, denied_access, logi
 from tests.stream.restore_release import restore
 from tests.stream.running import running
 from tests.stream.world import LOOKS_BACK, World
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
@@ -59,20 +59,20 @@ def _assert_the_monitor_remembers(world: World) -> None:
     older, known = login("older", "dana", denied["time"] - HOUR_MS), denied_access("denied", "mallory", denied["time"])
     world.send([known, older, denied_access("after", "trudy", now), login("after", "trudy", now)], audit)
 
-    def alerts() -> Counter[tuple[str, str]]:
-        found = world.everything(world.names.alerts)
+    def alerts(seen: list[Any]) -> Counter[tuple[str, str]]:
+        found = [json.loads(message.value()) for message in seen]
         return Counter((alert["kind"], alert["subject"]) for alert in found if alert["kind"] in ACCESS_KINDS)
 
-    def logins() -> Counter[str]:
-        keys = [message.key().decode() for message in world.reader(world.names.facts).to_the_end() if message.value()]
+    def logins(seen: list[Any]) -> Counter[str]:
+        keys = (message.key().decode() for message in seen if message.value())
         return Counter(key for key in keys if key.endswith(("dana", "trudy")))
 
-    users = {f"{LOOKS_BACK}/Session/{name}": 1 for name in ("dana", "trudy")}
-    expected = {(kind, f"user:{name}"): 1 for kind in ACCESS_KINDS for name in ("mallory", "trudy")}
-    with contextlib.suppress(AssertionError):  # those below say more
-        wait_until(lambda: (alerts(), logins()) == (expected, users), "what came after is told", 60)
-    assert alerts() == expected
-    assert logins() == users
+    users = Counter({f"{LOOKS_BACK}/Session/{name}": 1 for name in ("dana", "trudy")})
+    expected = Counter({(kind, f"user:{name}"): 1 for kind in ACCESS_KINDS for name in ("mallory", "trudy")})
+    told = world.reader(world.names.alerts).until(lambda seen: alerts(seen) >= expected, "the alerts", 150)
+    assert alerts(told) == expected
+    known = world.reader(world.names.facts).until(lambda seen: logins(seen) >= users, "the logins", 60)
+    assert logins(known) == users
     verdicts = world.everything(world.names.verdicts)
     again = [verdict for verdict in verdicts if verdict.get("event_id") == "denied"]
     assert [verdict["outcome"] for verdict in again] == ["deny", "deny"], "it was told twice"
