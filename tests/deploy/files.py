@@ -62,7 +62,7 @@ def parse_command(arguments: Sequence[str]) -> str:
 def documented_commands() -> dict[str, set[str]]:
     """The commands that each user can run, as the guide to access says, by the user."""
     guide = (ROOT / "docs" / "pages" / "guides" / "access.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(lockkeeper[\w<>-]*)` \| ([^|]+) \|", guide, re.MULTILINE)
+    rows = re.findall(r"^\| `(lockkeeper(?:-[\w<>-]+)?)` \| ([^|]+) \|", guide, re.MULTILINE)
     return {
         user.replace("<system>", system): {
             parse_command(command.split()) for command in re.findall(r"`lockkeeper ([^`]+)`", does)

@@ -24,6 +24,7 @@ ELSEWHERE = {
     r"lockkeeper broker": "the tests have a broker that runs already; tests/cli starts one",
     r"curl .*localhost:9464/": "the port is the machine's; tests/observability asks what is behind it",
     r"lockkeeper checkpoint archive": "no job has left one; tests/cli/test_checkpoint_command.py runs it",
+    r"mv checkpoint-monitor": "no job has left one; tests/stream/test_monitor.py moves it away",
     r"LOCKKEEPER_ACCEPTED_TOPIC_IDS=": "no topic is re-created here; tests/stream/test_topic_logs reads it",
 }
 """What is not run here, by how it begins, and why not."""
