@@ -209,7 +209,12 @@ class Run:
         count = len(partitions_of(self.world.admin, [self.requests])) + 1
         [added] = self.world.admin.create_partitions([NewPartitions(self.requests, count)]).values()
         added.result(30)
-        wait_until(lambda: len(partitions_of(self.world.admin, [self.requests])) == count, "the partition is there")
+        for client in (self.world.admin, self.world.producer):  # each knows what it has asked for last
+
+            def is_there(client: Any = client) -> bool:
+                return len(client.list_topics(self.requests, timeout=30).topics[self.requests].partitions) == count
+
+            wait_until(is_there, "the partition is there")
 
     def await_end(self, job: Job) -> None:
         """A job that is not started again must end by itself."""

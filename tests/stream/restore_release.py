@@ -51,7 +51,8 @@ def restore(broker: TestBroker, name: str, folder: Path, checkpoint: Path) -> Wo
     ids = _new_ids(admin, committed, read_rows(folder / RECORDS, Kept, name))
     # The job and the monitor know by their offsets those topics that they read.
     exact = {spec.name for spec in specs if has_rule(spec, STAMP, "LogAppendTime")}
-    _produce(broker, read_rows(folder / RECORDS, Kept, name, ids), exact, _transactional(specs) - exact)
+    transactional = (_uncompacted(specs) - exact) | {world.names.facts}
+    _produce(broker, read_rows(folder / RECORDS, Kept, name, ids), exact, transactional)
     mend_topics(world.admin, check_topics(world.admin, world.names))
     wait_until(lambda: not check_topics(world.admin, world.names), "the topics are as the job wants them")
     _commit(world, world.settings.job_name, read_rows(folder / OFFSETS, Committed, name, ids))
@@ -63,8 +64,8 @@ def restore(broker: TestBroker, name: str, folder: Path, checkpoint: Path) -> Wo
     return world
 
 
-def _transactional(specs: list[TopicSpec]) -> set[str]:
-    """Topics whose gaps are the markers of transactions: those that nothing compacts."""
+def _uncompacted(specs: list[TopicSpec]) -> set[str]:
+    """Topics whose gaps are the markers of transactions; of the others only that of facts is written in them."""
     return {spec.name for spec in specs if has_rule(spec, "cleanup.policy", "delete")}
 
 
