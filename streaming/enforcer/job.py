@@ -119,10 +119,8 @@ class Enforcer:
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._ending = False
-        self._last_batch, self._proposed_before = (
-            -1,
-            self._checkpoint.proposed(),
-        )  # the newest of this run, and before it
+        self._last_batch = -1  # the newest that this run has committed
+        self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))

@@ -19,9 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
-from tests.chaos.run import Cluster, Row
+from tests.chaos.run import Cluster, Row, write_line
 from tests.chaos.scenarios import SCENARIOS, Scenario
 
 
@@ -40,7 +38,7 @@ def main(arguments: list[str]) -> int:
                 break
             row = clusters.run(scenario, own)
             failed += not row.ok
-            _tell(row, options.output)
+            write_line(row, options.output)
     return 1 if failed else 0
 
 
@@ -94,14 +92,6 @@ def _order(only: list[str] | None, seed: int) -> Iterator[tuple[Scenario, int]]:
         for name in sorted(names, key=lambda name: SCENARIOS[name].alone):  # fewer clusters have to start
             yield SCENARIOS[name], own
             own = rng.getrandbits(32)
-
-
-def _tell(row: Row, output: Path | None) -> None:
-    line = msgspec.json.encode(row)
-    print(line.decode(), flush=True)
-    if output is not None:
-        with output.open("ab") as lines:
-            lines.write(line + b"\n")
 
 
 if __name__ == "__main__":

@@ -287,3 +287,12 @@ def new_row(scenario: str, fault: str, seed: int) -> Row:
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Row(scenario, fault, seed, at=now, commit=commit.stdout.strip(), machine=machine())
+
+
+def write_line(record: object, output: Path | None) -> None:
+    """Print a record as a line of JSON, and append it to a file."""
+    line = msgspec.json.encode(record)
+    print(line.decode(), flush=True)
+    if output is not None:
+        with output.open("ab") as lines:
+            lines.write(line + b"\n")

@@ -17,12 +17,11 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from tests.chaos.processes import Job
-from tests.chaos.run import Cluster, Row, Run, judge, new_row
+from tests.chaos.run import Cluster, Row, Run, judge, new_row, write_line
 
 EVERY_SECONDS = 10.0
 GROWTH = 1.1
@@ -86,10 +85,10 @@ def _soak(folder: Path, minutes: float, samples: list[Sample], output: Path | No
             run.begin()
             for sample in _samples(run, metrics, 60 * minutes):
                 samples.append(sample)
-                _tell(sample, output)
+                write_line(sample, output)
 
         row = judge(run, soak, new_row("soak", f"a policy change each second for {minutes:g} minutes", 0))
-        _tell(row, output)
+        write_line(row, output)
         return row
     finally:
         cluster.close()
@@ -203,14 +202,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except OSError:  # the process has ended
         return []
-
-
-def _tell(told: Any, output: Path | None) -> None:
-    line = msgspec.json.encode(told)
-    print(line.decode(), flush=True)
-    if output is not None:
-        with output.open("ab") as lines:
-            lines.write(line + b"\n")
 
 
 if __name__ == "__main__":
