@@ -387,6 +387,8 @@ class Enforcer:
         if not self._busy.acquire(timeout=self._settings.idle_seconds):
             return
         try:
+            if self._failure is not None:
+                return  # a batch has failed, and the query ends by it: what is written now would hide the cause
             with self._noting_failure():
                 self._read_policies()
                 self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)

@@ -3,8 +3,10 @@
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -55,10 +57,24 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with _signal_handler_kept():
+            session = builder.getOrCreate()
     # It would print a stack when Java ends. Whoever asks Java for anything then notices, too.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
+
+
+@contextlib.contextmanager
+def _signal_handler_kept() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's raises KeyboardInterrupt wherever the main thread is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def java_has_ended() -> bool:

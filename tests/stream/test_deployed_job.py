@@ -84,9 +84,9 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
     resources = build(BASE)
     with secured_broker() as broker:
         apply(broker.admin, resources)
-        environment = _environment(_spec(resources), broker.sasl) | {
-            "LOCKKEEPER_CHECKPOINT": str(tmp_path / "checkpoint")
-        }
+        # With the logins of production, over TLS.
+        environment = _environment(_spec(build(PRODUCTION)), broker)
+        environment["LOCKKEEPER_CHECKPOINT"] = str(tmp_path / "checkpoint")
         settings = load_settings(BASE / "lockkeeper.yaml", environment)
         owner, client = (_as_user(settings, f"lockkeeper-{name}") for name in ("policies-lenses6", "client"))
         documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")]

@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 EVERYTHING = {"effect": "allow", "action": "*", "resource": "*"}
-STATEMENTS, MEMBERS = 600, 2_000  # which takes seconds to compare
+STATEMENTS, MEMBERS = 100, 2_000  # which takes seconds to compare
 ADMIN = {"system": SYSTEM, "kind": "Role", "name": "admin", "spec": {"statements": [EVERYTHING]}}
 
 

@@ -3,6 +3,7 @@
 from random import Random
 from typing import Any
 
+from policy.caching import BUDGET
 from policy.requests import CLAIMS
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Source
@@ -16,6 +17,7 @@ from tests.stream.arrow import records_at
 
 SIZE = 20_000  # characters of what a request has of its own
 DOCUMENTS = 50
+CACHED_BYTES = 8 << 20
 
 
 class Memory:
@@ -28,6 +30,7 @@ class Memory:
         self._world = build(Sample(documents, (), (), ()))
         self._requests = list(workload.requests(documents, 100))
         self._judge = Judge(self._world.snapshot, Limits(cached_decisions=100))
+        BUDGET.most = CACHED_BYTES  # of this process, which is the target's own
 
     def portable(self, given: Any) -> Any:
         """The input itself."""
