@@ -124,12 +124,12 @@ def _owner(system: str) -> list[Step]:
 
 def _ask(session: Session) -> str:
     asked = ("--system", SYSTEM, "--subject", "user:dana", "--action", "kafka:ListTopic", "--resource", "kafka:topic:*")
-    return session.run("request", *asked, "--timeout", "0.5", even_if="no decision within")
+    return session.run("request", *asked, "--timeout", "2", even_if="no decision within")
 
 
 def _ask_in_python(session: Session) -> str:
     with Client(session.connection) as client:
-        decision = client.authorize(request("r-1", "dana", "orders"), 0.5 if client.ready(2) else 0.1)
+        decision = client.authorize(request("r-1", "dana", "orders"), 2.0 if client.ready(2) else 0.1)
     return "" if "no decision within" in str(decision) else str(decision)
 
 
