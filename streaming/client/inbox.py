@@ -21,6 +21,7 @@ SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as lo
 LOOK_SECONDS = 30.0  # how often new partitions are looked for
 POLL_SECONDS = 0.1
 FETCH = 1000
+GROUP = Permission("group", CLIENT_GROUP, "Describe")  # librdkafka looks for its coordinator
 READING = {
     "group.id": CLIENT_GROUP,
     "isolation.level": "read_committed",
@@ -93,8 +94,9 @@ class Inbox:
         return [(topic, number) for topic in self._topics for number in there[topic].partitions]
 
     def _check_permissions(self) -> None:
-        needed = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
-        if missing := missing_permissions(self._admin, needed, SECONDS):
+        """Kafka's own refusals come one by one, and that of the group only some time after the topics are read."""
+        topics = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
+        if missing := missing_permissions(self._admin, [*topics, GROUP], SECONDS):
             raise Lost(self._connection.denied(missing))
 
     def _note(self, error: KafkaError) -> None:
@@ -103,7 +105,7 @@ class Inbox:
     def _why(self, error: Exception) -> str:
         """With what librdkafka tells beside, such as that the password is wrong."""
         if error.args and is_not_authorized(error.args[0], "group"):
-            return self._connection.denied([Permission("group", CLIENT_GROUP, "Describe")])
+            return self._connection.denied([GROUP])
         with contextlib.suppress(KafkaException):
             self._consumer.poll(0)  # which calls `_note`
         return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (told(error), self._trouble)))))
