@@ -7,7 +7,7 @@ All of it is plain data: it is hashed, pickled and compared, never called.
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -135,16 +135,6 @@ def matches(pattern: Pattern, name: Name) -> bool:
     return all(match_part(part, text) for part, text in zip(pattern.parts, name, strict=False))
 
 
-def _tokens(part: Part) -> tuple[tuple[str, str], ...]:
-    """The part pattern as symbols: ("text", c), ("one", "") or ("run", "")."""
-    if isinstance(part, Exact):
-        return tuple(("text", mark) for mark in part.text)
-    if isinstance(part, Prefix):
-        return (*(("text", mark) for mark in part.text), ("run", ""))
-    special: dict[str, Any] = {"*": ("run", ""), **({"?": ("one", "")} if part.single else {})}
-    return tuple(special.get(mark, ("text", mark)) for mark in part.text)
-
-
 def part_overlaps(left: Part, right: Part) -> bool:
     """Whether some text matches both."""
     if isinstance(left, Exact):
@@ -158,59 +148,89 @@ def part_overlaps(left: Part, right: Part) -> bool:
     return _alike(a[0], b[0]) and _alike(a[-1][::-1], b[-1][::-1])
 
 
-_Marks = tuple[str | None, ...]  # characters, each None for any one
+_Mark = str | None
+_Marks = tuple[_Mark, ...]  # characters, each None for any one
+_RUN = "any run"  # stands for a star in what is to be covered; no character is equal to it
+LONGEST = 10_000  # characters between two stars that are looked for: their masks take a bit for each pair of them
 
 
-def _marks(part: Prefix | Glob) -> list[_Marks]:
+def _marks(part: Part) -> list[_Marks]:
     """What a part pattern has before, between and behind its stars."""
+    if isinstance(part, Exact):
+        return [tuple(part.text)]
     if isinstance(part, Prefix):
         return [tuple(part.text), ()]
     one = "?" if part.single else None
     return [tuple(None if mark == one else mark for mark in piece) for piece in part.text.split("*")]
 
 
-def _alike(left: _Marks, right: _Marks, place: int = 0) -> bool:
-    """Whether both can stand for the same characters, ``left`` from a place in ``right`` on, as far as both go."""
-    pairs = zip(left, range(place, len(right)), strict=False)
-    return all(mark is None or right[at] is None or right[at] == mark for mark, at in pairs)
+def _alike(left: _Marks, right: _Marks, place: int = 0, within: bool = False) -> bool:
+    """Whether both can stand for the same characters, ``left`` from a place in ``right`` on, as far as both go.
+
+    ``within``: whether ``left`` stands for all that ``right`` does.
+    """
+    others = (right[at] for at in range(place, len(right)))
+    return all(
+        mark == other or (mark is None and other != _RUN) or (other is None and not within)
+        for mark, other in zip(left, others, strict=False)
+    )
 
 
-def _fits(pieces: list[_Marks], fixed: _Marks) -> bool:
-    """Whether some text of ``fixed`` is matched by what has these pieces; each taken where it first fits."""
+def _fits(pieces: list[_Marks], fixed: _Marks, within: bool = False) -> bool:
+    """Whether some text of ``fixed``, or with ``within`` each of them, is matched by what has these pieces.
+
+    Each piece is taken where it first fits. Where one is too long to be looked for, the texts may overlap, and are not
+    known to be covered: that is the safe side of both for those who ask (see `covers`).
+    """
     first, *middle = pieces
     if not middle:
-        return len(first) == len(fixed) and _alike(first, fixed)
+        return len(first) == len(fixed) and _alike(first, fixed, within=within)
     last = middle.pop()
     place, end = len(first), len(fixed) - len(last)
-    if place > end or not _alike(first, fixed) or not _alike(last, fixed, end):
+    if place > end or not _alike(first, fixed, within=within) or not _alike(last, fixed, end, within):
         return False
     for piece in middle:
-        while place + len(piece) <= end and not _alike(piece, fixed, place):
-            place += 1
-        place += len(piece)
-        if place > end:
+        if len(piece) > end - place:
             return False
+        if len(piece) > LONGEST:
+            return not within
+        found = _find(piece, fixed, place, end, within)
+        if found is None:
+            return False
+        place = found
     return True
+
+
+def _find(piece: _Marks, fixed: _Marks, place: int, end: int, within: bool) -> int | None:
+    """Where ``piece`` ends at the first place from ``place`` on at which it fits; None: nowhere up to ``end``.
+
+    By the shift-and algorithm, for all places at once: bit n of ``fitting`` says that the piece's first n + 1 marks fit
+    up to here. One place after the other would take the product of both lengths.
+    """
+    if not piece:
+        return place
+    at_mark: dict[_Mark, int] = {}
+    for number, mark in enumerate(piece):
+        at_mark[mark] = at_mark.get(mark, 0) | 1 << number
+    any_one, every = at_mark.pop(None, 0), (1 << len(piece)) - 1
+    fits_at: dict[_Mark, int] = {mark: bits | any_one for mark, bits in at_mark.items()}
+    fits_at.update({None: any_one if within else every, _RUN: 0})
+    fitting, whole = 0, 1 << len(piece) - 1
+    for at in range(place, end):
+        fitting = (fitting << 1 | 1) & fits_at.get(fixed[at], any_one)
+        if fitting & whole:
+            return at + 1
+    return None
 
 
 def _part_covers(wide: Part, narrow: Part) -> bool:
     """Whether every text that matches ``narrow`` matches ``wide`` (never true wrongly)."""
-    if isinstance(wide, Exact) and not isinstance(narrow, Glob):
-        return wide == narrow
-    if isinstance(wide, Prefix) and not isinstance(narrow, Glob):
+    if isinstance(narrow, Exact):
+        return match_part(wide, narrow.text)
+    if isinstance(wide, Prefix) and isinstance(narrow, Prefix):
         return narrow.text.startswith(wide.text)
-    a, b = _tokens(wide), _tokens(narrow)
-    row = [True] + [False] * len(b)
-    for symbol in a:
-        new = [row[0] and symbol[0] == "run"]
-        for j, other in enumerate(b):
-            if symbol[0] == "run":
-                new.append(new[j] or row[j + 1])
-            else:
-                single = symbol == other or (symbol[0] == "one" and other[0] == "text")
-                new.append(row[j] and single)
-        row = new
-    return row[-1]
+    first, *others = _marks(narrow)
+    return _fits(_marks(wide), (*first, *(mark for piece in others for mark in (_RUN, *piece))), within=True)
 
 
 def overlaps(left: Pattern, right: Pattern) -> bool:
@@ -232,7 +252,10 @@ def meet(left: Pattern, right: Pattern) -> Pattern | None:
 
 
 def covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Whether every name that matches ``narrow`` matches ``wide``; false when it cannot be told."""
+    """Whether every name that matches ``narrow`` matches ``wide``; false when it cannot be told.
+
+    False is the safe side: lint leaves a warning out, a diff and an escalation alert name what adds nothing.
+    """
     if len(wide.parts) > len(narrow.parts) or (len(wide.parts) < len(narrow.parts) and not wide.open):
         return False
     if narrow.open and not wide.open:

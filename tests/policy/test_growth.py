@@ -13,7 +13,7 @@ from policy.edits import Edit, said
 from policy.escalation import escalations
 from policy.library import Library
 from policy.lint import lint_library
-from policy.patterns import Glob, Part, Prefix, part_overlaps
+from policy.patterns import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.texts import Unreadable, _object, read_json
@@ -57,6 +57,35 @@ def test_overlaps_of_long_globs(pair: Callable[[int], tuple[Part, Part]]) -> Non
         return work(lambda: part_overlaps(left, right))
 
     assert grows_with_its_input(measure, 30)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        lambda size: (Glob("*" + "a" * size + "*b"), Glob("a" * 2 * size + "*b")),
+        lambda size: (Glob("*" + "a" * size + "b*"), Glob("*" + "a" * 2 * size + "*")),
+        lambda size: (Glob("*" + "?a" * size + "b*", single=True), Glob("a?" * 2 * size + "*", single=True)),
+        lambda size: (Glob("a*" * size), Glob("a*" * size)),
+        lambda size: (Glob("*a" * size + "*b"), Prefix("a" * size)),
+    ],
+    ids=["a long piece", "one that almost fits", "any one in both", "many stars", "with a prefix"],
+)
+def test_covering_of_long_globs(pair: Callable[[int], tuple[Part, Part]]) -> None:
+    """And whether these overlap: a piece that fits nearly everywhere is looked for at all places at once."""
+
+    def measure(size: int, compare: Callable[[Pattern, Pattern], bool]) -> int:
+        wide, narrow = (Pattern((part,)) for part in pair(size))
+        return work(lambda: compare(wide, narrow))
+
+    assert grows_with_its_input(lambda size: measure(size, covers), 30)
+    assert grows_with_its_input(lambda size: measure(size, overlaps), 30)
+
+
+def test_a_piece_too_long_to_be_looked_for_may_overlap_and_is_not_known_to_be_covered() -> None:
+    """Also where it is: what is decided by patterns does not rest on this."""
+    wide, narrow = (Pattern((Glob(text),)) for text in ("*" + "a" * (LONGEST + 1) + "*b", "a" * (LONGEST + 1) + "*b"))
+    assert not covers(wide, narrow)
+    assert overlaps(wide, narrow)
 
 
 def _documents(system: str, kind: str, specs: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
