@@ -1,10 +1,68 @@
 """What a misspelt name may have been meant as."""
 
 import difflib
+import functools
+import heapq
 from collections.abc import Iterable
 
+from policy.caching import Cache
 
-def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """ "; did you mean …?", or nothing when nothing is near. `prefix`: what every name begins with says nothing."""
-    close = difflib.get_close_matches(name.removeprefix(prefix), [other.removeprefix(prefix) for other in known], n=3)
-    return f"; did you mean {' or '.join(prefix + other for other in close)}?" if close else ""
+CUTOFF = 0.6  # of difflib's ratio
+COMPARED = 24  # names at most, with a misspelt one, which clients choose
+CATALOGUES = 100  # of which the characters are counted once
+
+_Found = Cache[tuple[str, tuple[str, ...], int], tuple[str, ...]]
+_FOUND: _Found = Cache()
+
+
+def nearest(name: str, known: Iterable[str], prefix: str = "", most: int = 3, separator: str = " or ") -> str:
+    """ "; did you mean …?", or nothing when nothing is near. `prefix`: what every name begins with says nothing.
+
+    `most`: how many names; `separator`: between them.
+    """
+    close = _close_matches(name.removeprefix(prefix), tuple(other.removeprefix(prefix) for other in known), most)
+    return f"; did you mean {separator.join(prefix + other for other in close)}?" if close else ""
+
+
+def _close_matches(name: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:
+    if len(name) * CUTOFF > max(map(len, known), default=0) * (2 - CUTOFF):
+        return ()  # the ratio would be less, and names of any length are not kept
+    found = _FOUND.get((name, known, most))
+    if found is None:
+        found = tuple(_compare(name, known, most))
+        _FOUND.hold((name, known, most), found, 4 * len(name))
+    return found
+
+
+def _compare(name: str, known: tuple[str, ...], most: int) -> list[str]:
+    """What `difflib.get_close_matches` finds among the few names that have most characters in common with this one."""
+    characters = _multiset(name)
+    bounds = (
+        (2 * (characters & others).bit_count() / ((len(name) + len(text)) or 1), text)
+        for text, others in _multisets(known)
+    )
+    close: list[tuple[float, str]] = []
+    matcher = difflib.SequenceMatcher(b=name)
+    for bound, text in heapq.nlargest(COMPARED, (one for one in bounds if one[0] >= CUTOFF)):
+        if len(close) == most and bound < close[-1][0]:
+            break
+        matcher.set_seq1(text)
+        if (ratio := matcher.ratio()) >= CUTOFF:
+            close = sorted([*close, (ratio, text)], reverse=True)[:most]
+    return [text for _, text in close]
+
+
+@functools.lru_cache(CATALOGUES)
+def _multisets(known: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    return tuple((text, _multiset(text)) for text in dict.fromkeys(known))
+
+
+def _multiset(text: str) -> int:
+    """A bit for each character: those of two texts have at least as many in common as the texts have characters."""
+    bits = 0
+    for character in text:
+        bit = 1 << ord(character) % 64
+        while bits & bit:
+            bit <<= 64
+        bits |= bit
+    return bits

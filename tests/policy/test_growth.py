@@ -1,6 +1,7 @@
 """Nothing grows faster than its input: work is counted at ten times the size (`tests.work`), time is not looked at."""
 
 import contextlib
+import difflib
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -15,7 +16,9 @@ from policy.library import Library
 from policy.lint import lint_library
 from policy.patterns import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.snapshot import Snapshot
+from policy.suggest import COMPARED, nearest
 from policy.systems import all_systems
+from policy.systems.streamsets.catalogue import operations
 from policy.texts import Unreadable, _object, read_json
 from tests.work import Compared, comparisons, grows_with_its_input, work
 
@@ -208,3 +211,27 @@ def test_escalations_of_renamed_statements(policies: Policies) -> None:
         return work(lambda: escalations(all_systems()["lenses6"], realm, edits, 0))
 
     assert grows_with_its_input(measure, 20)
+
+
+@pytest.mark.parametrize("name", ["kafka.topic.shwo", "topic", "kakfa.kcipot." * 3, "x" * 1_000_000], ids=len)
+def test_a_misspelt_name_is_compared_with_few_others_and_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients choose it, and a comparison takes longer than a decision."""
+    known = [f"kafka.topic.{verb}{number}" for number in range(100) for verb in ("show", "create", "delete")]
+    compared: list[str] = []
+
+    class Counting(difflib.SequenceMatcher[str]):
+        def ratio(self) -> float:
+            compared.append(name)
+            return super().ratio()
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    assert [nearest(name, known), nearest(name, known)] == [nearest(name, list(known))] * 2
+    assert len(compared) <= COMPARED
+
+
+def test_the_name_that_difflib_finds_first_is_named() -> None:
+    known = list(operations())
+    for name in known:
+        misspelt = name[:-2] + name[-1] + name[-2]
+        (close,) = difflib.get_close_matches(misspelt, known, n=1)
+        assert nearest(misspelt, known, most=1) == f"; did you mean {close}?"

@@ -1,6 +1,5 @@
 """Entity kinds, privileges and actions, read from catalogue.yaml beside this file."""
 
-import difflib
 import functools
 from collections.abc import Mapping
 from importlib import resources
@@ -10,6 +9,7 @@ import yaml
 
 from policy.model import Unanswerable
 from policy.needs import Need
+from policy.suggest import nearest
 
 
 @functools.cache
@@ -44,8 +44,7 @@ def need_of(action: str) -> Need:
     """What an action needs; raises Unanswerable for an unknown one."""
     known = actions()
     if action not in known:
-        close = " or ".join(difflib.get_close_matches(action, known, n=2))
-        message = f"action {action!r} is not known" + (f"; did you mean {close}?" if close else "")
+        message = f"action {action!r} is not known{nearest(action, known, most=2)}"
         raise Unanswerable("unknown-action", message, "CD-Q10")
     return known[action]
 

@@ -1,6 +1,5 @@
 """The operation catalogue (L6-SERVICES, L6-CATALOGUE), read from catalogue.yaml beside this file."""
 
-import difflib
 import functools
 from collections.abc import Iterable, Iterator
 from importlib import resources
@@ -9,6 +8,7 @@ from typing import Any
 import yaml
 
 from policy.patterns import match_text
+from policy.suggest import nearest
 
 
 @functools.cache
@@ -35,7 +35,7 @@ def other_case(service: str, operation: str) -> str:
     if operation in operations or not any(match_text(operation.casefold(), name.casefold()) for name in operations):
         return ""
     matching = any(match_text(operation, name) for name in operations)
-    return "" if matching else f"has no operation in this letter case{_nearest(operation, operations)}"
+    return "" if matching else f"has no operation in this letter case{nearest(operation, operations, most=1)}"
 
 
 def other_case_of_resource(service: str, type_: str = "") -> str:
@@ -68,10 +68,10 @@ def action_warnings(pattern: str) -> Iterator[str]:
     service, _, operation = pattern.partition(":")
     known: dict[str, str] | None = catalogue()["operations"].get(service)
     if known is None:
-        near = _nearest(service_of_resource(service), catalogue()["operations"])
+        near = nearest(service_of_resource(service), catalogue()["operations"], most=1)
         yield f"action {pattern}: the catalogue has no service {service}{near}"
     elif not _types_of(known, operation):
-        near = _elsewhere(operation) or _nearest(operation, known)
+        near = _elsewhere(operation) or nearest(operation, known, most=1)
         yield f"action {pattern}: the catalogue has no such operation{near}"
 
 
@@ -90,11 +90,11 @@ def resource_warnings(pattern: str, service: str, type_: str) -> Iterator[str]:
     """What is odd about a resource pattern that is valid; ``service``, ``type_``: "" where it is a wildcard."""
     known: dict[str, dict[str, Any]] = catalogue()["resources"]
     if service and service not in known:
-        near = _written(catalogue()["operations"].get(service, {})) or _nearest(service, known)
+        near = _written(catalogue()["operations"].get(service, {})) or nearest(service, known, most=1)
         typed = f"; there is no type {service}:{type_}, so its segments are not checked" if type_ else ""
         yield f"resource {pattern}: the catalogue has no resources of service {service}{near}{typed}"
     elif type_ and type_ not in known[service]:
-        near = _nearest(type_, known[service])
+        near = nearest(type_, known[service], most=1)
         yield f"resource {pattern}: the catalogue has no type {service}:{type_}, so its segments are not checked{near}"
 
 
@@ -117,8 +117,3 @@ def mismatch_warnings(actions: Iterable[str], kinds: set[tuple[str, str]]) -> It
 
 def _includes(kinds: set[tuple[str, str]], service: str, type_: str) -> bool:
     return not kinds.isdisjoint({("", ""), (service, ""), (service, type_)})
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -1,8 +1,7 @@
 """Object types, levels and operations (catalogue.yaml beside this file), as typed data."""
 
-import difflib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -11,6 +10,7 @@ import yaml
 
 from policy.model import Unanswerable
 from policy.names import fault
+from policy.suggest import nearest
 
 ANY_OBJECT = "object"  # an operation's resource: objects of every type, one or several
 ORGANIZATION = "organization"  # an operation's resource: the organization itself
@@ -104,14 +104,10 @@ def operation(action: str) -> Operation:
     """The operation of ``action``; raises Unanswerable with the nearest names."""
     found = operations().get(action)
     if found is None:
-        raise Unanswerable("unknown-action", f"there is no action {action!r}{nearest(action, operations())}")
+        raise Unanswerable(
+            "unknown-action", f"there is no action {action!r}{nearest(action, operations(), separator=', ')}"
+        )
     return found
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean …?" or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=3)
-    return f"; did you mean {', '.join(close)}?" if close else ""
 
 
 def type_of(name: str) -> str:
@@ -120,7 +116,7 @@ def type_of(name: str) -> str:
     if not (type_ and colon and rest):
         raise ValueError(f"{name!r} is not TYPE:NAME, such as pipeline:orders")
     if type_ not in catalogue().types:
-        raise ValueError(f"{name!r} is of no known type{nearest(type_, catalogue().types)}")
+        raise ValueError(f"{name!r} is of no known type{nearest(type_, catalogue().types, separator=', ')}")
     if wrong := fault(name):
         raise ValueError(f"{name!r} {wrong}")
     return type_

@@ -11,8 +11,9 @@ from policy.facts import Facts
 from policy.forms import Form
 from policy.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.patterns import Name, exactly
+from policy.suggest import nearest
 from policy.system import EVERYONE
-from policy.systems.streamsets.catalogue import nearest, operations
+from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,
     ANYTHING,
@@ -77,7 +78,10 @@ def _task_roles(form: Form) -> TaskRoles:
     found = {}
     for task in form.fields():
         if task not in operations():
-            form.error(f"there is no such task, so nothing would need the role{nearest(task, operations())}", task)
+            form.error(
+                f"there is no such task, so nothing would need the role{nearest(task, operations(), separator=', ')}",
+                task,
+            )
         found[task] = _alternatives(form, task)
     return found
 

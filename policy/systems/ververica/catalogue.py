@@ -1,6 +1,5 @@
 """Roles and kinds of access (VV-MODEL), read from catalogue.yaml beside this file."""
 
-import difflib
 import functools
 from importlib import resources
 from typing import Any
@@ -9,6 +8,7 @@ import yaml
 
 from policy.model import Unanswerable
 from policy.needs import Need
+from policy.suggest import nearest
 
 
 @functools.cache
@@ -22,7 +22,6 @@ def need_of(action: str) -> Need:
     """What a kind of access needs; raises Unanswerable for an unknown one."""
     known: dict[str, Need] = catalogue()["actions"]
     if action not in known:
-        close = difflib.get_close_matches(action, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = nearest(action, known, most=1)
         raise Unanswerable("unknown-action", f"action {action!r} is not one of {', '.join(known)}{hint}", "VV-MODEL")
     return known[action]
