@@ -1,8 +1,9 @@
 """Requests and policy changes of the checker's own, and what was acknowledged when.
 
 They disturb nothing that is live: the documents have names of their own and grant to subjects and on resources that
-nobody else has; no change lifts a deny that stands above an allow, so none raises an alert; so many subjects ask that
-none of them is denied in a burst. At the end the documents are deleted.
+nobody else has; what was once denied above an allow is never allowed later, so no change raises an alert, nor do
+several that the job reads at once; so many subjects ask that none of them is denied in a burst. At the end the
+documents are deleted.
 """
 
 import json
@@ -24,7 +25,6 @@ from streaming.settings import Settings
 SYSTEM = "lenses6"
 FLUSH_SECONDS = 30.0
 KEYS = 20
-TOPICS = ("orders", "payments", "refunds")
 SEMANTICS = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")
 IN_A_ROW = 4  # requests of one subject …
 SECONDS_BETWEEN = 20  # … and then none for so long: fewer denials a minute than a burst has
@@ -153,11 +153,12 @@ class Traffic:
     def role(self, change: int) -> dict[str, Any]:
         """The role after so many changes. Of orders it in turn says allow, deny above an allow, and nothing.
 
-        Payments are always allowed, and refunds always denied above an allow.
+        Then come other orders. Payments are always allowed, and refunds always denied above an allow.
         """
+        orders = _orders(change)
         of_orders: tuple[list[dict[str, str]], ...] = (
-            [self._says("allow", "orders")],
-            [self._says(e, "orders") for e in ("allow", "deny")],
+            [self._says("allow", orders)],
+            [self._says(e, orders) for e in ("allow", "deny")],
             [],
         )
         always = [self._says("allow", "payments"), self._says("allow", "refunds"), self._says("deny", "refunds")]
@@ -170,7 +171,8 @@ class Traffic:
     def request(self, number: int) -> dict[str, Any]:
         """A request: each subject asks some in a row; every tenth is a batch, and of some the deadline is past."""
         rng = random.Random(number)
-        resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in TOPICS]
+        topics = (_orders(self.sent.changes), "payments", "refunds")
+        resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in topics]
         asked: dict[str, Any] = {
             "id": f"{self.run}-{number}",
             "system": SYSTEM,
@@ -185,3 +187,8 @@ class Traffic:
             ahead = rng.choice((HOUR_MS, -HOUR_MS))
             asked["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
         return asked
+
+
+def _orders(change: int) -> str:
+    """The topic that the role is about after so many changes: another one after each deny."""
+    return f"orders-{change // 3}"
