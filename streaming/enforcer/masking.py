@@ -80,20 +80,26 @@ def _suspects(lowered: bytes) -> list[int]:
 def _mask_text(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:
     at = _secret_in(lowered, suspects, len(value))
     if b"\0" in value or value.startswith(b"\xc3\x01"):
-        return _mask_binary(value, lowered, at)
+        return _mask_binary(value, lowered, suspects, at)
     return value if at is None else value[:at] + MASK
 
 
-def _mask_binary(value: bytes, lowered: bytes, at: int | None) -> bytes:
+def _mask_binary(value: bytes, lowered: bytes, suspects: list[int], at: int | None) -> bytes:
     """Avro has lengths between name and value, which may be any byte, a letter too; UTF-16 has zeros between letters.
 
     `at`: where a secret would begin if it were text.
     """
-    if name := NAME.search(lowered):
-        at = name.end() if at is None else min(at, name.end())
+    if (name := _name_end(lowered, suspects)) is not None:
+        at = name if at is None else min(at, name)
     if at is not None:
         return value[:at] + MASK
-    return MASK if NAME.search(lowered.replace(b"\0", b"")) else value
+    letters = lowered.replace(b"\0", b"")
+    return value if _name_end(letters, _suspects(letters)) is None else MASK
+
+
+def _name_end(lowered: bytes, suspects: Iterable[int]) -> int | None:
+    """Where the first name of a secret ends."""
+    return next((name.end() for suspect in suspects if (name := NAME.match(lowered, suspect))), None)
 
 
 def _mask_json(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:

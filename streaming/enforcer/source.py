@@ -15,18 +15,20 @@ from streaming.settings import Settings
 READ_FAST = {
     # Half of the median latency of a small batch was waiting for more to fetch.
     "kafka.fetch.max.wait.ms": "5",
-    "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
-
-# Where records are so large that a Spark batch is read in parts, as many of them as fit into Java's memory.
-READ_LARGE = {"kafka.max.poll.records": "100"}
 
 ARROW_BYTES = 16 << 20  # of an Arrow batch: each task has one in Java and one in its worker
 FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
 FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one
+# A fetch of some MB may hold thousands of compressed records of 1 MB. Kafka's consumer unpacks them as it hands them
+# out, all of a poll at once. With each poll Spark asks for two offsets: for 600,000 records of 250 bytes, 0.7 to 1.1 s
+# of CPU with polls of 5,000 or 500, 1.0 with 250, 1.4 with 100, 2.5 with 30.
+POLLED = "kafka.max.poll.records"
+POLLED_BYTES = 512 << 20  # of all polls at the same time; twice that while Spark still holds the ones before
+POLLED_LEAST, POLLED_MOST, POLLED_OF_RANGES = 16, 500, 100
 
 # Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
 # third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
@@ -46,6 +48,9 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.python.daemon.module": "streaming.runtime.daemon",
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
+        # What a task leaves of its last poll would be kept for five minutes, and each range may leave some.
+        "spark.kafka.consumer.fetchedData.cache.timeout": "2s",
+        "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
         # Not Kafka, which in its first version makes objects of rows that are then taken apart again.
@@ -87,6 +92,14 @@ def fetching(settings: Settings, partitions: int) -> dict[str, str]:
     return {} if FETCHED in settings.source else {FETCHED: str(fetched)}
 
 
+def polling(settings: Settings, polls: int, size: int, most: int = POLLED_MOST) -> dict[str, str]:
+    """How many records, of at most ``size`` bytes, a poll may unpack where there are so many; nothing if `source` says
+    it.
+    """
+    polled = min(max(POLLED_BYTES // (max(polls, 1) * size), POLLED_LEAST), most)
+    return {} if POLLED in settings.source else {POLLED: str(polled)}
+
+
 def read_range(
     spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> DataFrame:
@@ -99,8 +112,10 @@ def read_range(
         # ACLs of the job allow its prefix.
         "kafka.group.id": f"{SPARK_GROUPS}-{settings.job_name}-ranges",
         **connection_options(settings),
-        **{name: value for name, value in READ_LARGE.items() if name not in settings.source},
         **fetching(settings, len(ends)),
+        **polling(
+            settings, len(ends), settings.limits.record_in, POLLED_OF_RANGES
+        ),  # each may leave some of its last one
         "assign": json.dumps(assigned),
         "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
         "endingOffsets": format_offsets(ends),
@@ -116,7 +131,12 @@ def start_query(
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
-    options = {**source_options(settings), **fetching(settings, len(starts)), "startingOffsets": format_offsets(starts)}
+    options = {
+        **source_options(settings),
+        **fetching(settings, len(starts)),
+        **polling(settings, min(len(starts), spark.sparkContext.defaultParallelism), settings.limits.record_in),
+        "startingOffsets": format_offsets(starts),
+    }
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

@@ -35,7 +35,7 @@ from streaming.enforcer.kafka import (
     topic_ids,
 )
 from streaming.enforcer.ledger import Ledger, check_group, open_ledger
-from streaming.enforcer.source import connection_options
+from streaming.enforcer.source import connection_options, polling
 from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.wire import Result
@@ -146,6 +146,7 @@ class MonitorQuery:
         settings, monitor = self._settings, self._settings.monitor
         options = {
             **connection_options(settings),
+            **polling(settings, monitor.partitions, settings.limits.record_out),
             "subscribe": ",".join(self._topics),
             "maxOffsetsPerTrigger": str(monitor.max_records),
             "startingOffsets": format_offsets(starts),

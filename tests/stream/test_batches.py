@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.stream
 
 HEAVY = 100
 EVALUATIONS = 40
+COMPRESSED, SMALL_HEAP = 900, {"spark.driver.memory": "1g"}  # 800 MB of records: more than its old generation
 ORDERS = "kafka:topic:prod/main/orders"
 
 
@@ -84,6 +86,30 @@ def test_a_heavy_backlog_is_decided_in_ranges_each_by_its_policies_while_other_r
     assert judged[0] < offset
     assert judged[-1] == offset
     assert [found[id_]["decision"] for id_ in heavy] == [at < offset for at in judged]
+
+
+@pytest.mark.long
+def test_compressed_records_that_unpacked_are_more_than_javas_memory_do_not_end_the_job(world: World) -> None:
+    """They wait in the topic at the start: a few MB, which Spark's consumer would unpack all at once."""
+    compressing = Producer(
+        {
+            "bootstrap.servers": world.settings.bootstrap_servers,
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            "message.max.bytes": 10_000_000,
+        }
+    )
+    for _ in range(COMPRESSED):
+        compressing.produce(world.names.requests[0], b"x" * 900_000, partition=0)
+        compressing.poll(0)
+    assert compressing.flush(60) == 0
+    _send(world, "behind", 0)
+    with running(msgspec.structs.replace(world.settings, max_batch_bytes=128 << 20, spark=SMALL_HEAP)) as job:
+        world.reader(world.names.decisions).until(lambda found: found or job.ended, "the one behind them", 300)
+        assert not job.ended
+    findings = verify(world.settings)
+    assert not findings.violations
+    assert findings.dead_letters == COMPRESSED
 
 
 @pytest.mark.long
