@@ -5,9 +5,11 @@ from typing import Any
 
 from policy.model import DocumentRefused
 from policy.names import fault
+from policy.suggest import nearest
 from policy.times import ALWAYS, Window
 
 MAX_STATEMENTS = 10_000  # entries of one list of statements
+HINTED = 100  # errors of a document that name what may have been meant
 
 
 class Form:
@@ -25,6 +27,10 @@ class Form:
         """Add an error at ``field`` of this place."""
         place = ".".join(part for part in (self.where, field) if part)
         self.errors.append(f"{place}: {message}" if place else message)
+
+    def nearest(self, name: str, known: Iterable[str], separator: str = " or ") -> str:
+        """What a misspelt name may have been meant as (see `suggest`), for the first errors of a document alone."""
+        return nearest(name, known, separator=separator) if len(self.errors) < HINTED else ""
 
     def has(self, field: str) -> bool:
         """Whether the field is given; marks it as known."""

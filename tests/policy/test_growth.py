@@ -8,10 +8,12 @@ from unittest import mock
 
 import pytest
 
+from policy import compile_documents
 from policy.decide import decide
 from policy.diff import compare
 from policy.edits import Edit, said
 from policy.escalation import escalations
+from policy.forms import HINTED
 from policy.library import Library
 from policy.lint import lint_library
 from policy.patterns import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
@@ -235,3 +237,11 @@ def test_the_name_that_difflib_finds_first_is_named() -> None:
         misspelt = name[:-2] + name[-1] + name[-2]
         (close,) = difflib.get_close_matches(misspelt, known, n=1)
         assert nearest(misspelt, known, most=1) == f"; did you mean {close}?"
+
+
+def test_of_a_document_with_many_misspelt_names_the_first_have_a_hint() -> None:
+    roles = {f"job.delte{number}": ["r"] for number in range(3 * HINTED)}
+    document = {"system": "streamsets", "kind": "Organization", "name": "o", "spec": {"task_roles": roles}}
+    (refused,) = compile_documents([document]).rejected
+    assert len(refused.errors) == len(roles)
+    assert sum("did you mean" in error for error in refused.errors) == HINTED

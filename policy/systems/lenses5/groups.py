@@ -12,7 +12,6 @@ from policy.documents import Document
 from policy.forms import MAX_STATEMENTS, Form
 from policy.model import ALLOW, Grant, Membership, Origin, Reading
 from policy.patterns import Exact, Name, Pattern, exactly, wildcard
-from policy.suggest import nearest
 from policy.systems.lenses5.catalogue import catalogue
 
 LENSES: Name = ("lenses",)
@@ -123,7 +122,7 @@ class _GroupReader:
                 place = ".".join(part for part in (form.where, field) if part)
                 self.warnings.append(f"{place}: {text} is a legacy name that grants nothing")
             else:
-                hint = nearest(text, [*family.known, *family.codes])
+                hint = form.nearest(text, [*family.known, *family.codes])
                 form.error(f"{text!r} is not one of {family.text}{hint}", field)
         return list(found)
 

@@ -11,7 +11,6 @@ from policy.facts import Facts
 from policy.forms import Form
 from policy.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.patterns import Name, exactly
-from policy.suggest import nearest
 from policy.system import EVERYONE
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
@@ -78,10 +77,8 @@ def _task_roles(form: Form) -> TaskRoles:
     found = {}
     for task in form.fields():
         if task not in operations():
-            form.error(
-                f"there is no such task, so nothing would need the role{nearest(task, operations(), separator=', ')}",
-                task,
-            )
+            hint = form.nearest(task, operations(), separator=", ")
+            form.error(f"there is no such task, so nothing would need the role{hint}", task)
         found[task] = _alternatives(form, task)
     return found
 
