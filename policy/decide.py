@@ -10,6 +10,7 @@ from typing import Any
 from policy.decisions import Decision, Outcome
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
+from policy.facts import Reads
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.query import to_question
 from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request, usable_time
@@ -33,7 +34,7 @@ def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[s
     try:
         return answer(snapshot, parse_request(request), trust)
     except MalformedRequest as malformed:
-        return _error(Reason("malformed-request", str(malformed)))
+        return error(Reason("malformed-request", str(malformed)))
 
 
 def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
@@ -45,11 +46,16 @@ def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = C
         return _answer_batch(snapshot, asked, trust)
     try:
         _check_deadline(asked.deadline, usable_time(asked, trust))
-        return _conclude(try_request(snapshot, asked, trust))
-    except Unanswerable as unanswerable:
-        return _error(unanswerable.reason)
-    except Exception as bug:
-        return _error(Reason("internal-error", f"{type(bug).__name__}: {bug}; please report it"))
+        return conclude(try_request(snapshot, asked, trust))
+    except Exception as failure:
+        return failed(failure)
+
+
+def failed(failure: Exception) -> Decision:
+    """The decision where an evaluation has raised: ``error``."""
+    if isinstance(failure, Unanswerable):
+        return error(failure.reason)
+    return error(Reason("internal-error", f"{type(failure).__name__}: {failure}; please report it"))
 
 
 def _check_deadline(deadline: int | None, at: int | None) -> None:
@@ -61,25 +67,27 @@ def _check_deadline(deadline: int | None, at: int | None) -> None:
         raise Unanswerable("deadline-exceeded", "the request was judged after its deadline")
 
 
-def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> Trial:
-    """Evaluate one request and keep the evidence; raises Unanswerable."""
+def try_request(
+    snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
+) -> Trial:
+    """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
     realm = snapshot.realms.get(request.system)
     if realm is None:
         known = ", ".join(snapshot.realms)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
-    question = to_question(system, request, realm.facts.at(at), trust)
+    question = to_question(system, request, realm.facts.at(at, reads), trust)
     standing = _sound_standing(realm, question.holders, at)
     evidence = Evaluation(realm, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
 def conclude_atom(
-    system: System, standing: Standing, atom: Holds, grants: list[Grant], claims: tuple[str, ...]
+    system: System, standing: Standing, atom: Holds, grants: tuple[Grant, ...], claims: tuple[str, ...]
 ) -> Decision:
     """The decision of a question that is one atom, from the grants that match it: for callers that keep answers."""
-    return _conclude(Trial(system, _leaf(atom, grants), standing, claims, (), ()))
+    return conclude(Trial(system, leaf(atom, grants), standing, claims, (), ()))
 
 
 def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:
@@ -114,7 +122,7 @@ class Evaluation:
             standing = self._standing
             if requirement.holders:
                 standing = _sound_standing(self._realm, requirement.holders, self._at)
-            return _leaf(requirement, standing.grants_on(requirement.permission, requirement.object, self._at))
+            return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
         if isinstance(requirement, Given):
             return Evidence(requirement, requirement.held)
         self._bound(len(requirement.items))
@@ -130,9 +138,9 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
-def _leaf(requirement: Holds, grants: list[Grant]) -> Evidence:
-    denies = [grant for grant in grants if grant.effect == DENY] if grants else grants
-    return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
+def leaf(requirement: Holds, grants: tuple[Grant, ...]) -> Evidence:
+    """The evidence for an atom that these grants determine."""
+    return Evidence(requirement, bool(grants) and grants[0].effect != DENY, grants)
 
 
 def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
@@ -145,7 +153,8 @@ def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
     return not decisive and bool(held)
 
 
-def _conclude(trial: Trial) -> Decision:
+def conclude(trial: Trial) -> Decision:
+    """The decision of an evaluation."""
     evidence = trial.evidence
     reasons = (*reasons_of(trial), *trial.notes)
     if evidence.held:
@@ -155,11 +164,12 @@ def _conclude(trial: Trial) -> Decision:
     if trial.contested and not evidence.denied:
         needed = ", ".join(trial.contested)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
-        return _error(Reason("untrusted-claim", message))
+        return error(Reason("untrusted-claim", message))
     return Decision("deny", reasons, missing_of(evidence), trial.claims)
 
 
-def _error(reason: Reason) -> Decision:
+def error(reason: Reason) -> Decision:
+    """The decision where there is no answer, and why."""
     return Decision("error", (reason,))
 
 
@@ -174,7 +184,7 @@ def _answer_batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> De
 
 def _answer_item(snapshot: Snapshot, item: Request | IncompleteItem, trust: frozenset[str]) -> Decision:
     if isinstance(item, IncompleteItem):
-        return _error(Reason("incomplete-evaluation", item.message))
+        return error(Reason("incomplete-evaluation", item.message))
     return answer(snapshot, item, trust)
 
 

@@ -9,20 +9,17 @@ from typing import Any
 from policy.affected import ALL
 from policy.documents import Key
 from policy.facts import Facts, FactTable
-from policy.index import PatternIndex
+from policy.grants import EffectivePermissions, Grants
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Refusal, Rejected, Shelf
-from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable, in_force
-from policy.objects import GrantIndex, Objects, index_of
+from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.patterns import Name, Pattern
+from policy.patterns import Name
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS
 
 CACHED = 20_000  # entries a cache may hold before it is emptied
-BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
-MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
 Bound = Mapping[Key, frozenset[str]]
 """Broken documents, each with the holders that it would have bound."""
@@ -30,64 +27,26 @@ Bound = Mapping[Key, frozenset[str]]
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
 
-class Bundle:
-    """What one holder holds, with all that it is within an epoch, indexed as asked for: shared by whoever is it.
-
-    ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches.
-    """
-
-    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None) -> None:
-        self._holders = [holder for holder in holders if holder in realm.grants]
-        self._realm, self._at = realm, at
-        self._indexes: dict[Name, tuple[GrantIndex, ...]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anything is held."""
-        return bool(self._holders)
-
-    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
-        """One index of the holders with few grants, and for each with many the one that all bundles share."""
-        found = self._indexes.get(permission)
-        if found is None:
-            _make_room(self._indexes)
-            found = self._indexes[permission] = tuple(self._index(permission))
-        return found
-
-    def _index(self, permission: Name) -> Iterator[GrantIndex]:
-        realm, at = self._realm, self._at
-        many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
-        few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
-        if merged := [grant for holder in few for grant in realm.grants_of(holder, permission, at)]:
-            yield index_of(merged)
-        yield from (realm.shared_index(holder, permission, at) for holder in many)
-
-
 class Standing:
-    """Who a subject is within an epoch: every holder it is, and the grants these hold."""
+    """Who a subject is within an epoch: its effective principals, and what these may do."""
 
-    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...]) -> None:
+    def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
         self.via = via
-        self._realm, self._bundles = realm, bundles
+        self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
+        self._permissions: dict[Name, EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
         return itertools.chain.from_iterable(self._realm.grants.get(holder, ()) for holder in self.via)
 
-    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
-        """The indexes in which the grants of a permission are found, by object; a grant may be in several."""
-        bundles = self._bundles
-        if len(bundles) == 1:
-            return bundles[0].indexes(permission)
-        return tuple({id(index): index for bundle in bundles for index in bundle.indexes(permission)}.values())
-
-    def deciding(self, permission: Name) -> tuple[Mapping[int, Grant], ...]:
-        """Of each of these indexes, the grant that decides about an object by the object's number in the realm."""
-        return tuple(index.deciding(self._realm.objects) for index in self.indexes(permission))
-
-    def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
-        """The grants in force at ``at`` that match permission and object."""
-        found = {id(grant): grant for index in self.indexes(permission) for grant in index.find(object_)}
-        return [grant for grant in found.values() if grant.window is ALWAYS or in_force(grant.window, at)]
+    def permissions(self, permission: Name) -> EffectivePermissions:
+        """What may be done by one permission."""
+        found = self._permissions.get(permission)
+        if found is None:
+            _make_room(self._permissions)
+            found = self._realm.index.effective(self.via, permission, self._at, self._epoch)
+            self._permissions[permission] = found
+        return found
 
 
 class Realm:
@@ -116,13 +75,7 @@ class Realm:
         self._held_edges = sorted(set(self._edges()))
         self.edges = self._all_edges()
         self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
-        self._bundles: dict[tuple[str, int], Bundle] = {}
-        self._indexes: dict[tuple[str, Name, int], GrantIndex] = {}
-        self._permissions: PatternIndex[Pattern] = PatternIndex()
-        for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
-            self._permissions.add(permission, permission)
-        self._grouped: dict[str, dict[Pattern, list[Grant]]] = {}
-        self.objects = Objects(self.grants)
+        self.index = Grants(self.grants)
 
     def _edges(self) -> Iterable[int]:
         windows = {grant.window for grants in self.grants.values() for grant in grants}
@@ -168,48 +121,35 @@ class Realm:
         """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
         return -1 if at is None else bisect.bisect_right(self.edges, at)
 
-    def _held_epoch(self, at: int | None) -> int:
+    def held_epoch(self, at: int | None) -> int:
         """The same for what is held: grants and memberships, whatever the facts are."""
         return -1 if at is None else bisect.bisect_right(self._held_edges, at)
+
+    def interval(self, at: int, edges: Iterable[int] = ()) -> tuple[int | None, int | None]:
+        """Since when and until when (ms; None: for ever) nothing begins or ceases to be in force, around a moment.
+
+        Of the facts ``edges`` alone count, which a decision has read.
+        """
+        number = bisect.bisect_right(self._held_edges, at)
+        since, until = self._held_edges[:number][-1:], self._held_edges[number : number + 1]
+        since += [edge for edge in edges if edge <= at]
+        until += [edge for edge in edges if edge > at]
+        return max(since, default=None), min(until, default=None)
 
     def standing(self, start: tuple[str, ...], at: int | None) -> Standing:
         """Every holder that ``start`` is, directly or through memberships in force at ``at``.
 
         Raises Unanswerable when it depends on the time, and that is not known.
         """
-        key = (start, self._held_epoch(at))
+        key = (start, self.held_epoch(at))
         standing = self._standings.get(key)
         if standing is None:
             _make_room(self._standings)
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = self._standings[key] = Standing(self, via, self._bundles_of(start, via, at))
+            standing = self._standings[key] = Standing(self, via, at)
         return standing
-
-    def _bundles_of(self, start: tuple[str, ...], via: Via, at: int | None) -> tuple[Bundle, ...]:
-        """What ``start`` holds: few bundles that others have in common with it, or one of its own."""
-        doors = self._doors(start, at)
-        if len(doors) > BUNDLES_SHARED:
-            return (Bundle(self, via, at),)
-        return tuple(bundle for holder in doors if (bundle := self._bundle(holder, at)))
-
-    def _doors(self, start: tuple[str, ...], at: int | None) -> Mapping[str, None]:
-        """Holders that hold together what ``start`` does; most are groups, which many subjects have in common."""
-        doors: dict[str, None] = {}
-        for holder in (*start, EVERYONE):
-            if holder in self.grants:
-                doors[holder] = None
-            doors.update((way.holder, None) for way in self._ways(holder, at))
-        return doors
-
-    def _bundle(self, holder: str, at: int | None) -> Bundle:
-        key = (holder, self._held_epoch(at))
-        bundle = self._bundles.get(key)
-        if bundle is None:
-            _make_room(self._bundles)
-            bundle = self._bundles[key] = Bundle(self, self._walk((holder,), at), at)
-        return bundle
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
         """Every holder on the shortest way, of several the first by name: the same whatever the order of documents."""
@@ -236,32 +176,6 @@ class Realm:
             for way in self.memberships.get(member, ()):
                 if way.holder not in via:
                     raise Unanswerable("time-needed", TIME_NEEDED)
-
-    def grants_of(self, holder: str, permission: Name, at: int | None) -> Iterable[Grant]:
-        """The grants of one holder whose permission pattern matches, in force at ``at`` as far as that is known."""
-        grouped = self._by_permission(holder)
-        for pattern in self._permissions.find(permission):
-            for grant in grouped.get(pattern, ()):
-                if at is None or grant.window is ALWAYS or in_force(grant.window, at):
-                    yield grant
-
-    def _by_permission(self, holder: str) -> dict[Pattern, list[Grant]]:
-        found = self._grouped.get(holder)
-        if found is None:
-            found = {}
-            for grant in self.grants[holder]:
-                found.setdefault(grant.permission, []).append(grant)
-            self._grouped[holder] = found  # not before it is complete: other threads read it
-        return found
-
-    def shared_index(self, holder: str, permission: Name, at: int | None) -> GrantIndex:
-        """The index of one holder's grants, made once for all subjects that are it."""
-        key = (holder, permission, self._held_epoch(at))
-        index = self._indexes.get(key)
-        if index is None:
-            _make_room(self._indexes)
-            index = self._indexes[key] = index_of(self.grants_of(holder, permission, at))
-        return index
 
 
 def _by_place(way: Membership) -> tuple[str, Any]:

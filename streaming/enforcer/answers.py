@@ -4,7 +4,7 @@ import contextlib
 import operator
 import re
 import secrets
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,8 +12,8 @@ import msgspec
 from policy.decide import answer, conclude_atom
 from policy.decisions import Decision, Missing, Outcome
 from policy.explain import route
+from policy.grants import Grants
 from policy.model import Grant, Holds, Reason
-from policy.objects import Objects, decisive
 from policy.patterns import Name
 from policy.query import to_question
 from policy.requests import Batch, Request
@@ -131,9 +131,9 @@ class Answers:
         except Exception:  # the engine's whole way answers `error`, and says why
             return None
 
-    def objects(self, system: str) -> Objects:
-        """The objects of a system's grants."""
-        return self._snapshot.realms[system].objects
+    def grants(self, system: str) -> Grants:
+        """The index of a system's grants."""
+        return self._snapshot.realms[system].index
 
     def template(self, outline: "Outline", grant: Grant | None) -> Template:
         """The template of the answers that `grant` decides; it lives as long as the snapshot, so its id names it."""
@@ -143,8 +143,8 @@ class Answers:
         if template is None:
             permission, object_, route = self._marks
             marked = msgspec.structs.replace(atom, permission_text=permission, object_text=object_)
-            grants = [] if grant is None else [msgspec.structs.replace(grant, holder=route)]
-            system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, ())
+            grants = () if grant is None else (msgspec.structs.replace(grant, holder=route),)
+            system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, None)
             decision = conclude_atom(system, nobody, marked, grants, claims)
             template = Template(decision, [mark.encode() for mark in self._marks])
             if len(self._templates) >= TEMPLATES_HELD:
@@ -156,26 +156,18 @@ class Answers:
 class Outline:
     """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
 
-    __slots__ = ("_answers", "_indexes", "_permission", "_standing", "atom", "claims", "system")
+    __slots__ = ("_answers", "_permission", "_standing", "atom", "claims", "effective", "system")
 
     def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
         self.system, self.atom, self.claims = system, atom, claims
         self._answers, self._standing = answers, standing
-        self._indexes = standing.indexes(atom.permission)
+        self.effective = standing.permissions(atom.permission)
         self._permission = inner(atom.permission_text)
 
     def grant(self, object_: Name) -> Grant | None:
         """The grant that decides about an object; None: there is none."""
-        decides: Grant | None = None
-        for index in self._indexes:
-            grant = index.place(object_).digest
-            if grant is not None:
-                decides = grant if decides is None else decisive((decides, grant))
-        return decides
-
-    def deciding(self) -> tuple[Mapping[int, Grant], ...]:
-        """The grants that are held, as `Standing.deciding` has them."""
-        return self._standing.deciding(self.atom.permission)
+        grants = self.effective.on(object_)
+        return grants[0] if grants else None
 
     def answer(self, object_: Name, text: bytes) -> bytes:
         """The answer about an object; `text`: what it is called, as JSON has it between quotes."""

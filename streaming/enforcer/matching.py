@@ -1,8 +1,8 @@
 """Which grants decide, for a whole batch at once: in numbers, and each thing that many have in common worked out once.
 
 A resource's id is cut at its last slash. Ids begin alike, and end alike: both parts are read once, and what both
-together mean among the objects of all grants (`policy.objects`) is then a search for two numbers. So is which of the
-grants on these objects decides for who holds them.
+together mean in the trie of all resource patterns (`policy.grants`) is then a search for two numbers. So is which of
+the grants at that state decides for a subject's effective permissions.
 """
 
 import contextlib
@@ -14,23 +14,22 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from policy.grants import EffectivePermissions, Grants, Table
 from policy.index import Place
 from policy.model import Grant
 from policy.names import fault
-from policy.objects import Objects, decisive, precedence
 from policy.patterns import Name
 from streaming.enforcer.texts import Numbers
 
 RESOURCES_HELD = 200_000
 RESOURCE_BYTES = 256  # longer ids are not worth their memory
 SLASH = "/"
-OBJECTS_HELD = 4_000_000  # in sets, and in holdings
+STATES_HELD = 200_000
 
 UNKNOWN = -1
 NOTHING = -1
 HALF = 32  # bits of a pair of numbers
 LOWER = (1 << HALF) - 1
-NEVER = np.iinfo(np.int64).max
 
 
 def each(values: pa.Array, known: Mapping[Any, int], find: Callable[[Any], int]) -> Numbers:
@@ -96,12 +95,12 @@ class Pairs:
 
 
 class Resources:
-    """The ids of one system's resources, each as the number of the set of objects that match its name."""
+    """The ids of one system's resources, each as the number of the state to which its name leads."""
 
-    def __init__(self, name_of: Callable[[str], Name], objects: Objects) -> None:
-        self._name_of, self._objects = name_of, objects
-        self._sets: dict[tuple[int, ...], int] = {}
-        self._starts, self._members = Growing(), Growing()
+    def __init__(self, name_of: Callable[[str], Name], grants: Grants) -> None:
+        self._name_of, self._grants = name_of, grants
+        self._numbers: dict[Place[Table], int] = {}
+        self._states: list[Place[Table]] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -112,7 +111,7 @@ class Resources:
         self._known = Pairs()  # by the numbers of both
 
     def numbers(self, resources: pa.BinaryArray) -> Numbers:
-        """The number of the set of each; UNKNOWN: it needs more care."""
+        """The number of the state of each; UNKNOWN: it needs more care."""
         numbers = np.full(len(resources), UNKNOWN)
         parts = pc.split_pattern(resources, SLASH, max_splits=1, reverse=True)
         short = pc.binary_length(resources).to_numpy() <= RESOURCE_BYTES
@@ -144,85 +143,63 @@ class Resources:
         return number
 
     def _find(self, pairs: Numbers) -> list[int]:
-        places: dict[int, Place[int]] = {}
+        places: dict[int, Place[Table]] = {}
         found = []
         for pair in pairs.tolist():
             beginning = pair >> HALF
             place = places.get(beginning)
             if place is None:
-                place = places[beginning] = self._objects.place(self._names[beginning])
-            found.append(self._number_of(place.next(self._texts[pair & LOWER]).digest))
+                place = places[beginning] = self._grants.state(self._names[beginning])
+            found.append(self._number_of(place.next(self._texts[pair & LOWER])))
         return found
 
-    def _number_of(self, objects: tuple[int, ...]) -> int:
-        number = self._sets.setdefault(objects, len(self._sets))
-        if number == len(self._starts):
-            self._starts.extend([len(self._members)])
-            self._members.extend(objects)
+    def _number_of(self, state: Place[Table]) -> int:
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
         return number
 
-    def members(self, sets: Numbers) -> tuple[Numbers, Numbers]:
-        """The objects of these sets, one set after the other, and how many each has."""
-        starts, members = self._starts.array(), self._members.array()
-        counts = np.diff(starts, append=len(members))[sets]
-        before = np.cumsum(counts) - counts
-        return members[np.arange(counts.sum()) + np.repeat(starts[sets] - before, counts)], counts
+    def state(self, number: int) -> Place[Table]:
+        """The state of the trie that has a number."""
+        return self._states[number]
 
     def make_room(self) -> bool:
-        """Forget resources when there are too many. False: there are too many sets, and all has to be forgotten."""
+        """Forget resources when there are too many. False: there are too many states, and all has to be forgotten."""
         if max(len(self._known), len(self._beginnings), len(self._endings)) >= RESOURCES_HELD:
             self._forget()
-        return len(self._members) < OBJECTS_HELD
+        return len(self._states) < STATES_HELD
 
 
-class Holdings:
-    """What subjects hold of permissions, numbered: the same for subjects that hold the same."""
+class Deciding:
+    """Which grant decides for effective permissions on a resource, all three by numbers."""
 
-    def __init__(self) -> None:
-        self.grants: list[Grant] = []  # by their numbers: one that goes before another of the same holding is lower
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._kept: list[tuple[Mapping[int, Grant], ...]] = []  # the tables' ids are theirs as long as they are kept
-        self._keys = Growing()  # a holding's number and an object's, rising
-        self._decides = Growing()  # for each of them the grant's number
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self.grants: list[Grant] = []
+        self._numbers: dict[int, int] = {}  # of the grants, by their ids: they live as long as this
+        self._effective: dict[EffectivePermissions, int] = {}
+        self._kept: list[EffectivePermissions] = []
 
-    def number(self, tables: tuple[Mapping[int, Grant], ...]) -> int:
-        """The number of the holding of these grants: by object, the one that decides among those in the same table."""
-        key = tuple(map(id, tables))
-        number = self._numbers.get(key)
-        if number is None:
-            number = len(self._kept)
-            self._file(number, tables)
-            self._kept.append(tables)
-            self._numbers[key] = number
+    def number(self, effective: EffectivePermissions) -> int:
+        """The number of effective permissions: subjects that may do the same have them in common."""
+        number = self._effective.setdefault(effective, len(self._kept))
+        if number == len(self._kept):
+            self._kept.append(effective)
         return number
 
-    def _file(self, number: int, tables: tuple[Mapping[int, Grant], ...]) -> None:
-        held: dict[int, Grant] = {}
-        for table in tables:
-            for object_, grant in table.items():
-                held[object_] = decisive((held[object_], grant)) if object_ in held else grant
-        ranked = sorted(held, key=lambda object_: precedence(held[object_]))
-        place = {object_: len(self.grants) + rank for rank, object_ in enumerate(ranked)}
-        objects = sorted(held)
-        self.grants += [held[object_] for object_ in ranked]
-        self._keys.extend([number << HALF | object_ for object_ in objects])
-        self._decides.extend([place[object_] for object_ in objects])
+    def find(self, pairs: Numbers) -> list[int]:
+        """The number of the grant for each of these pairs of effective permissions and a resource's state.
 
-    def deciding(self, holdings: Numbers, objects: Numbers, counts: Numbers) -> Numbers:
-        """The number of the grant that decides for each of the holdings; NOTHING: none does.
-
-        `objects`: which a name matches, so many (`counts`) for the first, and so on.
+        NOTHING: none matches.
         """
-        keys, decides = self._keys.array(), self._decides.array()
-        found = np.full(len(holdings), NEVER)
-        asked = np.repeat(holdings << HALF, counts) | objects
-        if len(keys) and len(asked):
-            places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-            grants = np.where(keys[places] == asked, decides[places], NEVER)
-            some = np.flatnonzero(counts)
-            found[some] = np.minimum.reduceat(grants, (np.cumsum(counts) - counts)[some])
-        return np.where(found == NEVER, NOTHING, found)
+        found = []
+        for pair in pairs.tolist():
+            grants = self._kept[pair >> HALF].at(self._resources.state(pair & LOWER))
+            found.append(self._grant(grants[0]) if grants else NOTHING)
+        return found
 
-    def has_room(self) -> bool:
-        """False: there are too many, and all has to be forgotten."""
-        return len(self.grants) < OBJECTS_HELD
+    def _grant(self, grant: Grant) -> int:
+        number = self._numbers.setdefault(id(grant), len(self.grants))
+        if number == len(self.grants):
+            self.grants.append(grant)
+        return number

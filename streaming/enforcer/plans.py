@@ -27,8 +27,8 @@ from streaming.enforcer.matching import (
     LOWER,
     NOTHING,
     UNKNOWN,
+    Deciding,
     Growing,
-    Holdings,
     Pairs,
     Resources,
     each,
@@ -107,16 +107,17 @@ class Family:
     def _forget(self) -> None:
         self._plans: list[Plan] = []
         self._keys: dict[bytes, int] = {}  # UNKNOWN: not to be proved
-        self._resources = Resources(self._name_of, self._answers.objects(self._system))
-        self._holdings, self._holding_of = Holdings(), Growing()  # by the numbers of the plans
-        self._grants = Pairs()  # which one decides, by the numbers of the holding and of the set of objects
+        self._resources = Resources(self._name_of, self._answers.grants(self._system))
+        self._deciding = Deciding(self._resources)
+        self._effective_of = Growing()  # by the numbers of the plans
+        self._grants = Pairs()  # which one decides, by the numbers of effective permissions and of a state
         self._told: list[Told] = []
         self._numbers: dict[Hashable, int] = {}  # in `_told`, by all that an answer is made of
         self._answers_of = Pairs()  # numbers in `_told` by those of the plan and of the grant, from 1
 
     def make_room(self) -> None:
         """Forget what there is too much of; between batches, within which numbers must hold."""
-        room = self._resources.make_room() and self._holdings.has_room()
+        room = self._resources.make_room()
         if not room or len(self._keys) >= PLANS_HELD or len(self._told) >= ANSWERS_HELD:
             self._forget()
         if max(len(self._grants), len(self._answers_of)) >= PAIRS_HELD:
@@ -132,9 +133,9 @@ class Family:
         cut = texts.cut(shape, rows)
         plans = each(cut.keys(), self._keys, lambda _: UNKNOWN)
         known = np.flatnonzero(plans != UNKNOWN)
-        sets = self._resources.numbers(cut.piece(RESOURCE, known))
-        known, sets = known[sets != UNKNOWN], sets[sets != UNKNOWN]
-        numbers = self._told_to(plans[known], sets)
+        states = self._resources.numbers(cut.piece(RESOURCE, known))
+        known, states = known[states != UNKNOWN], states[states != UNKNOWN]
+        numbers = self._told_to(plans[known], states)
         known, numbers = known[numbers != UNKNOWN], numbers[numbers != UNKNOWN]
         if not known.size:
             return None
@@ -143,14 +144,11 @@ class Family:
         slots = cut.piece(ID, known), cut.piece(RESOURCE, known)
         return Answered(self._system, cut.rows[known], *slots, answers, told, askers, echoes)
 
-    def _told_to(self, plans: Numbers, sets: Numbers) -> Numbers:
-        """The number of the answer for each plan and set of objects; UNKNOWN: it needs more care."""
-        holdings = self._holding_of.array()[plans]
-        grants = self._grants.numbers(holdings << HALF | sets, self._deciding)
+    def _told_to(self, plans: Numbers, states: Numbers) -> Numbers:
+        """The number of the answer for each plan and state of a resource; UNKNOWN: it needs more care."""
+        effective = self._effective_of.array()[plans]
+        grants = self._grants.numbers(effective << HALF | states, self._deciding.find)
         return self._answers_of.numbers(plans << HALF | grants - NOTHING, self._find)
-
-    def _deciding(self, pairs: Numbers) -> Numbers:
-        return self._holdings.deciding(pairs >> HALF, *self._resources.members(pairs & LOWER))
 
     def _find(self, pairs: Numbers) -> list[int]:
         grants = (pairs & LOWER) + NOTHING
@@ -159,7 +157,7 @@ class Family:
     def _number_of(self, plan: int, grant: int) -> int:
         """The number of what a plan's requests are told when this grant decides; UNKNOWN: it is too much."""
         outline = self._plans[plan].outline
-        filling = outline.filling(None if grant == NOTHING else self._holdings.grants[grant])
+        filling = outline.filling(None if grant == NOTHING else self._deciding.grants[grant])
         number = self._numbers.get(filling)
         if number is None:
             pieces = outline.pieces(filling)
@@ -184,9 +182,9 @@ class Family:
             return  # perhaps for its resource alone, and others are simpler
         self._keys[key] = UNKNOWN
         if self._proved(key, text):
-            plan, holding = Plan(outline, self._echo(asked)), self._holdings.number(outline.deciding())
+            plan, number = Plan(outline, self._echo(asked)), self._deciding.number(outline.effective)
             # From here nothing can fail: a key whose plan was not kept would get the next plan's answers.
-            self._holding_of.extend([holding])
+            self._effective_of.extend([number])
             self._plans.append(plan)
             self._keys[key] = len(self._plans) - 1
             self._note_shape(shape)

@@ -1,8 +1,6 @@
 """Which grants decide, in numbers: the same as grant by grant."""
 
 import contextlib
-import gc
-import weakref
 from typing import Any
 
 import numpy as np
@@ -12,83 +10,61 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import compile_documents
-from policy.model import Grant, Unanswerable
-from policy.objects import Objects, decisive
+from policy.grants import Grants
+from policy.model import Unanswerable
 from policy.systems import all_systems
+from policy.systems.lenses6.grammar import resource_name
 from streaming import workload
 from streaming.enforcer import matching
-from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Growing, Holdings, Pairs, Resources, each
+from streaming.enforcer.matching import HALF, NOTHING, UNKNOWN, Deciding, Growing, Pairs, Resources, each
 
 REALM = compile_documents(workload.documents(60)).realms["lenses6"]
-GRANTS = [grant for held in REALM.grants.values() for grant in held]
-TABLES = st.dictionaries(st.integers(0, 6), st.sampled_from(GRANTS), max_size=5)
-HOLDINGS = st.lists(TABLES, max_size=3).map(tuple)
-OBJECTS = st.lists(st.integers(0, 6), max_size=4, unique=True).map(sorted)
+PRINCIPALS = st.lists(st.sampled_from(sorted(REALM.grants)), max_size=3)
+PERMISSIONS = st.sampled_from([("kafka", "ReadTopicData"), ("schemas", "ListSchemas")])
+RESOURCES = st.sampled_from([request["resource"]["id"] for request in workload.requests(workload.documents(60), 40)])
 
 
 @settings(max_examples=300)
-@given(st.lists(HOLDINGS, min_size=1, max_size=4), st.lists(st.tuples(st.integers(0, 3), OBJECTS), max_size=8))
-def test_the_grant_that_decides_is_the_decisive_one_of_all_that_are_held_on_the_objects(
-    held: list[tuple[dict[int, Grant], ...]], asked: list[tuple[int, list[int]]]
+@given(st.lists(st.tuples(PRINCIPALS, PERMISSIONS, RESOURCES), max_size=8))
+def test_the_grant_that_decides_is_the_first_of_those_that_match(
+    asked: list[tuple[list[str], tuple[str, str], str]],
 ) -> None:
-    """Also when new ones are held from one batch to the next."""
-    holdings = Holdings()
-    for _ in range(2):
-        numbers = [holdings.number(tables) for tables in held]
-        which = [place % len(held) for place, _ in asked]
-        objects = [number for _, members in asked for number in members]
-        found = holdings.deciding(
-            np.array([numbers[place] for place in which], np.int64),
-            np.array(objects, np.int64),
-            np.array([len(members) for _, members in asked], np.int64),
-        )
-        for place, (_, members), number in zip(which, asked, found.tolist(), strict=True):
-            matching_ = [table[object_] for table in held[place] for object_ in members if object_ in table]
-            told = None if number == NOTHING else holdings.grants[number]
-            expected = decisive(matching_) if matching_ else None
-            assert (told is None) == (expected is None)
-            if told is not None and expected is not None:
-                assert (told.effect, told.origin, told.holder) == (expected.effect, expected.origin, expected.holder)
-        held = [*held, ({0: GRANTS[0]},)]
+    resources = _resources()
+    deciding = Deciding(resources)
+    for principals, permission, id_ in asked:
+        effective = REALM.index.effective(principals, permission, 0, 0)
+        [state] = resources.numbers(pa.array([id_.encode()], pa.binary())).tolist()
+        [number] = deciding.find(np.array([deciding.number(effective) << HALF | state]))
+        expected = effective.on(resource_name(id_))
+        assert (number == NOTHING) == (not expected)
+        assert number == NOTHING or deciding.grants[number] is expected[0]
 
 
-def test_who_holds_the_same_has_the_same_number() -> None:
-    holdings, one, other = Holdings(), {0: GRANTS[0]}, {0: GRANTS[0]}
-    assert holdings.number((one,)) == holdings.number((one,))
-    assert holdings.number((one,)) != holdings.number((other,)), "known by what they are, not by what they say"
-    assert len(holdings.grants) == 2
-
-
-class Table(dict[int, Grant]):
-    """One that can be seen to be let go of."""
-
-
-def test_what_a_holding_is_known_by_is_kept() -> None:
-    """Known by its id, which another could have once it is gone: what that one holds would be taken for this."""
-    holdings, table = Holdings(), Table({0: GRANTS[0]})
-    known = weakref.ref(table)
-    holdings.number((table,))
-    del table
-    gc.collect()
-    assert known() is not None
+def test_the_same_effective_permissions_have_the_same_number() -> None:
+    deciding, index = Deciding(_resources()), REALM.index
+    one, other = (
+        index.effective([principal], ("kafka", "ReadTopicData"), 0, 0) for principal in sorted(REALM.grants)[:2]
+    )
+    assert deciding.number(one) == deciding.number(one)
+    assert deciding.number(one) != deciding.number(other)
 
 
 def _resources() -> Resources:
     name_of = all_systems()["lenses6"].name_of_resource
     assert name_of is not None
-    return Resources(name_of, REALM.objects)
+    return Resources(name_of, REALM.index)
 
 
-def test_resources_are_read_once_and_told_apart_by_the_objects_that_match_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_are_read_once_and_told_apart_by_the_patterns_that_match_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ids = [request["resource"]["id"] for request in workload.requests(list(workload.documents(60)), 300)]
     resources, name_of = _resources(), all_systems()["lenses6"].name_of_resource
     assert name_of is not None
     asked = pa.array([id_.encode() for id_ in ids], pa.binary())
     numbers = resources.numbers(asked)
-    members, counts = resources.members(numbers)
-    parts = np.split(members, np.cumsum(counts)[:-1])
-    assert [tuple(part.tolist()) for part in parts] == [REALM.objects.place(name_of(id_)).digest for id_ in ids]
-    monkeypatch.setattr(Objects, "place", None)  # whoever looked again now would not know
+    assert [resources.state(number) for number in numbers.tolist()] == [REALM.index.state(name_of(id_)) for id_ in ids]
+    monkeypatch.setattr(Grants, "state", None)  # whoever looked again now would not know
     assert resources.numbers(asked).tolist() == numbers.tolist()
 
 
@@ -108,11 +84,10 @@ def test_an_id_without_a_name_or_slash_needs_more_care_and_others_get_what_their
     for id_, number in zip(ids, numbers, strict=True):
         expected = None
         with contextlib.suppress(Unanswerable):
-            expected = REALM.objects.place(name_of(id_)).digest if "/" in id_ else None
+            expected = REALM.index.state(name_of(id_)) if "/" in id_ else None
         assert (number == UNKNOWN) == (expected is None)
         if expected is not None:
-            members, _ = resources.members(np.array([number]))
-            assert tuple(members.tolist()) == expected
+            assert resources.state(number) is expected
 
 
 def test_resources_are_forgotten_when_there_are_too_many_and_get_the_same_numbers_again(

@@ -1,0 +1,158 @@
+"""The grants of a policy set in one index: found by effective principals, permission and resource.
+
+No subject has an index of its own. A *right* is a permission pattern for which a principal has grants. All resource
+patterns are in one trie, and at each of them are its grants by right. What a request matches is found in three steps:
+the rights of the subject for the permission, which subjects with the same principals share; the trie state to which
+the resource's name leads, which all subjects share; and what both have in common, at each of the few patterns that
+match the name.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from policy.index import PatternIndex, Place
+from policy.model import DENY, Grant, in_force
+from policy.patterns import Name, Pattern
+from policy.times import ALWAYS
+
+KNOWN = 200_000  # answers that are kept in all, before they are forgotten
+
+Thing = TypeVar("Thing")
+
+
+def precedence(grant: Grant) -> tuple[bool, Any, str]:
+    """By what grants go before others that match the same: denies first, then by document and statement."""
+    return grant.effect != DENY, grant.origin.place, grant.holder
+
+
+class Table:
+    """The grants on one resource pattern, by right."""
+
+    __slots__ = ("grants", "rights")
+
+    def __init__(self, grants: dict[int, tuple[Grant, ...]]) -> None:
+        self.rights, self.grants = frozenset(grants), grants
+
+
+class EffectivePermissions:
+    """What principals may do together by one permission, within an epoch of the policies."""
+
+    __slots__ = ("_at", "_grants", "_known", "_rights")
+
+    def __init__(self, grants: "Grants", rights: frozenset[int], at: int | None) -> None:
+        self._grants, self._rights, self._at = grants, rights, at
+        self._known: dict[Place[Table], tuple[Grant, ...]] = {}
+
+    def on(self, resource: Name) -> tuple[Grant, ...]:
+        """The determining grants for a resource: the denies in force that match it, else the allows; see `at`."""
+        return self.at(self._grants.state(resource))
+
+    def at(self, state: Place[Table]) -> tuple[Grant, ...]:
+        """The same for all resources whose names lead to a state of the trie. By precedence: the first one decides.
+
+        Raises Unanswerable when they depend on the time, and that is not known.
+        """
+        found = self._known.get(state)
+        if found is None:
+            found = self._known[state] = self._work_out(state)
+            self._grants.note_known()
+        return found
+
+    def _work_out(self, state: Place["Table"]) -> tuple[Grant, ...]:
+        rights, elsewhere = self._rights, self._rights.isdisjoint
+        matching = [
+            grant
+            for table in state.values
+            if not elsewhere(table.rights)  # the fewer of both are gone through
+            for right in rights & table.rights
+            for grant in table.grants[right]
+        ]
+        if not matching:
+            return ()
+        matching = [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
+        if len(matching) > 1:
+            denies = [grant for grant in matching if grant.effect == DENY]
+            matching = sorted(denies or matching, key=precedence)
+        return tuple(matching)
+
+    def forget(self) -> None:
+        """Empty what is kept of answers."""
+        self._known.clear()
+
+
+class Grants:
+    """The index of these grants by principal. Threads may share it: nothing is filed once it is made."""
+
+    def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+        self._rights: dict[str, dict[int, int]] = {}  # by principal and the number of a permission pattern
+        self._permissions: PatternIndex[int] = PatternIndex()
+        self._resources: PatternIndex[Table] = PatternIndex()
+        self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
+        self._known = 0
+        self._file(grants)
+
+    def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+        permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
+        tables: list[dict[int, tuple[Grant, ...]]] = []
+        rights = 0
+        for principal, held in grants.items():
+            own = self._rights[principal] = {}
+            for grant in held:
+                permission, resource = permissions.of(grant.permission), resources.of(grant.object)
+                right = own.get(permission)
+                if right is None:
+                    right = own[permission] = rights
+                    rights += 1
+                if resource == len(tables):
+                    tables.append({right: (grant,)})
+                else:
+                    tables[resource][right] = (*tables[resource].get(right, ()), grant)
+        for number, pattern in enumerate(permissions.things):
+            self._permissions.add(pattern, number)
+        for pattern, table in zip(resources.things, tables, strict=True):
+            self._resources.add(pattern, Table(table))
+
+    def state(self, resource: Name) -> Place[Table]:
+        """The state of the trie to which a resource's name leads."""
+        return self._resources.place(resource)
+
+    def effective(
+        self, principals: Iterable[str], permission: Name, at: int | None, epoch: int
+    ) -> EffectivePermissions:
+        """What principals may do together by a permission, at a moment (ms; None: not known) of an epoch."""
+        patterns, held = self._permissions.find(permission), self._rights
+        found = [held[principal] for principal in principals if principal in held]
+        rights = frozenset(own[pattern] for own in found for pattern in patterns if pattern in own)
+        effective = self._effective.get((rights, epoch))
+        if effective is None:
+            if len(self._effective) >= KNOWN:
+                self._effective.clear()
+            effective = self._effective[rights, epoch] = EffectivePermissions(self, rights, at)
+        return effective
+
+    def note_known(self) -> None:
+        """Count an answer that is kept; forget all of them when there are too many."""
+        self._known += 1
+        if self._known > KNOWN:
+            self._known = 0
+            for effective in list(self._effective.values()):
+                effective.forget()
+
+
+class _Numbered(Generic[Thing]):
+    """Distinct things in the order in which they came. Most come again as the same object: its hash is not needed."""
+
+    def __init__(self) -> None:
+        self.things: list[Thing] = []
+        self._by_value: dict[Thing, int] = {}
+        self._by_id: dict[int, int] = {}
+
+    def of(self, thing: Thing) -> int:
+        """The number of a thing, which is to live as long as this."""
+        number = self._by_id.get(id(thing))
+        if number is None:
+            number = self._by_value.setdefault(thing, len(self.things))
+            if number == len(self.things):
+                self.things.append(thing)
+            self._by_id[id(thing)] = number
+        return number
