@@ -21,7 +21,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify docs soak check format bench lock dist clean
+.PHONY: help setup demo test verify docs chaos soak fuzz check format bench lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,13 +59,29 @@ PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --
 test: $(READY) ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
 	$(PYTEST) -m "not long" $(ARGS)
 
-verify: $(READY) ## Run the long tests: kill points, faults, whole sessions, and `make soak` in short form
+verify: $(READY) ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(ARGS)
 	$(MAKE) --no-print-directory soak CHANGES=200
+	$(MAKE) --no-print-directory fuzz INPUTS=10000
+
+chaos: $(READY) ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 CHANGES ?= 1000
-soak: $(READY) ## Change policies CHANGES times under load: no request is judged by an older one
+# With MINUTES: a change each second for so long, and what the job takes of the machine meanwhile.
+MINUTES ?=
+soak: $(READY) ## Change policies CHANGES times under load, or each second for MINUTES
+ifneq ($(MINUTES),)
+	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(ARGS)
+else
 	LOCKKEEPER_TEST_CHANGES=$(CHANGES) $(BIN)/pytest -s --timeout=1800 tests/stream/test_decisions.py -k older_policy $(ARGS)
+endif
+
+# Of all targets together. The seed is printed; SEED=… makes the same inputs once more.
+INPUTS ?= 50000
+SEED ?=
+fuzz: $(READY) ## Give INPUTS hostile inputs to every decoder and parser (1000000: all of it)
+	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 docs: $(READY) ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)

@@ -7,6 +7,7 @@ that returns its Markdown.
 import importlib.resources
 import json
 import re
+import statistics
 import typing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,11 +21,12 @@ import yaml
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.contracts import files as contracts
-from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale
+from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
 from streaming.enforcer.documents import Refused
 from streaming.monitor.rules import DEFAULTS, KindRule
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
+from streaming.report.svg import Drawing, to_svg
 from streaming.settings import Settings, variables
 from streaming.topic_specs import REPLICATED, TopicNames, durability_rules, topic_specs
 
@@ -32,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"
 SAMPLE_SETTINGS = ROOT / "deploy/lockkeeper.yaml"
 CASES = ROOT / "tests/cases"
+MEASURED = ROOT / "docs/measured"
 HELP_WIDTH = 100
 OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
 
@@ -133,6 +136,7 @@ def _enforcer_severities() -> dict[str, str]:
     made = (
         policy_rejected("", Refused("", 0, 0, "", ())),
         policy_stale("", ("", 0), 0, 0, ""),
+        topic_recreated("", "", "", "", {}, 0),
         enforcement_disabled("", Published("", "", 0, 0), ()),
     )
     alerts = [json.loads(value or b"{}") for _, _, value, _ in made]
@@ -218,6 +222,113 @@ def _by_number(rule: str) -> tuple[str, int]:
     return name, int(number) if number.isdecimal() else 0
 
 
+def faults() -> str:
+    """What faults, hostile records and a soak showed: the lines that `make chaos` and `make soak` wrote."""
+    rows = _measured("faults.jsonl")
+    lines = _head("Faults and hostile input", FAULTS.format(measured=_measured_where(rows)))
+    head = ("fault or input", *COUNTS, "seconds until decisions go on", "command")
+    by_scenario: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_scenario[row["scenario"]].append(row)
+    lines += [*_table(head, (_scenario(name, runs) for name, runs in sorted(by_scenario.items()))), ""]
+    failed = [f"- `{row['scenario']}`, seed {row['seed']}: {_plain(row['why'])}" for row in rows if not row["ok"]]
+    lines += ["## Failed runs", "", *(failed or ["None."]), "", *_soak(), ""]
+    return "\n".join(lines)
+
+
+FAULTS = """\
+Each scenario breaks something, or sends what is hostile, while the checker sends 50 requests and one policy change a
+second. Then it waits until all is decided, and [`lockkeeper verify`](../guides/verify.md) judges every record.
+
+```bash
+make chaos
+make chaos ARGS="--minutes 60 --seed 7"
+```
+
+Without `--minutes` each scenario runs once. A line of JSON says what a run showed; the exit code is 1 when one failed.
+`wrong` counts the violations of all other checks of `verify`. A job that ends is started again after a second, and the
+seconds count from the end of the fault to the decision of a request that was produced then: the median, and the longest
+of several runs. Other work on the machine makes them longer.
+
+{measured}"""
+
+
+COUNTS = ("runs", "requests", "lost", "doubled", "wrong")
+
+
+def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
+    failed = sum(not run["ok"] for run in runs)
+    times = [run["seconds"] for run in runs if run["seconds"] is not None]
+    seconds = f"{statistics.median(times):.1f}" if times else "none within the limit"
+    longest = f", {max(times):.1f} at most" if len(times) > 1 else ""
+    counts = [f"{sum(run[count] for run in runs):,}" for count in COUNTS[1:]]
+    return (
+        runs[-1]["fault"],
+        f"{len(runs)}, {failed} failed" if failed else str(len(runs)),
+        *counts,
+        seconds + longest,
+        _code(f'make chaos ARGS="--only {name}"'),
+    )
+
+
+def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
+    days = sorted({row["at"][:10] for row in rows})
+    machines = {(row["machine"]["cores"], row["machine"]["memory_gib"], row["machine"]["cpu"]) for row in rows}
+    where = " and ".join(f"{cores} cores and {memory} GiB ({cpu})" for cores, memory, cpu in sorted(machines))
+    loads = [row["machine"]["load"] for row in rows]
+    load = f"at load averages of {min(loads):.0f} to {max(loads):.0f}"
+    return f"Measured on {' and '.join(days)} with {where}, {load}."
+
+
+SOAK = """\
+One policy change and 50 requests a second. Sizes in MiB; processes by their proportional set size, `heap` and `blocks`
+(broadcasts among them) by Spark's own metrics; `files` are Spark's temporary ones. The medians of the last two quarters
+are shown: in the first half Java compiles, and the checkpoints fill up, with what Spark keeps of batches and with the
+quarter of an hour that the monitor remembers. `files` and `blocks` fall with each full collection of the
+heap, which Spark asks for every half an hour by default. `descriptors` grow by one for each task of the monitor:
+[a defect of Spark 4.2.0](../guides/operate.md#open-files)."""
+
+
+def _soak() -> Iterator[str]:
+    """The samples of a soak as panels, and as a table."""
+    *samples, row = _measured("soak.jsonl")
+    minutes = samples[-1]["seconds"] / 60
+    yield from ("## Soak", "", f"`make soak MINUTES={minutes:.0f}`. {_measured_where([row])}", "", SOAK, "")
+    changes, requests = samples[-1]["changes"], samples[-1]["requests"]
+    found = ", ".join(f"{row[name]:,} {name}" for name in ("lost", "doubled", "wrong"))
+    yield from (f"{changes:,} policy changes, {requests:,} requests: {found}.", "")
+    measures = [name for name in samples[0] if name not in ("seconds", "changes", "requests")]
+    rows = ([name, *_medians([sample[name] for sample in samples])] for name in measures)
+    yield from _table(("measure", "third quarter", "last quarter"), rows)
+    yield from ("", _soak_panels(samples, measures))
+
+
+def _medians(values: Sequence[float]) -> Iterator[str]:
+    """Of the third quarter and the last."""
+    quarter = len(values) // 4
+    for part in (values[-2 * quarter : -quarter], values[-quarter:]):
+        yield f"{statistics.median(part):,.1f}"
+
+
+def _soak_panels(samples: Sequence[dict[str, Any]], measures: Sequence[str]) -> str:
+    minutes = [sample["seconds"] / 60 for sample in samples]
+    with Drawing(9.6, 1.3 * -(-len(measures) // 2)) as figure:
+        panels = figure.subplots(-(-len(measures) // 2), 2, sharex=True, squeeze=False).ravel()
+        for axes, name in zip(panels, measures, strict=False):
+            axes.plot(minutes, [sample[name] for sample in samples], color="#009E73", linewidth=1)
+            axes.set_title(name, loc="left", fontsize=10)
+            axes.set_ylim(bottom=0)
+        for axes in panels[len(measures) :]:
+            axes.set_visible(False)
+        figure.supxlabel("minutes", fontsize=10)
+        svg = to_svg(figure, "soak", "What the job takes of the machine over time; the table has the numbers")
+    return " ".join(svg.split("\n"))
+
+
+def _measured(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in _read(MEASURED / name).splitlines()]
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings,
     "reference/metrics.md": metrics,
@@ -225,6 +336,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/alerts.md": alerts,
     "reference/topics.md": topics,
     "reference/schemas.md": schemas,
+    "explanation/faults.md": faults,
     **{f"explanation/rules/{system}.md": lambda system=system: rules(system) for system in NAMES},  # type: ignore[misc]
 }
 

@@ -14,6 +14,7 @@ from policy.system import EVERYONE, Kind, System
 
 ALL: frozenset[str] = frozenset({EVERYONE})
 GROUP = "group:"
+MOST_PREFIXES = 32
 UNREADABLE = object()  # in place of a document that is no plain data: not JSON or YAML, or too large
 ENVELOPE = frozenset({"system", "kind", "name"})
 SEPARATORS = re.compile(r"""[\s,;|"'`\[\](){}<>=]+""")
@@ -95,12 +96,18 @@ def _holders(system: System, text: str, bare: bool) -> Iterator[str]:
 
 
 def _written(system: System, name: str, bare: bool) -> Iterator[str]:
+    """`EVERYONE` for a name of more than `MOST_PREFIXES`: each of its ends may be meant, and these are too many."""
     prefixes = (*system.subjects, *system.claims, GROUP)
-    if name.startswith(prefixes):
-        yield name
-        if name.startswith(GROUP) and GROUP not in system.claims:
-            yield from (f"{prefix}{name.removeprefix(GROUP)}" for prefix in system.claims)
-    elif bare:
+    for _ in range(MOST_PREFIXES):
+        if name.startswith(prefixes):
+            yield name
+            if name.startswith(GROUP) and GROUP not in system.claims:
+                yield from (f"{prefix}{name.removeprefix(GROUP)}" for prefix in system.claims)
+            return
+        if not bare:
+            return
         yield from (f"{prefix}{name}" for prefix in prefixes)
-        if rest := name.partition(":")[2]:
-            yield from _written(system, rest, bare)
+        name = name.partition(":")[2]
+        if not name:
+            return
+    yield EVERYONE

@@ -1,7 +1,7 @@
 """What lies beneath a deny: the allows that come through when somebody is rid of it."""
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -24,18 +24,25 @@ class Ground:
     """The allows there are on one side, found by what they have in common with a deny.
 
     ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.system.System`. ``denied``: the
-    permissions of all denies that will be asked for.
+    permissions of all denies that will be asked for. ``take``: is told of the steps of work, and may end it.
     """
 
     def __init__(
-        self, side: Side, links: Links, subjects: tuple[str, ...], claims: tuple[str, ...], denied: Iterable[Pattern]
+        self,
+        side: Side,
+        links: Links,
+        subjects: tuple[str, ...],
+        claims: tuple[str, ...],
+        denied: Iterable[Pattern],
+        take: Callable[[int], None] = lambda _steps: None,
     ) -> None:
-        self._side, self._links = side, links
+        self._side, self._links, self._take = side, links, take
         self._anyone, self._claims = (*subjects, *claims), claims
         permissions = set(denied)
         self._allows: PatternIndex[Grant] = PatternIndex()
         wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
         for holder in side.holders():
+            take(1)
             for grant in side.grants(holder):
                 if grant.effect == ALLOW and wanted(grant.permission):
                     self._allows.add(grant.object, grant)
@@ -54,12 +61,14 @@ class Ground:
 
     def _own(self, deny: Grant, after: Bearing) -> Grant | None:
         met = self._meeting(deny)
+        self._take(len(met))
         allows = (allow for holder in sorted(met.keys() & after.holders) for allow in met[holder])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
     def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> Beneath | None:
         for holder, allows in sorted(self._meeting(deny).items()):
             for who in self._companions(holder, is_claim):
+                self._take(1 + len(allows))
                 bearing = self._side.bearing(who)
                 for allow in allows:
                     if _comes_through(allow, deny, after, bearing):

@@ -189,7 +189,7 @@ def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any
     found = {
         "subject": _with_properties(_written_out(ask.get("subject"), _subject), claims),
         "action": _written_out(ask.get("action"), _action),
-        "resource": _with_properties(resource, ask.get("properties") or {}),
+        "resource": _with_properties(resource, _mapping(ask.get("properties") or {}, "properties")),
         "context": ask.get("context"),
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -217,4 +217,11 @@ def _resource(system: str, action: Any, text: str) -> dict[str, Any]:
 def _with_properties(value: Any, properties: Mapping[str, Any]) -> Any:
     if not properties or not isinstance(value, Mapping):
         return value
-    return {**value, "properties": {**value.get("properties", {}), **properties}}
+    own = _mapping(value.get("properties", {}), "properties of a subject or resource")
+    return {**value, "properties": {**own, **properties}}
+
+
+def _mapping(value: Any, what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise CaseFileError(f"{what}: must be a mapping, not {type(value).__name__}")
+    return value

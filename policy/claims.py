@@ -27,18 +27,29 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blan
         given = request.subject.properties.get(claim)
         return Claimed() if given is None or given == [] else Claimed(contested=(claim,))
     place = f"subject.properties.{claim}"
-    names = names_in(request.subject.properties, claim, place, rule)
+    names = names_in(request.subject.properties, claim, place, rule, request.max_claimed_groups)
     for name in names:
         if wrong := fault("".join(name.split()) if blanks else name):
             raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
     return Claimed(names, used=(claim,)) if names else Claimed()
 
 
-def names_in(properties: Mapping[str, object], field: str, place: str, rule: str) -> tuple[str, ...]:
-    """The list of texts under ``field``, sorted; () when it is not given. ``place``: what an error calls it."""
+def names_in(properties: Mapping[str, object], field: str, place: str, rule: str, most: int) -> tuple[str, ...]:
+    """The list of texts under ``field``, sorted; () when it is not given. ``place``: what an error calls it.
+
+    Raises Unanswerable too when there are more than ``most``.
+    """
     names = properties.get(field)
     if names is None:
         return ()
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Unanswerable("malformed-claim", f"{place} must be a list of texts", rule)
+    check_count(len(names), most, place, rule)
     return tuple(sorted(set(names)))
+
+
+def check_count(count: int, most: int, place: str, rule: str) -> None:
+    """Raise Unanswerable when more names are claimed than may be; each costs memory and time."""
+    if count > most:
+        message = f"{place} has {count} names; at most {most} (limits.claimed_groups): send those that policies name"
+        raise Unanswerable("too-many-claims", message, rule)

@@ -13,9 +13,18 @@ from policy.explain import missing_of, reasons_of
 from policy.facts import Reads
 from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.query import to_question
-from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request, usable_time
+from policy.requests import (
+    CLAIMS,
+    MAX_CLAIMED_GROUPS,
+    Batch,
+    IncompleteItem,
+    MalformedRequest,
+    Request,
+    parse_request,
+    usable_time,
+)
 from policy.snapshot import Realm, Snapshot, Standing
-from policy.system import EVERYONE, System
+from policy.system import EVERYONE
 from policy.systems import all_systems
 
 MAX_RELATED = 10_000  # objects of one request …
@@ -25,14 +34,21 @@ MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object,
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 
 
-def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> Decision:
+def decide(
+    snapshot: Snapshot,
+    request: Mapping[str, Any],
+    *,
+    trust: frozenset[str] = CLAIMS,
+    max_claimed_groups: int = MAX_CLAIMED_GROUPS,
+) -> Decision:
     """Decide a request (or a batch of evaluations). Never raises for a bad one: that is ``error``.
 
     ``trust``: the claims (``groups, roles, token, facts, time``) that the request may make. Without ``time`` its time
-    is not known, and whatever depends on that is ``error``: a deadline too.
+    is not known, and whatever depends on that is ``error``: a deadline too. ``max_claimed_groups``: of groups, and of
+    roles, that it may claim; with more of them the answer is ``error``.
     """
     try:
-        return answer(snapshot, parse_request(request), trust)
+        return answer(snapshot, parse_request(request, max_claimed_groups), trust)
     except MalformedRequest as malformed:
         return error(Reason("malformed-request", str(malformed)))
 
@@ -81,13 +97,6 @@ def try_request(
     standing = _sound_standing(realm, question.holders, at)
     evidence = Evaluation(realm, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
-
-
-def conclude_atom(
-    system: System, standing: Standing, atom: Holds, grants: tuple[Grant, ...], claims: tuple[str, ...]
-) -> Decision:
-    """The decision of a question that is one atom, from the grants that match it: for callers that keep answers."""
-    return conclude(Trial(system, leaf(atom, grants), standing, claims, (), ()))
 
 
 def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:

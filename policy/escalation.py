@@ -15,8 +15,11 @@ another's with whom he might share a request: a group that he may claim as well 
 Where it tells too much: grants that cover something only together do not count as covering it; of two overlapping
 globs (such as ``a*b`` and ``*c``) one stands for what both match. Facts, such as kinds kept from Editors, are not
 judged. A refused document neither gives nor takes: what it did before it was refused goes on counting.
+
+The work may be bounded (``Work``). What was found until then is told, and that it is not all.
 """
 
+import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -24,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from policy.beneath import Beneath, Ground
+from policy.bounded_work import Work, WorkExceeded
 from policy.edits import Edit, Start, starts
 from policy.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.patterns import Pattern
@@ -34,6 +38,7 @@ from policy.system import EVERYONE, System
 from policy.wording import grant_text, membership_text
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
+NAMES_A_STEP = 5  # of those whom something concerns, gone through with a step of work
 LINES = 5  # of what a statement says, before and after, and of memberships
 
 EscalationKind = PowerKind | Literal["deny-lifted"]
@@ -67,13 +72,28 @@ class Escalation(msgspec.Struct, frozen=True, order=True):
     companion: str = ""
 
 
+class Analysis(msgspec.Struct, frozen=True):
+    """What changes open, sorted. ``complete``: False where the work was not enough: there may be more, for more."""
+
+    escalations: tuple[Escalation, ...] = ()
+    complete: bool = True
+
+
 def escalations(system: System, realm: Realm, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
-    """What ``edits`` together open, sorted. ``realm``: the system's after them. ``at``: when they were made, ms.
+    """What ``edits`` together open, sorted, however much work that is; see `analyse`."""
+    return analyse(system, realm, edits, at, Work()).escalations
+
+
+def analyse(system: System, realm: Realm, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
+    """What ``edits`` together open. ``realm``: the system's after them. ``at``: when they were made, ms.
 
     The cost grows with the edits and with whom they concern; only where somebody loses a deny, with all grants.
     """
     changed = [edit for edit in edits if edit.before != edit.after]
-    return tuple(sorted(_Comparison(system, realm, changed, at).escalations())) if changed else ()
+    if not changed:
+        return Analysis()
+    found = tuple(sorted(_Comparison(system, realm, changed, at, work).escalations()))
+    return Analysis(found, not work.exceeded)
 
 
 def open_to_everyone(system: System, realm: Realm) -> list[Grant]:
@@ -126,6 +146,20 @@ class _Found(msgspec.Struct):
         lists.update((id(names), names) for names in map(people.groups.__getitem__, groups))
         self.unseen[document] = max(people.unseen, self.unseen.get(document, 0))
 
+    @property
+    def lists(self) -> int:
+        """How many names there are to go through."""
+        return sum(len(names) for lists in self.concerned.values() for names in lists.values())
+
+    def count(self, causes: tuple[str, ...]) -> int:
+        """How many it concerns by these documents, at most."""
+        lists = (names for cause in causes for names in self.concerned.get(cause, {}).values())
+        return sum(map(len, lists)) + self.unseen_by(causes)
+
+    def unseen_by(self, causes: tuple[str, ...]) -> int:
+        """How many more there may be, who were too many to look at."""
+        return max(self.unseen.get(cause, 0) for cause in causes)
+
     def by_causes(self) -> dict[tuple[str, ...], set[str]]:
         """Whom it concerns, by the documents that made it so."""
         causes: dict[str, list[str]] = {}
@@ -144,7 +178,8 @@ class _Found(msgspec.Struct):
 class _Comparison:
     """One comparison of two sides."""
 
-    def __init__(self, system: System, realm: Realm, edits: Sequence[Edit], at: int) -> None:
+    def __init__(self, system: System, realm: Realm, edits: Sequence[Edit], at: int, work: Work) -> None:
+        self._work, self._take = work, work.take
         self._said = {edit.document: edit.before for edit in edits}
         self._says = {edit.document: edit.after for edit in edits}
         self._before, self._after = Side(realm, self._said, at), Side(realm, self._says, at)
@@ -154,11 +189,14 @@ class _Comparison:
         self._found: dict[_Place, _Found] = {}
 
     def escalations(self) -> Iterator[Escalation]:
-        """Every one, in no particular order."""
-        for start in starts(self._says, self._said, self._after, ALLOW):
-            self._gained(start)
-        for start in self._losses:
-            self._lost(start)
+        """Every one that was found, in no particular order."""
+        with contextlib.suppress(WorkExceeded):
+            for start in starts(self._says, self._said, self._after, ALLOW):
+                self._take(1 + len(start.grants))
+                self._gained(start)
+            for start in self._losses:
+                self._take(1 + len(start.grants))
+                self._lost(start)
         return (one for place, found in self._found.items() for one in self._told(place, found))
 
     def _gained(self, start: Start) -> None:
@@ -172,6 +210,7 @@ class _Comparison:
             return
         people = self._people(start)
         for grant, power in parts:
+            self._take(1 + len(people.groups))
             groups = [group for group in people.groups if self._gains(group, grant, power)]
             if groups or people.unseen:
                 found = self._found.setdefault(_Place(power.kind, grant.origin), _Found())
@@ -198,6 +237,7 @@ class _Comparison:
         people = self._people(start)
         for deny in start.grants:
             for group in people.groups:
+                self._take()
                 beneath = self._ground.beneath(deny, group.before, group.after, group.is_claim)
                 if beneath is not None:
                     self._lifted(deny, beneath, people, [group])
@@ -220,7 +260,7 @@ class _Comparison:
     @functools.cached_property
     def _ground(self) -> Ground:
         denied = {deny.permission for start in self._losses for deny in start.grants}
-        return Ground(self._after, self._links, self._subjects, self._claims, denied)
+        return Ground(self._after, self._links, self._subjects, self._claims, denied, self._take)
 
     @functools.cached_property
     def _losses(self) -> list[Start]:
@@ -232,6 +272,7 @@ class _Comparison:
         names = sorted(n for n in self._links.behind(start.holders) if n == EVERYONE or n.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
+            self._take()
             groups.setdefault(self._group(name), []).append(name)
         return _People(start, groups, len(names[TRACED:]))
 
@@ -243,7 +284,7 @@ class _Comparison:
         """One for each set of documents that together made it so."""
         document, statement = place.origin.place
         before, after = (_first(map(grant_text, lines.get(place.origin, ()))) for lines in self._lines)
-        for causes, names in found.by_causes().items():
+        for causes, names in self._by_causes(found).items():
             ways = (way for way in found.ways if way.origin.document in causes)
             yield Escalation(
                 document,
@@ -254,13 +295,21 @@ class _Comparison:
                 _first(map(grant_text, found.grants)),
                 tuple(sorted(names)),
                 causes,
-                max(found.unseen.get(cause, 0) for cause in causes),
+                found.count(causes) if self._work.exceeded and not names else found.unseen_by(causes),
                 before,
                 after,
                 _first(map(membership_text, ways)),
                 grant_text(found.beneath.allow) if found.beneath else "",
                 found.beneath.companion if found.beneath else "",
             )
+
+    def _by_causes(self, found: _Found) -> dict[tuple[str, ...], set[str]]:
+        """Whom it concerns, by the documents that made it so; where the work is not enough, how many by each."""
+        try:
+            self._take(found.lists // NAMES_A_STEP)
+            return found.by_causes()
+        except WorkExceeded:
+            return {(document,): set() for document in found.concerned}
 
     @functools.cached_property
     def _lines(self) -> tuple[dict[Origin, list[Grant]], ...]:

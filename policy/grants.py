@@ -10,12 +10,14 @@ match the name.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from policy.caching import BUDGET, ENTRY_BYTES
 from policy.index import PatternIndex, Place
 from policy.model import DENY, Grant, in_force
 from policy.patterns import Name, Pattern
 from policy.times import ALWAYS
 
-KNOWN = 200_000  # answers that are kept in all, before they are forgotten
+KNOWN_BYTES = 120  # of an answer that is kept
+NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
 
 Thing = TypeVar("Thing")
 
@@ -54,8 +56,9 @@ class EffectivePermissions:
         """
         found = self._known.get(state)
         if found is None:
-            found = self._known[state] = self._work_out(state)
-            self._grants.note_known()
+            found = self._work_out(state)
+            BUDGET.spend(KNOWN_BYTES + NUMBER_BYTES * len(found))
+            self._known[state] = found
         return found
 
     def _work_out(self, state: Place["Table"]) -> tuple[Grant, ...]:
@@ -88,8 +91,8 @@ class Grants:
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
         self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
-        self._known = 0
         self._file(grants)
+        BUDGET.join(self)
 
     def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
@@ -116,27 +119,28 @@ class Grants:
         """The state of the trie to which a resource's name leads."""
         return self._resources.place(resource)
 
+    def permission(self, permission: Name) -> Place[int]:
+        """The patterns that match a permission: its state in their trie."""
+        return self._permissions.place(permission)
+
     def effective(
-        self, principals: Iterable[str], permission: Name, at: int | None, epoch: int
+        self, principals: Iterable[str], patterns: Place[int], at: int | None, epoch: int
     ) -> EffectivePermissions:
         """What principals may do together by a permission, at a moment (ms; None: not known) of an epoch."""
-        patterns, held = self._permissions.find(permission), self._rights
+        held, matching = self._rights, patterns.values
         found = [held[principal] for principal in principals if principal in held]
-        rights = frozenset(own[pattern] for own in found for pattern in patterns if pattern in own)
+        rights = frozenset(own[pattern] for own in found for pattern in matching if pattern in own)
         effective = self._effective.get((rights, epoch))
         if effective is None:
-            if len(self._effective) >= KNOWN:
-                self._effective.clear()
+            BUDGET.spend(ENTRY_BYTES + 4 * NUMBER_BYTES * len(rights))
             effective = self._effective[rights, epoch] = EffectivePermissions(self, rights, at)
         return effective
 
-    def note_known(self) -> None:
-        """Count an answer that is kept; forget all of them when there are too many."""
-        self._known += 1
-        if self._known > KNOWN:
-            self._known = 0
-            for effective in list(self._effective.values()):
-                effective.forget()
+    def clear(self) -> None:
+        """Forget what was worked out."""
+        for effective in list(self._effective.values()):
+            effective.forget()
+        self._effective.clear()
 
 
 class _Numbered(Generic[Thing]):

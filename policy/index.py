@@ -11,8 +11,11 @@ from typing import Generic, TypeVar
 from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
 
 BEGINNING = 3  # parts of a name that are looked up together
-BEGINNINGS_KNOWN = 64
+BEGINNINGS_KNOWN = 64  # and no more than there are patterns, and a few
 TEXTS_KNOWN = 16  # that no pattern of a place names; those that one names are always known
+TEXTS_FOR_EACH = 4  # and of an index so many for each pattern …
+TEXTS_FOR_NONE = 64  # … and so many beside
+TEXT_KNOWN = 64  # characters: clients choose the texts
 HELD = 200_000  # places, and values in tuples of their own, of which an index forgets all when there are more
 
 Value = TypeVar("Value")
@@ -134,7 +137,7 @@ class Place(Generic[Value]):
             if node.wild is not None:
                 node.wild.descend(text, below)
         place = self._of(below)
-        if named or len(self._known) < TEXTS_KNOWN:
+        if named or (len(self._known) < TEXTS_KNOWN and self._index.may_know(text)):
             self._known[text] = place
         return place
 
@@ -160,6 +163,7 @@ class PatternIndex(Generic[Value]):
         self._root: _Node[Value] = _Node()
         self._start: Place[Value] | None = None
         self._begun: dict[Name, Place[Value]] = {}
+        self._filed = self._texts = 0
         self.held = 0  # places, and values in tuples of their own
 
     def add(self, pattern: Pattern, value: Value) -> None:
@@ -168,6 +172,7 @@ class PatternIndex(Generic[Value]):
         for part in pattern.parts:
             node = node.child(part)
         node.file(value, pattern.open)
+        self._filed += 1
         self.forget()
 
     def find(self, name: Name) -> tuple[Value, ...]:
@@ -191,15 +196,23 @@ class PatternIndex(Generic[Value]):
             place = self._start = Place(self, (self._root,))
         for text in beginning:
             place = place.next(text)
-        if len(self._begun) < BEGINNINGS_KNOWN:
+        room = min(BEGINNINGS_KNOWN, TEXTS_FOR_EACH + self._filed)
+        if len(self._begun) < room and all(len(text) <= TEXT_KNOWN for text in beginning):
             self._begun[beginning] = place
         return place
+
+    def may_know(self, text: str) -> bool:
+        """Whether there is room for a text that no pattern names; it is taken."""
+        if len(text) > TEXT_KNOWN or self._texts >= TEXTS_FOR_NONE + TEXTS_FOR_EACH * self._filed:
+            return False
+        self._texts += 1
+        return True
 
     def forget(self) -> None:
         """Let go of all places; look-ups make new ones."""
         self._start = None
         self._begun.clear()
-        self.held = 0
+        self.held = self._texts = 0
 
     def meeting(self, pattern: Pattern) -> list[Value]:
         """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""

@@ -5,12 +5,13 @@ part pattern for each part of the name; an *open* pattern ignores whatever the n
 All of it is plain data: it is hashed, pickled and compared, never called.
 """
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+
+from policy.caching import Cache
 
 Name = tuple[str, ...]
 
@@ -78,8 +79,19 @@ class _Piece(NamedTuple):
     size: int
 
 
-@functools.lru_cache(maxsize=65536)
+_PIECES: Cache[Glob, tuple[_Piece, ...]] = Cache()
+PIECE_BYTES, CHARACTER_BYTES = 1_000, 40  # of a compiled expression
+
+
 def _pieces(glob: Glob) -> tuple[_Piece, ...]:
+    pieces = _PIECES.get(glob)
+    if pieces is None:
+        pieces = _compiled(glob)
+        _PIECES.hold(glob, pieces, PIECE_BYTES * len(pieces) + CHARACTER_BYTES * len(glob.text))
+    return pieces
+
+
+def _compiled(glob: Glob) -> tuple[_Piece, ...]:
     one = "." if glob.single else re.escape("?")
     return tuple(
         _Piece(re.compile("".join(one if mark == "?" else re.escape(mark) for mark in piece), re.DOTALL), len(piece))

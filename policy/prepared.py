@@ -6,9 +6,11 @@ in which nothing that it rests on begins or ceases to be in force, and as long a
 """
 
 from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
 
 import msgspec
 
+from policy.caching import BUDGET, ENTRY_BYTES
 from policy.decide import conclude, failed, leaf, try_request
 from policy.decisions import Decision
 from policy.evidence import Trial
@@ -18,8 +20,11 @@ from policy.model import Grant, Holds
 from policy.names import is_simple
 from policy.query import check_name
 from policy.requests import CLAIMS, Request, usable_time
-from policy.snapshot import Snapshot
+from policy.snapshot import Snapshot, Via
 from policy.systems import all_systems
+
+QUERY_BYTES = 2_000  # of a query, beside its key
+READER_BYTES = 150  # of a lookup that it has made
 
 
 class PreparedQuery:
@@ -61,6 +66,18 @@ class PreparedQuery:
         assert self.atom is not None
         return self._trial.standing.permissions(self.atom.permission)
 
+    @property
+    def via(self) -> Via:
+        """The effective principals of the subject, each with the membership by which it was reached."""
+        assert self._trial is not None
+        return self._trial.standing.via
+
+    @property
+    def beside(self) -> tuple[Hashable, ...]:
+        """What answers say beside the atom, the same for every resource."""
+        assert self._trial is not None
+        return self._trial.claims, self._trial.notes, self._trial.contested
+
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or without ``atom`` the request's own."""
         try:
@@ -93,33 +110,33 @@ def _atom_of(trial: Trial) -> Holds | None:
     return needed if trial.system.name_of_resource and type(needed) is Holds and not needed.holders else None
 
 
-class PreparedQueries:
+Query = TypeVar("Query", bound=PreparedQuery)
+
+
+class PreparedQueries(Generic[Query]):
     """Prepared queries by their keys; those that rest on a fact end with it.
 
     A key is everything that an answer reads except the time; with the resource's id or, for queries that answer for
-    every id, without it. ``weight``: of keys and queries together, in bytes as callers count them; beyond it all of
-    them are forgotten.
+    every id, without it. ``queries``: for callers that look a query up by themselves; see `PreparedQuery.holds`.
     """
 
-    def __init__(self, weight: int) -> None:
-        self._most, self._weight = weight, 0
-        self._queries: dict[Hashable, PreparedQuery] = {}
+    def __init__(self) -> None:
+        self.queries: dict[Hashable, Query] = {}
         self._readers: dict[tuple[str, Lookup], set[Hashable]] = {}
+        BUDGET.join(self)
 
     def __len__(self) -> int:
-        return len(self._queries)
+        return len(self.queries)
 
-    def find(self, key: Hashable, at: int | None) -> PreparedQuery | None:
+    def find(self, key: Hashable, at: int | None) -> Query | None:
         """The query that is prepared for a key and holds at a moment (ms; None: not known)."""
-        query = self._queries.get(key)
+        query = self.queries.get(key)
         return query if query is not None and query.holds(at) else None
 
-    def add(self, key: Hashable, query: PreparedQuery, weight: int) -> None:
-        """Keep a query in place of the one with its key."""
-        if self._weight + weight > self._most:
-            self.forget()
-        self._weight += weight
-        self._queries[key] = query
+    def add(self, key: Hashable, query: Query, weight: int) -> None:
+        """Keep a query in place of the one with its key. ``weight``: of the key, and of what callers keep with it."""
+        BUDGET.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.reads) + weight)
+        self.queries[key] = query
         for lookup in query.reads:
             self._readers.setdefault((query.request.system, lookup), set()).add(key)
 
@@ -127,10 +144,9 @@ class PreparedQueries:
         """End the queries that have read what has changed, by system."""
         for lookup in changed:
             for key in self._readers.pop(lookup, ()):
-                self._queries.pop(key, None)
+                self.queries.pop(key, None)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget all of them."""
-        self._queries.clear()
+        self.queries.clear()
         self._readers.clear()
-        self._weight = 0

@@ -4,6 +4,7 @@ A request is checked once, here; translators receive it typed. ``time`` and ``de
 the epoch. Unknown fields are ignored and play no part in the decision.
 """
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from policy.times import to_ms
 
 MAX_NESTING = 32
 MAX_EVALUATIONS = 1000
+MAX_CLAIMED_GROUPS = 1024  # more than identity providers put into a token; Windows ends at 1,015
 CLAIMS = frozenset({"groups", "roles", "token", "facts", "time"})
 Semantic = Literal["execute_all", "deny_on_first_deny", "permit_on_first_permit"]
 
@@ -38,7 +40,10 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One question: may ``subject`` do ``action`` on ``resource``? ``time`` in ms, None when not told."""
+    """One question: may ``subject`` do ``action`` on ``resource``? ``time`` in ms, None when not told.
+
+    ``max_claimed_groups``: how many groups it may claim, and how many roles: set by who reads it, never by the request.
+    """
 
     id: str
     system: str
@@ -48,6 +53,7 @@ class Request(msgspec.Struct, frozen=True):
     context: dict[str, Any] = {}
     time: int | None = None
     deadline: int | None = None
+    max_claimed_groups: int = MAX_CLAIMED_GROUPS
 
 
 class IncompleteItem(msgspec.Struct, frozen=True):
@@ -87,6 +93,21 @@ class _Envelope(msgspec.Struct):
     options: _Options = _Options()
 
 
+class _Parts(msgspec.Struct):
+    """The envelope with its parts undecoded."""
+
+    id: str
+    system: str
+    subject: msgspec.Raw = msgspec.Raw(b"null")
+    action: msgspec.Raw = msgspec.Raw(b"null")
+    resource: msgspec.Raw = msgspec.Raw(b"null")
+    context: msgspec.Raw = msgspec.Raw(b"{}")
+    time: str | int | None = None
+    deadline: str | int | None = None
+    evaluations: msgspec.Raw = msgspec.Raw(b"[]")
+    options: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class _Item(msgspec.Struct):
     subject: Subject | None = None
     action: Action | None = None
@@ -95,37 +116,60 @@ class _Item(msgspec.Struct):
 
 
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
+_PARTS = msgspec.json.Decoder(_Parts)
 
 
-def parse_request(value: Mapping[str, Any]) -> Request | Batch:
-    """Check ``value`` and return it typed; raises MalformedRequest naming the field that is wrong."""
+def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
+    """Check ``value`` and return it typed; raises MalformedRequest naming the field that is wrong.
+
+    ``max_claimed_groups``: of groups, and of roles, that it may claim; with more of them the answer is ``error``.
+    """
     try:
         check_nesting(value)
-        return _typed(msgspec.convert(value, _Envelope))
+        return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
-def decode_request(data: bytes) -> Request | Batch:
+def decode_request(data: bytes, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Request | Batch:
     """The request in ``data`` (JSON, UTF-8), as `parse_request` would return it; raises MalformedRequest."""
     try:
         if data.count(b"{") + data.count(b"[") > MAX_NESTING:  # else it cannot be nested too deep
             check_nesting(msgspec.json.decode(data))
-        return _typed(_ENVELOPE.decode(data))
+        return _typed(_decode_envelope(data), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
 
 
-def _typed(envelope: "_Envelope") -> Request | Batch:
+def _decode_envelope(data: bytes) -> _Envelope:
+    """Of a part that is there twice the last counts, also where an earlier one is of another type.
+
+    The stream decides so, too: it decodes the parts apart from the envelope.
+    """
+    try:
+        return _ENVELOPE.decode(data)
+    except msgspec.ValidationError:
+        with contextlib.suppress(msgspec.ValidationError):
+            parts = msgspec.structs.asdict(_PARTS.decode(data))
+            plain = {
+                name: msgspec.json.decode(part) if isinstance(part, msgspec.Raw) else part
+                for name, part in parts.items()
+            }
+            return msgspec.convert(plain, _Envelope)
+        raise
+
+
+def _typed(envelope: "_Envelope", most: int) -> Request | Batch:
     if not envelope.id or not envelope.system:
         raise ValueError("id and system must not be empty")
     if envelope.evaluations:
-        return _batch(envelope)
-    return _request(envelope, envelope.subject, envelope.action, envelope.resource, envelope.context)
+        return _batch(envelope, most)
+    return _request(envelope, most, envelope.subject, envelope.action, envelope.resource, envelope.context)
 
 
 def _request(
     envelope: "_Envelope",
+    most: int,
     subject: Subject | None,
     action: Action | None,
     resource: Resource | None,
@@ -138,7 +182,7 @@ def _request(
     if not (subject.type and subject.id and action.name and resource.type and resource.id):
         raise ValueError("type, id and name of subject, action and resource must not be empty")
     time, deadline = _moments(envelope)
-    return Request(envelope.id, envelope.system, subject, action, resource, context, time, deadline)
+    return Request(envelope.id, envelope.system, subject, action, resource, context, time, deadline, most)
 
 
 def _moments(envelope: "_Envelope") -> tuple[int | None, int | None]:
@@ -146,21 +190,21 @@ def _moments(envelope: "_Envelope") -> tuple[int | None, int | None]:
     return time, None if envelope.deadline is None else to_ms(envelope.deadline)
 
 
-def _batch(envelope: "_Envelope") -> Batch:
+def _batch(envelope: "_Envelope", most: int) -> Batch:
     items: tuple[Request | IncompleteItem, ...] = (IncompleteItem(f"more than {MAX_EVALUATIONS} evaluations"),)
     if len(envelope.evaluations) <= MAX_EVALUATIONS:
-        items = tuple(_evaluation(envelope, value) for value in envelope.evaluations)
+        items = tuple(_evaluation(envelope, most, value) for value in envelope.evaluations)
     time, deadline = _moments(envelope)
     return Batch(envelope.id, envelope.system, items, envelope.options.evaluations_semantic, time, deadline)
 
 
-def _evaluation(envelope: "_Envelope", value: Any) -> Request | IncompleteItem:
+def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | IncompleteItem:
     """An item of a batch; what it does not say, the envelope says, whole objects at a time."""
     try:
         item = msgspec.convert(value, _Item)
         context = envelope.context if item.context is None else item.context
         subject, action = item.subject or envelope.subject, item.action or envelope.action
-        return _request(envelope, subject, action, item.resource or envelope.resource, context)
+        return _request(envelope, most, subject, action, item.resource or envelope.resource, context)
     except ValueError as error:
         return IncompleteItem(f"not an evaluation: {error}")
 

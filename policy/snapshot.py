@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policy.affected import ALL
+from policy.caching import Cache, weight_of_texts
 from policy.documents import Key
 from policy.facts import Facts, FactTable
 from policy.grants import EffectivePermissions, Grants
+from policy.index import Place
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Refusal, Rejected, Shelf
 from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
@@ -19,7 +21,7 @@ from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS
 
-CACHED = 20_000  # entries a cache may hold before it is emptied
+HOLDER_BYTES = 100  # of one in a standing, beside its name
 
 Bound = Mapping[Key, frozenset[str]]
 """Broken documents, each with the holders that it would have bound."""
@@ -33,7 +35,7 @@ class Standing:
     def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
         self.via = via
         self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
-        self._permissions: dict[Name, EffectivePermissions] = {}
+        self._permissions: dict[Place[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
@@ -41,11 +43,11 @@ class Standing:
 
     def permissions(self, permission: Name) -> EffectivePermissions:
         """What may be done by one permission."""
-        found = self._permissions.get(permission)
+        index = self._realm.index
+        patterns = index.permission(permission)
+        found = self._permissions.get(patterns)
         if found is None:
-            _make_room(self._permissions)
-            found = self._realm.index.effective(self.via, permission, self._at, self._epoch)
-            self._permissions[permission] = found
+            found = self._permissions[patterns] = index.effective(self.via, patterns, self._at, self._epoch)
         return found
 
 
@@ -74,7 +76,7 @@ class Realm:
     def _start(self) -> None:
         self._held_edges = sorted(set(self._edges()))
         self.edges = self._all_edges()
-        self._standings: dict[tuple[tuple[str, ...], int], Standing] = {}
+        self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
         self.index = Grants(self.grants)
 
     def _edges(self) -> Iterable[int]:
@@ -144,11 +146,12 @@ class Realm:
         key = (start, self.held_epoch(at))
         standing = self._standings.get(key)
         if standing is None:
-            _make_room(self._standings)
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = self._standings[key] = Standing(self, via, at)
+            standing = Standing(self, via, at)
+            weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
+            self._standings.hold(key, standing, weight)
         return standing
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
@@ -185,11 +188,6 @@ def _by_place(way: Membership) -> tuple[str, Any]:
 def _broken(documents: Bound) -> dict[str, str]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
     return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
-
-
-def _make_room(cache: dict[Any, Any]) -> None:
-    if len(cache) >= CACHED:
-        cache.clear()
 
 
 class Snapshot:

@@ -3,29 +3,38 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import structlog
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.errors import CannotStart
-from streaming.enforcer.formats import check_committed_formats
+from streaming.checkpoints import checkpoints_locked
+from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.kafka import admin_client, group_members, partitions_of
+from streaming.enforcer.kafka import admin_client, partitions_of
+from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
+from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
-from streaming.monitor.query import MonitorStep, watched_topics
+from streaming.enforcer.warm_up import warm_up
+from streaming.manifests import enforcer_permissions, permissions_of
+from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
+from streaming.permissions import explain_missing, missing_permissions, principal_of
 from streaming.runtime.spark import start_session
-from streaming.settings import Settings, monitor_settings
+from streaming.settings import Settings
 from streaming.topic_specs import Sizes
 from streaming.topics import Problem, check_topics
 
 log = structlog.get_logger()
 
 StepObserver = Callable[[Step | MonitorStep, int], None]
+Opened = TypeVar("Opened")
 
 
 def run(
@@ -46,36 +55,54 @@ def run(
     """
     watch = watch or Watch(settings)
 
+    decided = threading.Event()  # the first batch
+
     def told(step: Step, batch: int) -> None:
         watch.step(step, batch)
+        if step == "committed":
+            decided.set()
         on_step(step, batch)
 
     _check_cluster(settings)
-    # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
-    with (
-        _session(settings, watch) as spark,
-        contextlib.closing(Output(settings, spark, watch.dropped)) as output,
-        contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)) as enforcer,
-        RunningMonitor(settings, spark, on_step, watch) as monitor,
-    ):
-        enforcer.run(monitor.check)
+    with contextlib.suppress(Stopping), contextlib.ExitStack() as stack:
+
+        def opened(context: Callable[[], AbstractContextManager[Opened]]) -> Opened:
+            if stop.is_set():
+                raise Stopping("asked to stop while it started")
+            return stack.enter_context(context())
+
+        opened(lambda: explained(settings))
+        opened(lambda: checkpoints_locked(settings))
+        # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+        spark = opened(lambda: _session(settings, watch))
+        output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
+        enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)))
+        opened(lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
+        enforcer.run()
 
 
 def _check_cluster(settings: Settings) -> None:
     """What can be told before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
+    check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
     read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
-    for job, topics in ((settings, read), (monitor_settings(settings), watched_topics(settings))):
-        group = job.job_name
-        check_committed_formats(job, partitions_of(admin, topics))
-        members = group_members(admin, group)
-        if members:
-            raise CannotStart(
-                f"the consumer group {group!r} has members ({', '.join(members)}), who would commit offsets "
-                "of their own. Give them another group.id, or the job another job_name"
-            )
+    check_group(settings, admin, partitions_of(admin, read))
+
+
+def check_permissions(admin: AdminClient, settings: Settings) -> None:
+    """Raise CannotStart for every permission that the enforcer lacks; what the monitor lacks is logged.
+
+    Write on the transactional ids, which cannot be asked for, shows when they are first used.
+    """
+    missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
+    needed = set(enforcer_permissions(settings))
+    principal, servers = principal_of(settings.kafka), settings.bootstrap_servers
+    if refused := [permission for permission in missing if permission in needed]:
+        raise CannotStart(explain_missing(principal, servers, refused))
+    if missing and settings.monitor.enabled:
+        log.error("the monitor cannot run", error=explain_missing(principal, servers, missing))
 
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:
@@ -95,6 +122,7 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))
+    warm_up(spark)
     try:
         yield spark
     finally:

@@ -2,11 +2,13 @@
 
     python -m streaming.bench --requests 1000000 --rounds 3
 
-Both jobs read the same requests with the same source options from the same broker, turn about in one run. Rates
-are of the second half of the micro-batches: in the first half Java compiles and caches fill.
+Both jobs read the same requests with the same source options from the same broker, turn about in one run, each in a
+process and a Java of its own, after rounds that warm them up and do not count. Rates are of the second half of the
+micro-batches: in the first half caches fill.
 """
 
 import contextlib
+import multiprocessing
 import os
 import platform
 import statistics
@@ -16,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +63,8 @@ class Steps:
 def main(
     requests: Annotated[int, typer.Option(help="Requests to decide and to copy.")] = 1_000_000,
     statements: Annotated[int, typer.Option(help="Policy statements.")] = 1000,
-    rounds: Annotated[int, typer.Option(help="Rounds; medians are told.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; their medians are printed.")] = 3,
+    warm_up: Annotated[int, typer.Option(min=0, help="Rounds before these, which do not count.")] = 1,
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="How long latency is measured; 0 leaves it out.")] = 20.0,
     rate: Annotated[int, typer.Option(help="Requests a second while latency is measured.")] = 100,
@@ -69,27 +73,42 @@ def main(
     """Measure, and print what was found as lines of JSON."""
     if requests % batch or requests < 2 * batch:
         raise typer.BadParameter(f"--requests must be at least two times --batch ({batch}), and a multiple of it")
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
     _tell(machine())
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
         watch = MonitorSettings(enabled=monitor)
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=watch)
         _prepare(settings, statements, requests)
-        _tell(_throughput(settings, folder, requests, rounds))
-        if seconds:
-            _tell(_latency(_fresh(settings, folder), statements, rate, seconds))
+        with _own_process() as copier, _own_process() as decider:
+            _tell(_throughput(settings, folder, requests, rounds, warm_up, copier, decider))
+            if seconds:
+                _tell(decider.submit(_latency, _fresh(settings, folder), statements, rate, seconds).result())
 
 
-def _throughput(settings: Settings, folder: str, requests: int, rounds: int) -> dict[str, Any]:
-    """Both jobs turn about; each round is told as it ends, and at the end the medians of all."""
-    told = []
-    for number in range(1, rounds + 1):
-        copies = _copies_a_second(_fresh(settings, folder), requests)
-        decisions = _decisions_a_second(_fresh(settings, folder), requests)
+def _own_process() -> Executor:
+    """One process, which keeps its Java from round to round: a JVM that other code has warmed would run this slower."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _log_to_standard_error)
+
+
+def _log_to_standard_error() -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # standard output is for figures
+
+
+def _throughput(
+    settings: Settings, folder: str, requests: int, rounds: int, warm_up: int, copier: Executor, decider: Executor
+) -> dict[str, Any]:
+    """Both jobs turn about; each round is printed as it ends, and at the end the medians of those that count.
+
+    Rounds that warm up have numbers below 1.
+    """
+    counted = []
+    for number in range(1 - warm_up, rounds + 1):
+        copies = copier.submit(_copies_a_second, _fresh(settings, folder), requests).result()
+        decisions = decider.submit(_decisions_a_second, _fresh(settings, folder), requests).result()
         rates = {"copies_a_second": copies, "decisions_a_second": decisions, "ratio": decisions / copies}
         _tell({"round": number, **_rounded(rates), "load": os.getloadavg()[0]})
-        told.append(rates)
-    medians = {name: statistics.median(rates[name] for rates in told) for name in told[0]}
+        if number > 0:
+            counted.append(rates)
+    medians = {name: statistics.median(rates[name] for rates in counted) for name in counted[0]}
     return {"medians_of": rounds, "batch": settings.max_records, **_rounded(medians)}
 
 

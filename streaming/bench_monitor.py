@@ -27,7 +27,7 @@ from streaming.bench import machine
 from streaming.committed import committed_records
 from streaming.enforcer.kafka import admin_client
 from streaming.enforcer.source import session_settings
-from streaming.monitor.query import MonitorQuery
+from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor.rules import MonitorSettings
 from streaming.observability.logs import log_warnings_alone
 from streaming.runtime.broker import EmbeddedBroker
@@ -160,7 +160,7 @@ def _produce(settings: Settings, records: Iterable[tuple[str, bytes, int]]) -> i
 
 @contextlib.contextmanager
 def _running(settings: Settings, spark: SparkSession) -> Iterator[StreamingQuery]:
-    with contextlib.closing(MonitorQuery(settings, spark)) as monitor:
+    with contextlib.closing(MonitorQuery(settings, monitor_session(spark, settings))) as monitor:
         query = monitor.start()
         try:
             yield query

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from streaming.permissions import CLIENT_GROUP, Permission
 from streaming.publish import transactional_id
 from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import Sizes, TopicSpec, dead_letters_of, topic_specs
@@ -18,9 +19,11 @@ CLUSTER = "strimzi.io/cluster"
 SPARK_GROUPS = "spark-kafka-source"  # Spark's readers name their groups so; they commit nothing
 UNNAMEABLE = re.compile(r"[^a-z0-9.-]+")
 
-READ = ("Describe", "Read")
-WRITE = ("Describe", "Write")
-CHECK = ("Describe", "DescribeConfigs")  # `run` looks at the settings of all its topics
+# To Kafka, Read and Write are Describe too, so nobody needs an ACL for that beside them.
+READ = ("Read",)
+WRITE = ("Write",)
+DESCRIBE = ("Describe",)
+CHECK = ("Describe", "DescribeConfigs")  # the settings of a topic: `run`, `topics check` and `verify` look at them
 
 Manifest = dict[str, Any]
 
@@ -50,49 +53,103 @@ def _topic(spec: TopicSpec, partitions: int, replication: int) -> Manifest:
     return {"topicName": topic.topic, "partitions": topic.num_partitions, "replicas": replication, "config": config}
 
 
-def user_manifests(settings: Settings, cluster: str) -> Iterator[Manifest]:
-    """A KafkaUser for the job and for everybody around it, each with no more rights than its part needs."""
+def user_manifests(settings: Settings, cluster: str, authentication: str = "scram-sha-512") -> Iterator[Manifest]:
+    """A KafkaUser for the job and for everybody around it, each with no more rights than its part needs.
+
+    `authentication`: Strimzi's type of it, `scram-sha-512` or `tls` (client certificates).
+    """
     for user, rights in rights_by_user(settings).items():
         acls = [_acl(thing, operations) for thing, operations in rights.items()]
         authorization = {"type": "simple", "acls": acls}
-        spec = {"authentication": {"type": "scram-sha-512"}, "authorization": authorization}
+        spec = {"authentication": {"type": authentication}, "authorization": authorization}
         yield _resource("KafkaUser", user, cluster, spec)
 
 
 def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
-    """Who there is: the job, the owners of each system's policies and of facts, those who ask, report and watch."""
+    """Who there is: the job, the owners of each system's policies and of facts, those who ask, report and watch.
+
+    What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
+    """
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.requests))
-    seen = (topics.alerts, *answers, *map(dead_letters_of, topics.audit))
+    outputs = (topics.alerts, *answers, *map(dead_letters_of, topics.audit))
+    documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
-    seeing, publishing = (Thing("group", job), ("Describe",)), (_transactions(transactional_id(settings)), WRITE)
-    owners = {
-        f"{job}-policies-{system}": [*_on([topic], READ, WRITE), publishing, seeing]
-        for system, topic in topics.policy_topics().items()
-    }
+    seeing = Thing("group", job), DESCRIBE
+    asking = [*_on(topics.requests, WRITE), *_on(answers, READ), (Thing("group", CLIENT_GROUP), DESCRIBE)]
+    everything = [spec.name for spec in topic_specs(topics)]
     everybody: dict[str, Iterable[Right]] = {
         job: _of_the_job(settings),
-        **owners,
+        **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
-        f"{job}-client": [*_on(topics.requests, WRITE), *_on(answers, READ), (_groups(f"{job}-client"), READ), seeing],
+        f"{job}-client": [*asking, (_groups(f"{job}-client"), READ)],
+        f"{job}-service": [*asking, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
         f"{job}-audit": _on(topics.audit, WRITE),
-        f"{job}-watch": [*_on(seen, READ), (_groups(f"{job}-watch"), READ), seeing],
+        f"{job}-watch": [
+            *_on((*outputs, *topics.requests, *documents), READ),
+            *_on(everything, CHECK),
+            (_groups(f"{job}-watch"), READ),
+            seeing,
+        ],
+        f"{job}-verify": [*_on((*answers, *topics.requests), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
 
 
+def permissions_of(settings: Settings, user: str) -> list[Permission]:
+    """What a user of `rights_by_user` is granted, one by one."""
+    return _one_by_one(rights_by_user(settings)[user])
+
+
+def enforcer_permissions(settings: Settings) -> list[Permission]:
+    """Those of the job's without which it decides nothing; what its monitor needs beside them is left out."""
+    return _one_by_one(_together(_of_the_enforcer(settings)))
+
+
+def _one_by_one(rights: Mapping[Thing, list[str]]) -> list[Permission]:
+    return [
+        Permission(thing.type, thing.name, operation, thing.prefix)
+        for thing, operations in rights.items()
+        for operation in operations
+    ]
+
+
+def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Right]:
+    """Documents of one system, and the requests that a change of them can be tried on."""
+    # An id of its own: by one that several owners share, each could abort what another publishes.
+    yield _transactions(transactional_id(settings, [system])), WRITE
+    yield from _on([settings.topics.policy_topics()[system]], READ, WRITE)
+    yield from _on(settings.topics.requests, READ)
+    yield seeing
+
+
 def _of_the_job(settings: Settings) -> Iterator[Right]:
+    yield from _of_the_enforcer(settings)
+    yield from _of_the_monitor(settings)
+
+
+def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
     inputs = (*topics.requests, *topics.audit)
-    outputs = (topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
-    # The monitor, the job's second query, has a name of its own and reads what the first one writes.
-    for name in (settings.job_name, monitor_settings(settings).job_name):
-        yield _transactions(name), WRITE
-        yield Thing("group", name), READ
-    yield _groups(SPARK_GROUPS), READ
+    outputs = (topics.history, topics.alerts, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
+    yield from _under(settings.job_name)
     yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
-    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history, *outputs), READ)
-    yield from _on((topics.facts, topics.history, topics.alerts, *outputs), WRITE)
+    yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)
+    yield from _on(outputs, WRITE)
+
+
+def _of_the_monitor(settings: Settings) -> Iterator[Right]:
+    """The job's second query, which has a name of its own, and reads what the first one writes."""
+    topics = settings.topics
+    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit)))
+    yield from _under(monitor_settings(settings).job_name)
+    yield from _on(read, READ)
+    yield from _on((topics.facts, topics.alerts), WRITE)
+
+
+def _under(name: str) -> list[Right]:
+    """What a query needs for its transactional id and its groups."""
+    return [(_transactions(name), WRITE), (Thing("group", name), READ), (_groups(SPARK_GROUPS), READ)]
 
 
 def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:
@@ -112,7 +169,18 @@ def _together(rights: Iterable[Right]) -> dict[Thing, list[str]]:
     found: dict[Thing, set[str]] = {}
     for thing, operations in rights:
         found.setdefault(thing, set()).update(operations)
-    return {thing: sorted(operations) for thing, operations in sorted(found.items())}
+    least = {thing: sorted(_least(operations)) for thing, operations in sorted(found.items())}
+    return {thing: operations for thing, operations in least.items() if not _is_within(thing, operations, least)}
+
+
+def _least(operations: set[str]) -> set[str]:
+    return operations - set(DESCRIBE) if operations.intersection((*READ, *WRITE)) else operations
+
+
+def _is_within(thing: Thing, operations: list[str], others: Mapping[Thing, list[str]]) -> bool:
+    """Whether a prefix gives as much already."""
+    wider = [o for o in others if o != thing and o.prefix and o.type == thing.type and thing.name.startswith(o.name)]
+    return any(set(operations) <= {*others[other], *DESCRIBE} for other in wider)
 
 
 def _acl(thing: Thing, operations: list[str]) -> Manifest:

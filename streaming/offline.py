@@ -22,17 +22,17 @@ def decide_lines(
 
     Decisions have no offsets and no source, since there are none. Judged by the requests' own time, if `trust` has it.
     """
-    most = (limits or Limits()).record_in
+    limits = limits or Limits()
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield _decide(snapshot, number, line, trust, most)
+                yield _decide(snapshot, number, line, trust, limits)
             except MalformedRequest as malformed:
                 yield {"line": number, "error": f"line {number}: {malformed}"}
 
 
-def _decide(snapshot: Snapshot, number: int, line: bytes, trust: frozenset[str], most: int) -> dict[str, Any]:
-    asked = _parse(line, most)
+def _decide(snapshot: Snapshot, number: int, line: bytes, trust: frozenset[str], limits: Limits) -> dict[str, Any]:
+    asked = _parse(line, limits)
     at = usable_time(asked, trust)
     record = _answer(snapshot, asked, trust).to_record()
     record["context"]["policy_version"] = snapshot.version
@@ -45,16 +45,16 @@ def _decide(snapshot: Snapshot, number: int, line: bytes, trust: frozenset[str],
     return envelope | record
 
 
-def _parse(line: bytes, most: int) -> Request | Batch:
-    if len(line) > most:
-        raise MalformedRequest(f"not a request: {len(line)} bytes; at most {most}")
+def _parse(line: bytes, limits: Limits) -> Request | Batch:
+    if len(line) > limits.record_in:
+        raise MalformedRequest(f"not a request: {len(line)} bytes; at most {limits.record_in}")
     try:
         value = msgspec.json.decode(line)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
     if not isinstance(value, Mapping):
         raise MalformedRequest(f"not a request: a request is an object, not {type(value).__name__}")
-    return parse_request(value)
+    return parse_request(value, limits.claimed_groups)
 
 
 def _answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Decision:

@@ -2,15 +2,24 @@
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 
 from policy.documents import Key, identify
 from policy.publishable import encode_document
-from streaming.enforcer.kafka import admin_client, stable_ends
+from streaming.enforcer.kafka import Partition, admin_client, stable_ends
+from streaming.permissions import (
+    Permission,
+    explain_missing,
+    is_not_authorized,
+    missing_permissions,
+    principal_of,
+    topic_permissions,
+)
 from streaming.settings import Settings
 from streaming.topics import SECONDS
 
@@ -45,10 +54,22 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     written = [(identify(document), encode_document(document)) for document in documents]
     deleted = [(key, None) for key in deletions]
     records = [_record(topics, key, value) for key, value in (*written, *deleted)]
+    systems = {key.system for key, _ in (*written, *deleted)}
     _check_topics(settings, {record.topic for record in records})
-    offsets = write(transactional_producer(settings), records)
+    offsets = _write(settings, systems, records)
     await_visible(settings, offsets)
     return offsets
+
+
+def _write(settings: Settings, systems: Collection[str], records: Iterable[Record]) -> Offsets:
+    try:
+        return write(transactional_producer(settings, systems), records)
+    except PublishFailed as failed:
+        cause = failed.__cause__
+        if isinstance(cause, KafkaException) and is_not_authorized(cause.args[0], "transactionalId"):
+            needed = Permission("transactionalId", transactional_id(settings, systems), "Write")
+            raise PublishFailed(f"nothing was published: {_explain_missing(settings, [needed])}") from cause
+        raise
 
 
 def await_visible(settings: Settings, offsets: Offsets) -> None:
@@ -58,10 +79,17 @@ def await_visible(settings: Settings, offsets: Offsets) -> None:
     """
     admin, deadline = admin_client(settings), time.monotonic() + SECONDS
     last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
-    while any(end <= last[partition] for partition, end in stable_ends(admin, last).items()):
+    while any(end <= last[partition] for partition, end in _stable_ends(admin, last).items()):
         if time.monotonic() > deadline:
             raise PublishFailed(f"published, but not readable after {SECONDS:g} s: an older transaction is still open")
         time.sleep(POLL_SECONDS)
+
+
+def _stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    try:
+        return stable_ends(admin, partitions)
+    except (KafkaException, TimeoutError) as error:
+        raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
 def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
@@ -70,9 +98,12 @@ def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
     return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
 
 
-def _check_topics(settings: Settings, topics: Iterable[str]) -> None:
+def _check_topics(settings: Settings, topics: Collection[str]) -> None:
     """A producer would make a missing topic, with the wrong settings, where the broker allows it."""
-    there = admin_client(settings).list_topics(timeout=SECONDS).topics
+    admin = admin_client(settings)
+    there = admin.list_topics(timeout=SECONDS).topics
+    if missing := missing_permissions(admin, topic_permissions("Write", topics)):
+        raise PublishFailed(f"nothing was published: {_explain_missing(settings, missing)}")
     for topic in sorted(topics):
         if topic not in there:
             raise PublishFailed(f"topic {topic} does not exist: run `lockkeeper topics create`")
@@ -80,19 +111,28 @@ def _check_topics(settings: Settings, topics: Iterable[str]) -> None:
             raise PublishFailed(f"topic {topic} has more than one partition: see `lockkeeper topics create`")
 
 
-def transactional_id(settings: Settings) -> str:
-    """Under which documents are published: by one at a time, so that no two orders of changes mix."""
-    return f"{settings.job_name}-policies"
+def _explain_missing(settings: Settings, missing: Iterable[Permission]) -> str:
+    return explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, missing)
 
 
-def transactional_producer(settings: Settings) -> Producer:
+def transactional_id(settings: Settings, systems: Collection[str]) -> str:
+    """Under which documents of these systems are published: by one at a time, so that no two orders of changes mix.
+
+    One system's documents have an id of their own, which their owners alone may use; several at once have a common one,
+    so that one who publishes a system and one who publishes several do not end each other's transactions.
+    """
+    whole = f"{settings.job_name}-policies"
+    return f"{whole}-{next(iter(systems))}" if len(systems) == 1 else whole
+
+
+def transactional_producer(settings: Settings, systems: Collection[str]) -> Producer:
     """What documents are published with; a later one ends what an earlier one left open."""
     return Producer(
         {
             "log_level": "2",
             **settings.kafka,
             "bootstrap.servers": settings.bootstrap_servers,
-            "transactional.id": transactional_id(settings),
+            "transactional.id": transactional_id(settings, systems),
             "transaction.timeout.ms": TRANSACTION_MS,
             "message.max.bytes": settings.limits.document + ROOM,
             "queue.buffering.max.messages": 10_000_000,

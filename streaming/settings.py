@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from policy.requests import CLAIMS
+from policy.caching import HELD_BYTES
+from policy.requests import CLAIMS, MAX_CLAIMED_GROUPS
 from policy.suggest import nearest
 from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
@@ -39,12 +40,18 @@ class SettingsError(Exception):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Beyond these a record becomes `error` or a dead letter. Sizes in bytes."""
+    """Beyond these a record becomes `error` or a dead letter. Sizes in bytes.
+
+    `claimed_groups`: groups that a request may claim, and roles. `cached_decisions`, `cached_bytes`: what each worker
+    keeps of what it worked out; beyond them it is forgotten.
+    """
 
     record_in: Positive = MIB
     record_out: Positive = 4 * MIB
     document: Positive = MIB
+    claimed_groups: Positive = MAX_CLAIMED_GROUPS
     cached_decisions: Positive = 50_000
+    cached_bytes: Positive = HELD_BYTES
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,8 +114,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
-    `max_records`: of a micro-batch. `snapshots_kept`: policy versions held to judge audit events by what was in force
-    when they happened. `policy_stale_seconds`: after so long without the policies, an alert.
+    `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
+    run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
+    `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
+    `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
+    `snapshots_kept`: policy versions held to judge audit events by what was in force when they happened.
+    `policy_stale_seconds`: after so long without the policies, an alert.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
@@ -125,9 +136,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     kafka: dict[str, str] = {}
     source: dict[str, str] = {}
     spark: dict[str, str] = {}
-    master: Text = "local[4]"
+    master: Text = "local[4,8]"
     checkpoint: Text = "checkpoint"
     max_records: Positive = 200_000
+    max_batch_bytes: Positive = 128 * MIB
+    max_batch_seconds: Seconds = 3.0
     snapshots_kept: Positive = 8
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
@@ -176,6 +189,8 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
     except msgspec.ValidationError as error:
         known = ", ".join(".".join(field) for field, _ in _fields(Settings))
         raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
+    except UnicodeEncodeError:
+        raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
     _check_trust(settings, where)
     _check_registry(settings, where)
     return settings

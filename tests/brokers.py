@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -66,3 +67,10 @@ def _in_container() -> Iterator[str]:
         container.with_env(name, value)
     with container:
         yield container.get_bootstrap_server()
+
+
+def free_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,6 +1,7 @@
 """Fixtures for all tests."""
 
 import gc
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -37,8 +38,10 @@ def broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
     """Commands that a test calls configure the log, for a stream that ends with the test."""
+    handlers = logging.getLogger().handlers[:]
     yield
     structlog.reset_defaults()
+    logging.getLogger().handlers = handlers
 
 
 @pytest.fixture

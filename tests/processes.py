@@ -18,6 +18,13 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def below(pid: int) -> list[tuple[int, int, str]]:
+    """Return the processes below one, each with its parent and its command line."""
+    found = descendants(pid)
+    lines = (line.split(None, 2) for line in _ps("pid=,ppid=,args="))
+    return [(int(line[0]), int(line[1]), line[2]) for line in lines if int(line[0]) in found and len(line) == 3]
+
+
 def alive(pids: set[int]) -> set[int]:
     """Return those of the processes that run, without the ended ones that their parent has not yet reaped."""
     states = (line.split() for line in _ps("pid=,stat="))

@@ -1,6 +1,7 @@
 """Follows all decisions: one line each, at least once, also across restarts. Ctrl-C and SIGTERM end it in order.
 
-Run it with `python deploy/examples/decision_log.py my-group`.
+Run it with `python deploy/examples/decision_log.py my-group`. Where Kafka has ACLs, the group's name
+must begin with the user's, such as `lockkeeper-watch-log`.
 """
 
 import signal

@@ -1,6 +1,7 @@
 """Changes a policy and relies on it with the next question: no sleep, no guess.
 
-Run it with `python deploy/examples/publish_then_ask.py user:dana`.
+Run it with `python deploy/examples/publish_then_ask.py user:dana`. Where Kafka has ACLs, it needs those of two users:
+`lockkeeper-policies-lenses6` and `lockkeeper-client`.
 """
 
 import sys

@@ -4,7 +4,10 @@ from typing import Annotated
 
 import typer
 
-EXIT_CODES = "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured, 3 (`run` alone) fenced: another "
+    "instance with the same job_name took over."
+)
 
 
 def _group(about: str) -> typer.Typer:
@@ -24,6 +27,7 @@ ABOUT = "A streaming authorization enforcer: Kafka requests in, decisions out."
 
 app = _group(ABOUT)
 topics_app = _group("Make and check the topics.")
+checkpoint_app = _group("Work on the checkpoints of a job that does not run.")
 policy_app = _group("Publish, read and work on policy documents.")
 
 
@@ -47,4 +51,5 @@ def options(
 
 
 app.add_typer(topics_app, name="topics")
+app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(policy_app, name="policy")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streaming.cli.app import app
-from streaming.cli.failures import Failure
+from streaming.cli.failures import MISUSED, Failure
 from streaming.cli.output import remark, tell
 from streaming.cli.signals import stop_on_signals
 
@@ -17,23 +17,32 @@ LOOK_SECONDS = 0.5
 @app.command("broker")
 def broker(
     port: Annotated[int, typer.Option(min=0, max=65535, help="At 127.0.0.1; 0: any free one.")] = KAFKA_PORT,
-    data: Annotated[Path | None, typer.Option(help="A folder to keep its data; without, they end with it.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The folder of its data; default: lockkeeper/kafka in XDG_DATA_HOME or ~/.local/share."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start with no data, and keep none.")] = False,
 ) -> None:
     """Run a Kafka broker on this machine, to try things with, until SIGTERM or Ctrl-C.
 
     One process without copies, encryption or log-in, for this machine alone: not for what must not be lost. Prints
-    its address once it answers.
+    its address once it answers. Started again, it has its topics, records and cluster id as before; with --fresh it is
+    another cluster each time, for which `run` needs another checkpoint.
 
     \b
     Examples:
       lockkeeper broker
       lockkeeper broker --port 19092 --data ./kafka-data
+      lockkeeper broker --fresh
     """
-    from streaming.runtime.broker import EmbeddedBroker
+    from streaming.runtime.broker import EmbeddedBroker, usual_data_folder
 
-    with stop_on_signals() as stop, EmbeddedBroker(port=port or None, data_dir=data and data.absolute()) as running:
+    if fresh and data:
+        raise Failure("--fresh keeps no data: leave out either --fresh or --data", MISUSED)
+    folder = None if fresh else (data or usual_data_folder()).absolute()
+    with stop_on_signals() as stop, EmbeddedBroker(port=port or None, data_dir=folder) as running:
         tell(running.bootstrap_servers)
-        remark("Kafka answers here until Ctrl-C")
+        remark(f"Kafka answers here until Ctrl-C; {f'its data are in {folder}' if folder else 'its data end with it'}")
         while not stop.wait(LOOK_SECONDS):
             if running.ended:
                 raise Failure(f"the broker ended by itself. {running.end_of_log()}")

@@ -1,5 +1,6 @@
 """Reaching Kafka, or saying within seconds that it is not there."""
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from streaming.cli.failures import Failure
@@ -7,26 +8,44 @@ from streaming.cli.failures import Failure
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+    from streaming.permissions import Permission
     from streaming.settings import Settings
 
 SECONDS = 5.0
 
 
-def reach(settings: "Settings", *topics: str) -> "AdminClient":
-    """A client of a cluster that answers and has the topics. Raises Failure."""
+def reach(
+    settings: "Settings", *read: str, written: Sequence[str] = (), permissions: Iterable["Permission"] = ()
+) -> "AdminClient":
+    """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
+
+    `permissions`: what is needed beside that. Consumers that read topics name the job's group.
+    """
     from confluent_kafka import KafkaException
 
     from streaming.enforcer.kafka import admin_client
+    from streaming.permissions import (
+        Permission,
+        explain_missing,
+        missing_permissions,
+        principal_of,
+        topic_permissions,
+    )
 
+    groups = [Permission("group", settings.job_name, "Describe")] if read else []
+    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
     try:
         admin = admin_client(settings)
         there = admin.list_topics(timeout=SECONDS).topics
+        denied = missing_permissions(admin, needed)
     except KafkaException as error:
         raise Failure(
             f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {SECONDS:g} s). Start it, or "
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
         ) from error
-    if missing := sorted(set(topics) - there.keys()):
+    if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
+        raise Failure(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, denied))
+    if missing := sorted({*read, *written} - there.keys()):
         raise Failure(
             f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
             "or name other topics in the settings"

@@ -4,13 +4,16 @@ import sys
 
 FAILED = 1
 MISUSED = 2
+FENCED = 3
 
-# Module, exception, exit code. By name: whoever has raised one has imported it, and nobody else needs to.
+# Module, exception, exit code; the first that fits. By name: whoever has raised one has imported it, and nobody else
+# needs to.
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
     ("policy.files", "FilesRefused", FAILED),
     ("policy.casefile", "CaseFileError", FAILED),
     ("streaming.publish", "PublishFailed", FAILED),
+    ("streaming.enforcer.errors", "Fenced", FENCED),
     ("streaming.enforcer.errors", "JobStopped", FAILED),
     ("streaming.enforcer.errors", "CannotWrite", FAILED),
     ("streaming.runtime.errors", "RuntimeSetupError", FAILED),
@@ -33,6 +36,8 @@ def explain(error: Exception) -> str | None:
     if exit_code(error) is None:
         return None
     inner = error.args[0] if error.args else error
+    if isinstance(error, TimeoutError) and not str(error):
+        return "Kafka: no answer in time"
     return f"Kafka: {inner.str()}" if hasattr(inner, "str") else str(error)
 
 

@@ -57,12 +57,11 @@ def request(
       lockkeeper request --file request.json --json
     """
     from streaming.client import Client, Connection
-    from streaming.topics import dead_letters_of
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
-    reach(settings, where, settings.topics.decisions, dead_letters_of(where))
+    _reach(settings, where)
     with Client(Connection.of(settings), requests=where) as client:
         client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
         decision = client.authorize(asked, timeout)
@@ -76,6 +75,15 @@ def _topic(settings: "Settings", topic: str | None) -> str:
     if topic is not None and topic not in known:
         raise Failure(f"--topic {topic}: not a request topic; those are {', '.join(known)}", MISUSED)
     return topic or known[0]
+
+
+def _reach(settings: "Settings", where: str) -> None:
+    """As the client library does, which reads under the name of a group of its own."""
+    from streaming.permissions import topic_permissions
+    from streaming.topics import dead_letters_of
+
+    answers = (settings.topics.decisions, dead_letters_of(where))
+    reach(settings, written=[where], permissions=topic_permissions("Read", answers))
 
 
 def _show(decision: "Decision", as_json: bool) -> None:

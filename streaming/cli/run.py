@@ -1,4 +1,4 @@
-"""`lockkeeper run`: the job, until it is told to stop."""
+"""`lockkeeper run`: the job, until it is asked to stop."""
 
 import sys
 
@@ -6,16 +6,20 @@ from streaming.cli.app import app
 from streaming.cli.cluster import reach
 from streaming.cli.options import Bootstrap, Config, settings_of
 from streaming.cli.output import remark
-from streaming.cli.signals import stop_on_signals
+from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
 
 
 @app.command("run")
 def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
-    """Decide requests until SIGTERM or Ctrl-C; the batch under way is finished first.
+    """Decide requests until SIGTERM or Ctrl-C: then the batch under way is finished, if that takes no more than 5 s.
+
+    It ends within 10 s with exit code 0; a second signal ends it at once. What was not committed is decided by the next
+    start. While Kafka is unavailable it waits, and goes on by itself; only when it starts, Kafka must be there.
 
     Every setting can also be given as an environment variable: `topics.decisions` is
     LOCKKEEPER_TOPICS_DECISIONS. Topics whose settings would break a promise are refused, saying how to mend them.
-    A second instance with the same job_name takes over, and the first ends with exit code 1.
+    A second instance with the same job_name takes over, and the first ends with exit code 3: a supervisor must not
+    start it again.
 
     The setting metrics.port (9464 is usual; 0, the default, is off) serves /metrics for Prometheus and /healthz and
     /readyz for Kubernetes at metrics.address. log.level says what is logged, tracing.enabled sends traces to
@@ -32,9 +36,15 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     settings = settings_of(config, bootstrap)
     reach(settings)
     configure_logs(settings, sys.stderr)
-    with observing(settings) as watch, stop_on_signals() as stop:
+    with observing(settings) as watch, stop_on_signals(_give_up) as stop:
         from streaming.application import run as run_job
 
         remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
         run_job(settings, stop, watch=watch)
     remark("stopped")
+
+
+def _give_up() -> None:
+    """End without order, as by a kill: what was not committed is decided by the next start."""
+    remark(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start decides it")
+    end_at_once(0)

@@ -1,30 +1,72 @@
 """Ending in order when told to."""
 
 import contextlib
+import os
 import signal
+import socket
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DEADLINE_SECONDS = 8.0
+END = 0  # no signal has this number
+KILLED = 128
+"""Exit code of a process that a signal ended, with the signal's number added, as shells count it."""
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM and Ctrl-C set; a second one ends the process as ever."""
+def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM and Ctrl-C set; a second one ends the process at once.
+
+    A thread of its own sets it: the main thread may stand in a call of librdkafka's or of Java's, in which Python
+    runs no handler. `on_deadline`: ends the process when that has not happened `DEADLINE_SECONDS` after the signal.
+    """
     stop = threading.Event()
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
 
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def take(*_: object) -> None:
+    def listen() -> None:
+        if not _await_signal(reader):
+            return
         stop.set()
-        restore()
+        if on_deadline is not None:
+            threading.Thread(target=_end_in_time, args=(on_deadline,), name="deadline", daemon=True).start()
+        if again := _await_signal(reader):
+            end_at_once(KILLED + again)
 
-    for number in SIGNALS:
-        signal.signal(number, take)
+    thread = threading.Thread(target=listen, name="signals", daemon=True)
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    woken = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    thread.start()
     try:
         yield stop
     finally:
-        restore()
+        signal.set_wakeup_fd(woken)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        writer.send(bytes([END]))
+        thread.join()
+        reader.close()
+        writer.close()
+
+
+def _await_signal(reader: socket.socket) -> int:
+    """The number of the next signal; `END` when nobody waits for one any more."""
+    while (number := reader.recv(1)[0]) not in (*SIGNALS, END):
+        pass  # of another signal that Python handles
+    return number
+
+
+def _end_in_time(on_deadline: Callable[[], None]) -> None:
+    time.sleep(DEADLINE_SECONDS)
+    on_deadline()
+
+
+def end_at_once(code: int) -> None:
+    """End this process, without waiting for anything. Java ends with it."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

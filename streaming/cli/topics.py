@@ -1,5 +1,6 @@
 """`lockkeeper topics`: make the topics, and see whether they keep the promises."""
 
+import enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from streaming.topics import Problem, Sizes
 
 PARTITIONS = 6
+
+
+class Authentication(enum.StrEnum):
+    """How users log in, by Strimzi's names."""
+
+    scram = "scram-sha-512"
+    tls = "tls"
 
 
 @topics_app.command("create")
@@ -64,11 +72,15 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
     Example:
       lockkeeper topics check --config lockkeeper.yaml
     """
+    from streaming.permissions import topic_permissions
     from streaming.topics import check_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
-    problems = check_topics(reach(settings), settings.topics, _sizes(settings))
-    _show([spec.name for spec in topic_specs(settings.topics)], set(), problems, as_json)
+    names = [spec.name for spec in topic_specs(settings.topics)]
+    looked_at = [*topic_permissions("Describe", names), *topic_permissions("DescribeConfigs", names)]
+    admin = reach(settings, permissions=looked_at)
+    problems = check_topics(admin, settings.topics, _sizes(settings))
+    _show(names, set(), problems, as_json)
     if any(problem.refused for problem in problems):
         raise typer.Exit(FAILED)
 
@@ -78,6 +90,9 @@ def manifest(
     users: Annotated[
         bool, typer.Option("--users", help="The users and what each may do, instead of the topics.")
     ] = False,
+    authentication: Annotated[
+        Authentication, typer.Option(help="With --users: how they log in. tls: with client certificates.")
+    ] = Authentication.scram,
     cluster: Annotated[str, typer.Option(help="The name of Strimzi's Kafka resource.")] = "kafka",
     partitions: Annotated[
         int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
@@ -97,7 +112,11 @@ def manifest(
     from streaming.manifests import topic_manifests, user_manifests
 
     settings = settings_of(config)
-    made = user_manifests(settings, cluster) if users else topic_manifests(settings, cluster, partitions, replication)
+    made = (
+        user_manifests(settings, cluster, authentication.value)
+        if users
+        else topic_manifests(settings, cluster, partitions, replication)
+    )
     for resource in made:
         tell(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
 

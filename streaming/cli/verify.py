@@ -62,7 +62,7 @@ def verify(
     if send and (since or until):
         raise Failure("--send checks what it sends: leave --since and --until out", MISUSED)
     span = _span(since, until) if since or until else None
-    _reach(settings)
+    _reach(settings, send)
     extra: dict[str, Any] = {}
     demanded = None
     if send:
@@ -84,14 +84,18 @@ def _span(since: str | None, until: str | None) -> "Span":
         raise Failure(str(error).replace("--from", "--since"), MISUSED) from error
 
 
-def _reach(settings: "Settings") -> None:
+def _reach(settings: "Settings", send: bool) -> None:
     from streaming.observability.logs import log_warnings_alone
+    from streaming.permissions import topic_permissions
     from streaming.topics import dead_letters_of
+    from streaming.verify.traffic import SYSTEM
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
     documents = (*names.policy_topics().values(), names.facts, names.history)
-    reach(settings, names.decisions, *documents, *names.requests, *map(dead_letters_of, names.requests))
+    read = (names.decisions, *documents, *names.requests, *map(dead_letters_of, names.requests))
+    written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
+    reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", documents))
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaException
 
 from streaming.client.errors import ClientError
+from streaming.permissions import Permission, explain_missing, principal_of
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topic_specs import TopicNames
 
@@ -68,6 +69,10 @@ class Connection:
             return kind({"log_level": "2", **usual, **self.kafka, **fixed, **servers})
         except (KafkaException, TypeError, ValueError) as error:
             raise ClientError(f"kafka settings: {self.scrub(told(error))}") from None  # its cause may hold a secret
+
+    def denied(self, missing: Iterable[Permission]) -> str:
+        """Which permissions the principal lacks, and the ACLs that grant them."""
+        return explain_missing(principal_of(self.kafka), self.bootstrap_servers, missing)
 
     def scrub(self, text: str) -> str:
         """The text without the values of secret settings."""

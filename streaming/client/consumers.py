@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, Place, read_decision
@@ -17,6 +17,7 @@ from streaming.contracts.avro import Undecodable
 from streaming.contracts.files import Kind
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import RegistryDown
+from streaming.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.topic_specs import dead_letters_of
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class RecordConsumer(Generic[T]):
 
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
         connection = connection_to(connection)
-        self._scrub = connection.scrub
+        self._connection, self._group = connection, group
         self._readings = Readings(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
@@ -82,12 +83,19 @@ class RecordConsumer(Generic[T]):
             if message is None:
                 continue
             if (error := message.error()) is not None:
-                raise ClientError(self._scrub(f"cannot read: {error.str()}"))
+                raise ClientError(self._connection.scrub(f"cannot read: {self._why(error, message.topic())}"))
             self._at_hand = message
             if (item := self._read(message)) is not None:
                 return item
             self.handled()
         raise StopIteration
+
+    def _why(self, error: KafkaError, topic: str | None) -> str:
+        if is_not_authorized(error, "topic"):
+            return self._connection.denied(topic_permissions("Read", [topic or ""]))
+        if is_not_authorized(error, "group"):
+            return self._connection.denied([Permission("group", self._group, "Read")])
+        return str(error.str())
 
     def handled(self) -> None:
         """The item that was handed out last is done with: its offset may be committed."""

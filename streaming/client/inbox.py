@@ -9,13 +9,21 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, told
 from streaming.enforcer.kafka import Partition, first_offsets, stable_ends
+from streaming.permissions import (
+    CLIENT_GROUP,
+    Permission,
+    is_not_authorized,
+    missing_permissions,
+    topic_permissions,
+)
 
 SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
 LOOK_SECONDS = 30.0  # how often new partitions are looked for
 POLL_SECONDS = 0.1
 FETCH = 1000
+GROUP = Permission("group", CLIENT_GROUP, "Describe")  # librdkafka looks for its coordinator
 READING = {
-    "group.id": "lockkeeper-client",  # librdkafka insists on a name; the client never joins a group
+    "group.id": CLIENT_GROUP,
     "isolation.level": "read_committed",
     "enable.auto.commit": "false",
     "auto.offset.reset": "error",
@@ -31,7 +39,7 @@ class Inbox:
     """A consumer of whole topics, for one thread. First `take_place`, then `receive`."""
 
     def __init__(self, connection: Connection, topics: Sequence[str], beside: Sequence[str]) -> None:
-        """`beside`: topics that must exist as well."""
+        """`beside`: topics that must exist as well, and let themselves be written."""
         self._connection, self._topics, self._beside = connection, topics, beside
         self._trouble = ""
         fixed = {**READING, "error_cb": self._note}
@@ -44,6 +52,7 @@ class Inbox:
         """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
         try:
             partitions = self._partitions()
+            self._check_permissions()
             ends = stable_ends(self._admin, partitions)
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
@@ -78,16 +87,25 @@ class Inbox:
         there = self._admin.list_topics(timeout=SECONDS).topics
         for topic in (*self._topics, *self._beside):
             if topic not in there:
+                self._check_permissions()  # Kafka hides topics from those who may not describe them
                 raise Lost(f"topic {topic} does not exist: run `lockkeeper topics create`, or name another")
             if there[topic].error is not None:
                 raise KafkaException(there[topic].error)
         return [(topic, number) for topic in self._topics for number in there[topic].partitions]
+
+    def _check_permissions(self) -> None:
+        """Kafka's own refusals come one by one, and that of the group only some time after the topics are read."""
+        topics = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
+        if missing := missing_permissions(self._admin, [*topics, GROUP], SECONDS):
+            raise Lost(self._connection.denied(missing))
 
     def _note(self, error: KafkaError) -> None:
         self._trouble = error.str()
 
     def _why(self, error: Exception) -> str:
         """With what librdkafka tells beside, such as that the password is wrong."""
+        if error.args and is_not_authorized(error.args[0], "group"):
+            return self._connection.denied([GROUP])
         with contextlib.suppress(KafkaException):
             self._consumer.poll(0)  # which calls `_note`
         return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (told(error), self._trouble)))))

@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streaming.client.asking import Record
 from streaming.client.connection import Connection, told
 from streaming.client.decision import Place
+from streaming.permissions import is_not_authorized, topic_permissions
 
 USUAL = {
     "linger.ms": "1",
@@ -38,19 +39,21 @@ class Outbox:
             if error is None:
                 report(Place(record.topic, message.partition() or 0, _offset(message)), "")
             else:
-                report(None, self._why(KafkaException(error), producer))
+                report(None, self._why(KafkaException(error), producer, record.topic))
 
         producer = self._producer
         try:
             producer.produce(record.topic, record.value, record.key, headers=record.headers, on_delivery=delivered)
         except (KafkaException, BufferError, TypeError, ValueError) as error:
-            report(None, self._why(error, producer))
+            report(None, self._why(error, producer, record.topic))
 
-    def _why(self, error: Exception, failed: Producer) -> str:
+    def _why(self, error: Exception, failed: Producer, topic: str) -> str:
         inner = error.args[0] if error.args else None
         if isinstance(inner, KafkaError) and inner.fatal():
             self._renew(failed)
-        return self._connection.scrub(f"not sent: {told(error)}")
+        denied = is_not_authorized(inner, "topic")
+        why = self._connection.denied(topic_permissions("Write", [topic])) if denied else told(error)
+        return self._connection.scrub(f"not sent: {why}")
 
     def _renew(self, failed: Producer) -> None:
         """An idempotent producer that has lost count refuses everything from then on."""

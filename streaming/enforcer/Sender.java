@@ -1,3 +1,4 @@
+import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
@@ -8,13 +9,23 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.TimeoutException;
 import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.Producer;
 import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
+import org.apache.kafka.common.errors.InvalidPidMappingException;
+import org.apache.kafka.common.errors.InvalidTxnStateException;
+import org.apache.kafka.common.errors.OutOfOrderSequenceException;
+import org.apache.kafka.common.errors.RetriableException;
+import org.apache.kafka.common.errors.TransactionAbortedException;
+import org.apache.kafka.common.errors.UnknownServerException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -41,6 +52,39 @@ public final class Sender {
         return producer;
     }
 
+    /** Id and epoch of the producer, which Kafka's producer keeps to itself; -1 and -1 before it is initialized. */
+    public List owner() throws Exception {
+        Object transactions = field(producer, "transactionManager");
+        Object owner = field(transactions, "producerIdAndEpoch");
+        return Arrays.asList(new Object[] {field(owner, "producerId"), field(owner, "epoch")});
+    }
+
+    private static Object field(Object object, String name) throws Exception {
+        Field field = object.getClass().getDeclaredField(name);
+        field.setAccessible(true);
+        return field.get(object);
+    }
+
+    /** Whether the brokers did not answer, or could not serve: the same may succeed later. */
+    public static boolean isUnavailable(Throwable error) {
+        boolean unavailable = false;
+        for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+            if (cause instanceof UnknownTopicOrPartitionException || cause instanceof OffsetOutOfRangeException) {
+                return false;
+            }
+            unavailable |= cause instanceof RetriableException
+                || cause instanceof TimeoutException
+                || cause instanceof InvalidTxnStateException
+                || cause instanceof InvalidPidMappingException
+                || cause instanceof TransactionAbortedException
+                || cause instanceof OutOfOrderSequenceException
+                || cause instanceof UnknownServerException
+                // Not a fault of the settings, which were right when the job started.
+                || (cause instanceof ConfigException && cause.getMessage().contains("No resolvable bootstrap urls"));
+        }
+        return unavailable;
+    }
+
     /**
      * Sends the lots that are in this column of the rows; null: there is none. The lots of an Arrow batch begin with the
      * row in which the other column is not null; their records are sent in the order of their positions.
@@ -58,6 +102,19 @@ public final class Sender {
             }
         }
         sendInOrder(lots);
+    }
+
+    /** The rows of those Arrow batches for which there is a 1; they begin as in sendAll. */
+    public List kept(List rows, int beginning, byte[] kept) {
+        List found = new ArrayList();
+        int batch = -1;
+        for (int number = 0; number < rows.size(); number++) {
+            batch += cell(rows, number, beginning) == null ? 0 : 1;
+            if (kept[batch] == 1) {
+                found.add(rows.get(number));
+            }
+        }
+        return found;
     }
 
     static byte[] cell(List rows, int number, int column) {

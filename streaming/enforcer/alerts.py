@@ -56,6 +56,34 @@ def policy_stale(topic: str, partition: Partition, offset: int, since: int, why:
     return _record(topic, name, alert)
 
 
+def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Mapping[int, int], at: int) -> Result:
+    """A topic that was deleted and re-created is read from its beginning, as `accepted_topic_ids` allows.
+
+    `before`, `after`: its topic ids. `offsets`: those below which the deleted one was decided or read, by partition, as
+    far as Kafka still has them. `at`: ms.
+    """
+    upto = ", ".join(f"{number}: {offset}" for number, offset in sorted(offsets.items()))
+    known = f"up to the offsets {{{upto}}}" if offsets else "up to offsets that Kafka has deleted with it"
+    alert = {
+        "id": f"topic-recreated-{name}-{after}",
+        "kind": "topic-recreated",
+        "severity": "high",
+        "time": to_text(at),
+        "subject": name,
+        "message": f"topic {name} was deleted and re-created; the new one is read from its beginning, as its topic id "
+        f"is in accepted_topic_ids. The deleted one was read {known}: what came after them is lost",
+        "evidence": [
+            {
+                "topic": name,
+                "topic_id_before": before,
+                "topic_id": after,
+                "offsets_before": {str(number): offset for number, offset in sorted(offsets.items())} or None,
+            }
+        ],
+    }
+    return _record(topic, name, alert)
+
+
 def privilege_escalation(
     topic: str, record: Published, opened: Sequence[Escalation], published: Mapping[str, Published]
 ) -> Result:
@@ -91,6 +119,43 @@ def unknown_escalation(topic: str, record: Published, why: str) -> Result:
         "subject": record.document,
         "message": f"what the change of {record.document} opens, and for whom, could not be worked out: {why}",
         "evidence": [{"document": record.document, "topic": record.topic, "offset": record.offset}],
+    }
+    return _record(topic, record.document, alert)
+
+
+def incomplete_escalation(
+    topic: str,
+    record: Published,
+    documents: Sequence[str],
+    complete: bool,
+    merged: int,
+    found: Sequence[Escalation],
+) -> Result:
+    """What a change opens is not known whole: the analysis was too much work, or changes came too fast for it.
+
+    ``merged``: how many changes were compared together with the first; ``found``: what is known, in alerts of its own.
+    """
+    why = [
+        *([] if complete else ["the analysis would have taken too much work and ended early"]),
+        *(
+            [f"{merged + 1} changes came sooner than they could be analysed, and were compared as one"]
+            if merged
+            else []
+        ),
+    ]
+    named = f"{', '.join(documents[:SHOWN])}{f' and {len(documents) - SHOWN} more' if len(documents) > SHOWN else ''}"
+    alert = {
+        "id": f"privilege-escalation-{record.topic}-{record.offset}-incomplete",
+        "kind": "privilege-escalation",
+        "severity": "high",
+        "time": to_text(record.at),
+        "subject": record.document,
+        "message": f"what the change of {named} opens is known in part only: {'; '.join(why)}. "
+        f"Found until then, in alerts of their own: {len(found)}. Look at the rest with `lockkeeper policy diff`",
+        "evidence": [
+            {"document": record.document, "topic": record.topic, "offset": record.offset},
+            {"documents": list(documents[:SHOWN]), "documents_count": len(documents)},
+        ],
     }
     return _record(topic, record.document, alert)
 

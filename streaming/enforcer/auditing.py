@@ -112,7 +112,8 @@ class AuditSitting:
         assert action is not None
         assert resource is not None
         assert event.outcome is not None
-        asked = Request(event.id, event.system, subject, action, resource, event.context, at)
+        most = self._limits.claimed_groups
+        asked = Request(event.id, event.system, subject, action, resource, event.context, at, None, most)
         snapshot = self._snapshot_at(at)
         trust = self._source.trust | TIME
         decision = answer(snapshot, asked, trust) if snapshot else Decision("error", (UNKNOWN,))

@@ -1,99 +1,176 @@
-"""Changes of policies: what each opens, told once.
+"""Changes of policies: what each opens, reported once.
 
-The committed offset of a policy topic tells what was told. Below it lies the baseline, however much was told of it;
+The committed offset of a policy topic says what was read. Below it lies the baseline, however much was reported of it;
 from it on every record is a change, also one published while the job was away. So a first start, for which nothing is
-committed, tells of no escalation, but which organizations enforce nothing. A topic is read in the order of its log,
+committed, reports no escalation, but which organizations enforce nothing. A topic is read in the order of its log,
 so a document says before its first change what it said when the reading came to that record.
 
 What is read in one go is one change: several transactions read together are compared by where they began and ended.
-What came and went in between was in force for no request, and is not told; nor is what compaction took.
+What came and went in between was in force for no request, and is not reported; nor is what compaction took.
+
+What a change opens may take long to work out, and decisions must not wait for it. So changes are compared in a thread,
+one after the other, with a bound on the work of each, and alerts go into a transaction once they are there. Until then
+a change is *unanalysed*. Beside the committed offset of its topic stands at which offset each unanalysed change begins:
+after a restart, also after a kill, the records from there on are compared again, change by change as before. A commit
+that no longer names a change is the one with its alerts, so none is lost and none is written twice.
 """
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import functools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import structlog
 
+from policy.bounded_work import Work
 from policy.documents import Key
 from policy.edits import Edit, said
-from policy.escalation import Escalation, escalations, open_to_everyone
+from policy.escalation import Escalation, analyse, open_to_everyone
 from policy.library import Library
 from policy.model import Reading
-from policy.snapshot import Snapshot
+from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from policy.wording import grant_text
-from streaming.enforcer.alerts import Published, enforcement_disabled, privilege_escalation, unknown_escalation
+from streaming.enforcer.alerts import (
+    Published,
+    enforcement_disabled,
+    incomplete_escalation,
+    privilege_escalation,
+    unknown_escalation,
+)
 from streaming.enforcer.documents import Record
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Result
 
 log = structlog.get_logger()
 
+MOST_STEPS = 500_000  # of the work for one change: some seconds
+MOST_UNANALYSED = 20  # changes of a topic; further ones are compared together with the last of them
+STOP_SECONDS = 5.0
+
+Unanalysed = Mapping[str, Sequence[int]]
+"""By policy topic, the offsets at which changes begin whose alerts are not written yet, ascending."""
+
 
 class _Changed(msgspec.Struct):
-    """A document since the last comparison: what it said then, the first time it changed, and its newest record."""
+    """A document since the last comparison: what it said then, and since its first and newest records."""
 
     before: Reading
-    since: int
+    first: Published
     newest: Published
+    after: Reading = Reading()
+
+
+class _Change(msgspec.Struct):
+    """Documents of one system that changed together. `realm`: the system's after them; `start`: its first offset.
+
+    `merged`: how many changes were read after it and are compared together with it.
+    """
+
+    system: str
+    topic: str
+    start: int
+    documents: dict[Key, _Changed]
+    realm: Callable[[], Realm]
+    merged: int = 0
+
+    def add(self, later: "_Change") -> None:
+        """Go on to the state after a later change."""
+        for key, one in later.documents.items():
+            known = self.documents.setdefault(key, one)
+            known.newest, known.after = one.newest, one.after
+        self.realm, self.merged = later.realm, self.merged + 1
 
 
 class Changes:
-    """Notes changes while the policy topics are read, and compares when they are read to their ends.
+    """Notes changes while the policy topics are read, and has them compared when they are read to their ends.
 
-    ``systems``: the system of each policy topic; ``told``: the committed offsets, see above.
+    ``systems``: the system of each policy topic; ``told``: the committed offsets, ``unanalysed``: what stands beside
+    them, see above.
     """
 
-    def __init__(self, alerts_topic: str, systems: Mapping[str, str], told: Mapping[Partition, int]) -> None:
+    def __init__(
+        self,
+        alerts_topic: str,
+        systems: Mapping[str, str],
+        told: Mapping[Partition, int],
+        unanalysed: Unanalysed | None = None,
+    ) -> None:
         self._alerts_topic, self._systems = alerts_topic, systems
         self._told = {topic: told[topic, 0] for topic in systems if (topic, 0) in told}
+        self._boundaries: dict[str, deque[int]] = {}
+        for topic, (start, *others) in (unanalysed or {}).items():
+            if topic in self._told:
+                self._boundaries[topic] = deque([*others, self._told[topic]])
+                self._told[topic] = start
+        self._before = {topic: tuple(starts) for topic, starts in (unanalysed or {}).items()}
+        self._is_read = False  # to the ends, once
         self._changed: dict[Key, _Changed] = {}
         self._untold: list[Result] = []
+        self._analysis = _Analysis(self._found)
 
     def note(self, key: Key, record: Record, library: Library) -> None:
         """Note a record of a policy topic that is about to be put into the library."""
         told = self._told.get(record.topic)
         if told is None or record.offset < told:
             return
+        self._close_before(record, library)
         newest = Published(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
-            self._changed[key] = _Changed(said(library.shelves.get(key)), record.at, newest)
+            self._changed[key] = _Changed(said(library.shelves.get(key)), newest, newest)
         else:
             known.newest = newest
+
+    def _close_before(self, record: Record, library: Library) -> None:
+        """After a restart: compare the changes of before it one by one, though they are read in one go."""
+        boundaries = self._boundaries.get(record.topic)
+        while boundaries and record.offset >= boundaries[0]:
+            boundaries.popleft()
+            if any(one.first.topic == record.topic for one in self._changed.values()):
+                system = self._systems[record.topic]
+                self._close(system, library, functools.partial(_realm_of, system, library.copy()))
 
     def compare(self, library: Library, snapshot: Snapshot) -> None:
         """The topics are read to their ends, of which the snapshot was taken: see what has changed."""
         for system in set(self._systems.values()):
-            changed = {key: one for key, one in self._changed.items() if key.system == system}
-            if changed:
-                self._untold += self._found(system, changed, library, snapshot)
-        self._changed.clear()
+            self._close(system, library, functools.partial(snapshot.realms.__getitem__, system))
         for topic in self._systems.keys() - self._told.keys():
             self._untold += self._baseline(topic, library, snapshot)
             self._told[topic] = 0
+        self._is_read = True
 
-    def _found(
-        self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot
-    ) -> list[Result]:
+    def _close(self, system: str, library: Library, realm: Callable[[], Realm]) -> None:
+        """Have what was noted of a system compared."""
+        documents = {key: one for key, one in self._changed.items() if key.system == system}
+        for key, one in documents.items():
+            del self._changed[key]
+            one.after = said(library.shelves.get(key))
+        if documents:
+            first = min((one.first for one in documents.values()), key=lambda record: record.offset)
+            self._analysis.put(_Change(system, first.topic, first.offset, documents, realm))
+
+    def _found(self, change: _Change, work: Work) -> list[Result]:
         """The alerts. Whatever goes wrong here must not stop decisions, nor pass in silence."""
         try:
-            return list(self._alerts(system, changed, library, snapshot))
+            return list(self._alerts(change, work))
         except Exception as error:
-            log.exception("what a change opens could not be worked out; please report it", documents=list(changed))
+            documents = list(map(str, change.documents))
+            log.exception("what a change opens could not be worked out; please report it", documents=documents)
             why = type(error).__name__  # its text may hold what documents say
-            return [unknown_escalation(self._alerts_topic, one.newest, why) for one in changed.values()]
+            return [unknown_escalation(self._alerts_topic, one.newest, why) for one in change.documents.values()]
 
-    def _alerts(
-        self, system: str, changed: Mapping[Key, _Changed], library: Library, snapshot: Snapshot
-    ) -> Iterator[Result]:
+    def _alerts(self, change: _Change, work: Work) -> Iterator[Result]:
         """One alert for each record that opened something, the last one where several together did."""
-        edits = [Edit(str(key), one.before, said(library.shelves.get(key))) for key, one in changed.items()]
-        since = min(one.since for one in changed.values())
-        opened = escalations(all_systems()[system], snapshot.realms[system], edits, since)
-        published = {one.newest.document: one.newest for one in changed.values()}
+        edits = [Edit(str(key), one.before, one.after) for key, one in change.documents.items()]
+        since = min(one.first.at for one in change.documents.values())
+        analysis = analyse(all_systems()[change.system], change.realm(), edits, since, work)
+        published = {one.newest.document: one.newest for one in change.documents.values()}
         by_record: dict[Published, list[Escalation]] = {}
-        for one in opened:
+        for one in analysis.escalations:
             last = max((published[cause] for cause in one.causes), key=lambda record: record.offset)
             by_record.setdefault(last, []).append(one)
         for record, found in sorted(by_record.items(), key=lambda pair: pair[0].offset):
@@ -103,9 +180,14 @@ class Changes:
                 yield enforcement_disabled(self._alerts_topic, record, [grant for one in off for grant in one.grants])
             if others:
                 yield privilege_escalation(self._alerts_topic, record, others, published)
+        if not analysis.complete or change.merged:
+            last = max(published.values(), key=lambda record: record.offset)
+            yield incomplete_escalation(
+                self._alerts_topic, last, sorted(published), analysis.complete, change.merged, analysis.escalations
+            )
 
     def _baseline(self, topic: str, library: Library, snapshot: Snapshot) -> Iterator[Result]:
-        """What a first start tells: where nothing is enforced."""
+        """What a first start reports: where nothing is enforced."""
         system = self._systems[topic]
         for grant in open_to_everyone(all_systems()[system], snapshot.realms[system]):
             key = Key(*grant.origin.document.split("/", 2))
@@ -115,9 +197,130 @@ class Changes:
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])
 
     def untold(self) -> list[Result]:
-        """The alerts that the next transaction must write."""
+        """The alerts that the next transaction must write: of the changes that are compared by now.
+
+        Before the first reading is complete there are none: what is unanalysed then is what was before this run.
+        """
+        if self._is_read:
+            self._untold += self._analysis.take_alerts()
         return list(self._untold)
+
+    def unanalysed(self) -> dict[str, tuple[int, ...]]:
+        """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
+        if not self._is_read:
+            return dict(self._before)
+        found: dict[str, tuple[int, ...]] = {}
+        for change in self._analysis.unfinished():
+            found[change.topic] = (*found.get(change.topic, ()), change.start)
+        return found
 
     def told(self) -> None:
         """Note that a transaction with all of `untold` was committed."""
         self._untold.clear()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether some change was compared since `untold` was asked for."""
+        return self._is_read and self._analysis.has_news
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all changes that were read are compared."""
+        return self._analysis.is_idle
+
+    def close(self) -> None:
+        """End the comparison under way: the next start begins it again."""
+        self._analysis.close()
+
+
+def _realm_of(system: str, library: Library) -> Realm:
+    return Snapshot(library).realms[system]
+
+
+class _Analysis:
+    """Compares changes in a thread, one after the other. The thread begins with the first of them.
+
+    `find`: the alerts of a change.
+    """
+
+    def __init__(self, find: Callable[[_Change, Work], list[Result]]) -> None:
+        self._find = find
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._waiting: deque[_Change] = deque()
+        self._current: _Change | None = None
+        self._finished: list[tuple[_Change, list[Result]]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def put(self, change: _Change) -> None:
+        """Have a change compared, together with the last one waiting where too many of its topic are."""
+        with self._lock:
+            waiting = [one for one in self._waiting if one.topic == change.topic]
+            if len(waiting) >= MOST_UNANALYSED:
+                log.warning("changes of policies come sooner than they are analysed", topic=change.topic)
+                waiting[-1].add(change)
+            else:
+                self._waiting.append(change)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="policy-changes", daemon=True)
+                self._thread.start()
+            self._arrived.notify()
+
+    def _run(self) -> None:
+        with contextlib.suppress(_Closed):
+            while (change := self._next()) is not None:
+                alerts = self._find(change, Work(MOST_STEPS, self._yield))
+                with self._lock:
+                    self._finished.append((change, alerts))
+                    self._current = None
+
+    def _next(self) -> _Change | None:
+        with self._lock:
+            while not self._waiting and not self._closed:
+                self._arrived.wait()
+            if self._closed:
+                return None
+            self._current = self._waiting.popleft()
+            return self._current
+
+    def _yield(self) -> None:
+        """Let the driver's own threads, which wait for Python's lock, go first."""
+        time.sleep(0)
+        if self._closed:
+            raise _Closed
+
+    def take_alerts(self) -> list[Result]:
+        """The alerts of the changes that were compared since; from now on these are finished."""
+        with self._lock:
+            finished, self._finished = self._finished, []
+        return [alert for _, alerts in finished for alert in alerts]
+
+    def unfinished(self) -> list[_Change]:
+        """The changes whose alerts were not taken yet, in order."""
+        with self._lock:
+            current = [self._current] if self._current is not None else []
+            return [*(change for change, _ in self._finished), *current, *self._waiting]
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there are changes to take."""
+        return bool(self._finished)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to compare."""
+        with self._lock:
+            return self._current is None and not self._waiting
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._lock:
+            self._closed = True
+            self._arrived.notify()
+        if self._thread is not None:
+            self._thread.join(STOP_SECONDS)
+
+
+class _Closed(BaseException):
+    """The job ends: not an error of the comparison, which would make an alert of it."""

@@ -3,6 +3,7 @@
 Read by Spark's own classes, so that every file system works on which a checkpoint can be.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.kafka import Partition
 
 Offsets = dict[Partition, int]
 
+CLUSTER_FILE = "kafka-cluster"  # beside Spark's own files
 LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -35,10 +38,14 @@ def write_plainly(session: SparkSession, place: str) -> None:
 
 
 class Checkpoint:
-    """The checkpoint at `place`, a path or URI; it may not exist yet. The session is set to write it plainly."""
+    """The checkpoint at `place`, a path or URI; it may not exist yet.
 
-    def __init__(self, spark: SparkSession, place: str) -> None:
-        write_plainly(spark, place)
+    `plainly`: whether the session is set to write it plainly; Spark's state stores cannot be written so.
+    """
+
+    def __init__(self, spark: SparkSession, place: str, plainly: bool = True) -> None:
+        if plainly:
+            write_plainly(spark, place)
         self._jvm: Any = spark.sparkContext._jvm
         self._session: Any = spark._jsparkSession
         self._place = place
@@ -53,12 +60,49 @@ class Checkpoint:
         return self._query_id
 
     def _read_query_id(self) -> str | None:
-        path, files = self._find("metadata")
+        text = self._read("metadata")
+        return None if text is None else str(json.loads(text)["id"])
+
+    def check_cluster(self, cluster_id: str) -> None:
+        """Raise CannotStart when the checkpoint belongs to another Kafka cluster than this one.
+
+        One without a cluster id, as of lockkeeper 0.1.0, may belong to any.
+        """
+        known = self._cluster_id()
+        if known not in (None, cluster_id):
+            raise CannotStart(
+                f"the checkpoint {self._place} belongs to another Kafka cluster: to the one with cluster id {known}, "
+                f"and bootstrap_servers is the one with cluster id {cluster_id}, where its offsets mean other records. "
+                "If this is the wrong cluster, correct bootstrap_servers. If the cluster was replaced, such as by a "
+                f"broker started without its data, run `{ARCHIVE}` with the settings of the job: it moves the "
+                "checkpoints of the job and of its monitor away, and the job starts from the offsets committed here"
+            )
+
+    def write_cluster(self, cluster_id: str) -> None:
+        """Note to which Kafka cluster the checkpoint belongs, once it is known that it does."""
+        if self._cluster_id() == cluster_id:
+            return
+        path, files = self._find(CLUSTER_FILE)
+        stream = files.create(path, True)
+        try:
+            stream.write(json.dumps({"id": cluster_id}).encode())
+        finally:
+            stream.close()
+
+    def _cluster_id(self) -> str | None:
+        """None: it is not known, also where a job was killed while it wrote it."""
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            return str(json.loads(self._read(CLUSTER_FILE) or "")["id"])
+        return None
+
+    def _read(self, name: str) -> str | None:
+        """The text of a part of the checkpoint; None: it is not there."""
+        path, files = self._find(name)
         if not files.exists(path):
             return None
         stream = files.open(path)
         try:
-            return str(json.loads(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))["id"])
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -70,8 +114,9 @@ class Checkpoint:
         except Py4JJavaError as error:
             raise CannotStart(
                 f"Spark cannot read the checkpoint {self._place}: {error.java_exception.getMessage()} If a newer "
-                "lockkeeper wrote it, start that one. Else move the checkpoint away: the job will start from the "
-                "committed offsets, where nothing is lost or decided twice"
+                "lockkeeper wrote it, start that one. Else move the checkpoint away with "
+                f"`{ARCHIVE} {self._place}`: the job will start from the committed offsets, where nothing is lost "
+                "or decided twice"
             ) from error
 
     def clear_unfinished(self) -> None:
@@ -96,6 +141,11 @@ class Checkpoint:
         latest = self._commits().getLatestBatchId()
         return int(latest.get()) if latest.isDefined() else -1
 
+    def proposed(self) -> int:
+        """The newest batch in Spark's offset log, also where it is not completed; -1: there is none."""
+        latest = self._offsets().getLatestBatchId()
+        return int(latest.get()) if latest.isDefined() else -1
+
     def range_of(self, batch: int) -> tuple[Offsets, Offsets]:
         """Where a batch starts and ends, by partition; the first batch of a checkpoint has no start on record."""
         before, starts = self._newest
@@ -103,6 +153,10 @@ class Checkpoint:
             starts = self._ends(batch - 1)
         self._newest = batch, self._ends(batch)
         return starts or {}, self._newest[1] or {}
+
+    def watermark_of(self, batch: int) -> int:
+        """The watermark (ms) with which a batch of a stateful query runs."""
+        return int(self._offsets().get(batch).get().metadataOpt().get().batchWatermarkMs())
 
     def _ends(self, batch: int) -> Offsets | None:
         found = self._offsets().get(batch)

@@ -4,11 +4,17 @@ A worker that meets an unknown schema id says so, and nothing of that evaluation
 and evaluates the batch once more. Ids that the registry does not have make dead letters. While the registry does not
 answer the batch waits, and with it all that came after: a request must not be refused because of it. Schemas that were
 read once are held, so a registry that is away stops nothing but what is written by a new schema.
+
+Ids are claims of clients, who may invent any number of them, and each costs a question. So where many are unknown, the
+schemas that are registered for the input topics (`<topic>-value`) are read first, whose number clients do not choose;
+of the other ids some are asked for with each batch, the lowest first: registries count from 1. One that was not asked
+for is refused for this batch alone.
 """
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import structlog
 
@@ -26,9 +32,16 @@ log = structlog.get_logger()
 
 READ: tuple[Kind, ...] = ("request", "audit-event")
 ASKED_AT_ONCE = 100  # ids: a sender of random ones must not keep the job busy asking
+SCHEMA_BYTES = 128 << 10  # of a schema with those that it refers to: every batch carries them to the workers
 SCHEMAS_HELD = 200  # of our records alone; far more than there will be versions
 UNUSABLE_SECONDS = 10.0  # after that an id that was not there is asked for again
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+NOT_ASKED = (
+    f"more than {ASKED_AT_ONCE} unknown ids came at once, and it is not registered under the subject of its topic, "
+    "<topic>-value: register it there, or send the record again later"
+)
+
+Answer = TypeVar("Answer")
 
 
 class Encodings:
@@ -37,10 +50,12 @@ class Encodings:
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
         self._output, self._alerts_topic = settings.encoding, settings.topics.alerts
+        self._input_topics = (*settings.topics.requests, *settings.topics.audit)
         self._ids = self._our_ids({"decision": settings.topics.decisions, "alert": settings.topics.alerts})
         self._alert = None if self._output == "json" else Writer("alert", self._output, self._ids.get("alert", 0))
         self._known: dict[int, tuple[str, ...]] = {}
         self._unusable: dict[int, tuple[float, str]] = {}
+        self._not_asked: dict[int, str] = {}  # of the batch that is evaluated
         self._content_type = content_type(self._output)
 
     def _our_ids(self, topics: dict[Kind, str]) -> dict[Kind, int]:
@@ -53,7 +68,7 @@ class Encodings:
         """What the workers need of it, now."""
         now = time.monotonic()
         self._unusable = {id_: (until, why) for id_, (until, why) in self._unusable.items() if until > now}
-        unusable = {id_: why for id_, (_, why) in self._unusable.items()}
+        unusable = {**self._not_asked, **{id_: why for id_, (_, why) in self._unusable.items()}}
         return Formats(self._output, self._ids, self._registry is not None, dict(self._known), unusable)
 
     def of_decisions(self, topic: str) -> Formats:
@@ -68,37 +83,59 @@ class Encodings:
         return Formats(registry=self._registry is not None, known=known)
 
     def learn(self, needed: Iterable[int], stop: threading.Event) -> bool:
-        """Ask for schemas that workers met, however long it takes. False: there were none.
+        """Ask for schemas that workers met, however long it takes. False: there were none, the evaluation is complete.
 
         Raises Stopping when `stop` is set while the registry does not answer.
         """
-        ids = sorted(set(needed))
-        refused = {id_: why for id_ in ids[:ASKED_AT_ONCE] if (why := self._learn(id_, stop))}
-        refused |= dict.fromkeys(ids[ASKED_AT_ONCE:], f"more than {ASKED_AT_ONCE} unknown ids came at once")
+        ids = set(needed)
+        if len(ids) > ASKED_AT_ONCE:
+            for topic in self._input_topics:
+                self._learn_all(subject_of(topic), stop)
+        others = sorted(ids - self._known.keys())
+        refused = {id_: why for id_ in others[:ASKED_AT_ONCE] if (why := self._learn(id_, stop))}
         until = time.monotonic() + UNUSABLE_SECONDS
         self._unusable |= {id_: (until, why) for id_, why in refused.items()}
+        self._not_asked = dict.fromkeys(others[ASKED_AT_ONCE:], NOT_ASKED)
         return bool(ids)
 
     def _learn(self, id_: int, stop: threading.Event) -> str:
         """Hold the schema, or say why it is of no use."""
+        try:
+            return self._hold(id_, self._await(lambda registry: registry.schema(id_), stop))
+        except RegistryRefused as error:
+            return str(error)
+
+    def _learn_all(self, subject: str, stop: threading.Event) -> None:
+        """Hold the schemas of a subject, if there is one."""
+        try:
+            found = self._await(lambda registry: registry.versions(subject), stop)
+        except RegistryRefused:
+            return
+        for id_, texts in sorted(found.items(), reverse=True):  # the newest first: what is held is bounded
+            self._hold(id_, texts)
+
+    def _hold(self, id_: int, texts: tuple[str, ...]) -> str:
+        """Hold a schema that can be read by, or say why it cannot."""
         if len(self._known) >= SCHEMAS_HELD:
             return f"{SCHEMAS_HELD} schemas are held already; start the job again to forget those not used any more"
+        if (size := sum(map(len, texts))) > SCHEMA_BYTES:
+            return f"it has {size} characters; at most {SCHEMA_BYTES}"
         try:
-            texts = self._await_schema(id_, stop)
             check_written(READ, texts)
-        except (RegistryRefused, Unreadable) as error:
+        except Unreadable as error:
             return str(error)
         self._known[id_] = texts
         return ""
 
-    def _await_schema(self, id_: int, stop: threading.Event) -> tuple[str, ...]:
+    def _await(self, ask: Callable[[Registry], Answer], stop: threading.Event) -> Answer:
+        """What the registry answers, once it does. Raises RegistryRefused, and Stopping as `learn` does."""
         assert self._registry is not None, "without a registry no worker needs a schema"
         pause = FIRST_PAUSE
         while True:
             try:
-                return self._registry.schema(id_)
+                return ask(self._registry)
             except RegistryDown as error:
-                log.warning("requests wait for a schema", schema_id=id_, error=str(error))
+                log.warning("requests wait for the schema registry", error=str(error))
                 if stop.wait(pause):
                     raise Stopping("asked to stop while waiting for the schema registry") from error
                 pause = min(2 * pause, LONGEST_PAUSE)

@@ -21,6 +21,7 @@ import msgspec
 
 from policy.documents import Key
 from policy.library import Library, Version
+from policy.times import LAST_MS
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
 from streaming.enforcer.topic_logs import TopicLog, parse_log
@@ -92,7 +93,7 @@ class History:
         self._successors.pop(place, None)
 
     def _is_of(self, topic: str, topic_id: bytes | None, trusted: Container[str]) -> bool:
-        return topic in trusted if topic_id is None else topic_id.decode() == self._logs[topic].id
+        return topic in trusted if topic_id is None else topic_id == self._logs[topic].id.encode()
 
     def _read_log(self, key: bytes, value: bytes | None) -> None:
         with contextlib.suppress(ValueError):
@@ -180,18 +181,23 @@ def kept_version(
 ) -> Kept | None:
     """The version that a record of the history `topic` keeps; None for any other record.
 
-    `names`: the policy topic of each system. Raises CannotStart for a record of a newer format.
+    `names`: the policy topic of each system. Raises CannotStart for a record of a newer format. A record whose headers
+    are not numbers was written by no release: it must not stop every start.
     """
     place, told = _place(key), dict(headers)
     if place is None or place[0].system not in names:
         return None
-    check_format(int(told.get(FORM, 1)), f"the record {key!r} of {topic}")
-    if value is None or not {AT, NEXT} <= told.keys():
+    try:
+        form, at, successor = (int(told.get(name, default)) for name, default in ((FORM, 1), (AT, -1), (NEXT, -1)))
+    except (TypeError, ValueError):
+        return None
+    check_format(form, f"the record {key!r} of {topic}")
+    if value is None or min(at, successor) < 0 or at > LAST_MS:
         return None
     document, offset = place
     short = f"{document.kind}/{document.name}".encode()
-    record = Record(names[document.system], short, value, offset, int(told[AT]))
-    return Kept(record, int(told[NEXT]), told.get(TOPIC_ID))
+    record = Record(names[document.system], short, value, offset, at)
+    return Kept(record, successor, told.get(TOPIC_ID))
 
 
 def _key(place: Place) -> bytes:

@@ -3,7 +3,7 @@
     Kafka ─ Spark source ─ Arrow batch ─ decode ─ decide ─ encode ─ packed batch ─ driver ─ one Kafka transaction
 
 Exactly once rests on three rules, found under their numbers: rule 1 in `transaction.Output` and in
-`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_batch` and `Enforcer._between_batches`.
+`streaming.application`, rule 2 in `worker.Worker`, rule 3 in `Enforcer._decide_range` and `Enforcer._between_batches`.
 """
 
 import contextlib
@@ -14,22 +14,37 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import structlog
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.snapshot import Snapshot
 from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
+from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
-from streaming.enforcer.checkpoint import Checkpoint
+from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.encodings import open_encodings
-from streaming.enforcer.errors import JobStopped, Stopping, TopicChanged
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
-from streaming.enforcer.ledger import Ledger, open_ledger
+from streaming.enforcer.errors import CannotWrite, JobStopped, Stopping, TopicChanged
+from streaming.enforcer.kafka import (
+    RETRIED_SECONDS,
+    Partition,
+    admin_client,
+    cluster_id,
+    first_offsets,
+    is_reachable,
+    lags,
+    partitions_of,
+    stable_ends,
+    topic_ids,
+)
+from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
+from streaming.enforcer.outage import Outage
 from streaming.enforcer.past import Past
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.source import start_query
+from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
+from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
@@ -46,6 +61,7 @@ log = structlog.get_logger()
 
 ATTEMPT_SECONDS = 2.0  # to read the policies, before it is looked at whether they are stale
 COMMIT_LOG_SECONDS = 2.0
+FINISH_SECONDS = 5.0  # for the batch under way, once asked to stop
 POLL_SECONDS = 0.02
 IDLE = -1  # the batch number of what is written between batches
 
@@ -81,7 +97,16 @@ class Enforcer:
         )
         self._ledger = self._open_ledger()
         retention = read_retention(settings)
-        self._policies = Policies(settings, self._ledger.committed, watch.compiled, self._logs, retention)
+        self._policies = Policies(
+            settings,
+            self._ledger.committed,
+            watch.compiled,
+            self._logs,
+            retention,
+            self._ledger.unanalysed,
+            stop,
+            self._ledger.replaced,
+        )
         self._broadcasts, self._facts = (
             Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
@@ -89,11 +114,14 @@ class Enforcer:
         self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
+        self._outage = Outage(stop, watch)
         self._ticks = Ticks(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._ending = False
         self._last_batch = -1  # the newest that this run has committed
+        self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
+        self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
         watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
@@ -107,15 +135,19 @@ class Enforcer:
         topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids
-        return open_ledger(self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, accepted)
+        cluster = cluster_id(self._admin)
+        return open_ledger(
+            self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
+        )
 
-    def run(self, companion: Callable[[], None] = lambda: None) -> None:
-        """Start the query, look after it, and end in order. `companion` is called again and again; it may raise."""
+    def run(self) -> None:
+        """Start the query, look after it, and end in order."""
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running():
-                while not self._stop.wait(self._settings.idle_seconds) and query.isActive:
-                    companion()
+                while not self._stop.wait(self._settings.idle_seconds):
+                    if not query.isActive:
+                        query = self._start_again(query)
                     self._between_batches()
             self._end(query)
 
@@ -124,39 +156,95 @@ class Enforcer:
         self._read_policies()
         # Committed before the query starts: from now on a checkpoint without committed offsets is a sign of loss.
         self._commit([], starts)
+        self._outage.end()
+        if self._stop.is_set():
+            raise Stopping("asked to stop before the query was started")
         return start_query(self._spark, self._settings, starts, self._on_batch)
 
     def _starts(self) -> dict[Partition, int]:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
-        partitions = partitions_of(self._admin, self._inputs)
-        first = first_offsets(self._admin, partitions)
+        partitions = partitions_of(self._admin, self._inputs, RETRIED_SECONDS)
+        first = first_offsets(self._admin, partitions, RETRIED_SECONDS)
         return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
 
+    def _start_again(self, ended: StreamingQuery) -> StreamingQuery:
+        """The query, started again at its checkpoint, after Spark gave up waiting for Kafka; else raise why it ended.
+
+        Records that are gone, and topics that were re-created, end the job.
+        """
+        if self._failure is not None or not self._output.failed_by_kafka(ended):
+            raise self._why_ended(ended)
+        log.info("the query, which Spark ended while Kafka was unavailable, is started again", error=_brief(ended))
+        self._outage.retry("the topic ids of the input topics", self._check_inputs)
+        starts = self._outage.retry("the offsets of the input topics", self._starts)
+        return start_query(self._spark, self._settings, starts, self._on_batch)
+
     def _on_batch(self, records: DataFrame, batch: int) -> None:
+        """Decide a Spark batch, at once as a rule; where that is too much, range after range."""
+        is_first = True
+        while self._on_range(records, batch, is_first):
+            is_first = False
+            if self._stop.is_set():  # Spark proposes the batch again at the next start
+                raise Stopping("asked to stop within a batch")
+
+    def _on_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
         with self._watch.batch(batch), self._busy:
-            if self._ending:
+            if self._ending or self._stop.is_set():
                 raise Stopping("asked to stop")
             with self._noting_failure():
-                self._decide_batch(records, batch)
+                is_left = self._decide_range(records, batch, is_first)
+                self._outage.end()
+                return is_left
 
-    def _decide_batch(self, records: DataFrame, batch: int) -> None:
-        """The path of a micro-batch."""
+    def _decide_range(self, records: DataFrame, batch: int, is_first: bool) -> bool:
+        """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
+        range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
-        evaluated, task, version = self._evaluate(records, batch)
-        self._await_same_inputs()
-        self._on_step("evaluated", batch)
-        self._commit([], ends, evaluated, batch)
-        self._last_batch = batch
+        self._until_committed(lambda: self._decide(records, range_, batch))
+        is_left = self._ledger.lacks(ends)
+        self._last_batch = self._last_batch if is_left else batch
         self._ticks.wind()
+        self._on_step("committed", batch)
+        return is_left
+
+    def _until_committed(self, decide: Callable[[], None]) -> None:
+        """Evaluate and commit a range: again, by the policies and committed offsets of then, when Kafka was away."""
+        self._outage.retry("the end of a batch", decide, self._output.is_unavailable)
+
+    def _decide(self, records: DataFrame, range_: OffsetRange, batch: int) -> None:
+        """Evaluate what is not decided of a range, and commit it in one transaction."""
+        evaluated, task, version = self._evaluate(self._read(records, range_), range_, batch)
+        self._check_inputs()
+        self._ledger.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
+        self._on_step("evaluated", batch)
+        self._limits.note(range_, evaluated.told)
+        self._commit([], range_.decided(evaluated.told), evaluated, batch)
         self._watch.decided((told.tally for told in evaluated.told), task.now, version)
         self._watch.compared(told.compared for told in evaluated.told)
         self._watch.decisions(itertools.chain.from_iterable(told.decisions for told in evaluated.told))
-        self._on_step("committed", batch)
 
-    def _evaluate(self, records: DataFrame, batch: int) -> tuple[Evaluated, Task, str]:
+    def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
+        if batch <= self._proposed_before:
+            self._limits.be_wary(ends, self._ledger.committed)
+        return self._limits.first(ends, self._ledger.committed, self._ledger.is_of(self._checkpoint.query_id(), batch))
+
+    def _next_range(self, ends: Offsets) -> OffsetRange:
+        newest: Offsets = {}
+        with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
+            newest = stable_ends(self._admin, ends, RETRIED_SECONDS)
+        return self._limits.next(ends, newest, self._ledger.committed)
+
+    def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
+        """The records of a range; `records`: of the Spark batch."""
+        if range_.whole:
+            return records
+        ends = {partition: range_.ends[partition] for partition in range_.undecided}
+        return read_range(self._spark, self._settings, range_.starts, ends) if ends else records.limit(0)
+
+    def _evaluate(self, records: DataFrame, range_: OffsetRange, batch: int) -> tuple[Evaluated, Task, str]:
         """What the workers make of the records, and by which policies.
 
         All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
@@ -169,10 +257,13 @@ class Enforcer:
                 self._candidate.follow(self._policies.library, self._policies.snapshot)
             self._on_step("policies-read", batch)
             eras = (*self._past.held(), *snapshots)
-            task = self._task(eras, self._facts.current(self._policies.layer, self._policies.take_fact_changes()))
+            facts = self._facts.current(self._policies.layer, self._policies.take_fact_changes())
+            task = self._task(eras, facts, self._budgets(range_))
             broadcasts = [era.broadcast for era in eras]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
             evaluated = self._output.collect(records.mapInArrow(worker, SCHEMA))
+            if not all(which := counted(evaluated.told)):
+                evaluated = self._output.kept(evaluated, which)
             needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)
             moments = itertools.chain.from_iterable(told.moments for told in evaluated.told)
             learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
@@ -184,39 +275,42 @@ class Enforcer:
 
         Within a batch: before now is before or after its range was fixed, so no request in it is older than this.
         """
-        since = time.time()
+        since, before = self._outage.since or time.time(), dict(self._policies.positions)
         while True:
             try:
                 self._policies.catch_up(ATTEMPT_SECONDS)
-                return self._watch.policies_read(len(self._policies.layer))
+                break
             except (KafkaException, TimeoutError) as error:
-                log.warning("policies not read to their end; waiting", error=str(error))
                 self._watch.policies_unread(since)
-                if self._stop.wait(self._settings.idle_seconds):
-                    raise Stopping("asked to stop while reading the policies") from error
-                self._tell(self._stale.unread(self._policies.positions, since, str(error)))
+                if is_reachable(self._admin):  # it is these topics alone that cannot be read
+                    self._tell(self._stale.unread(before, since, str(error)))
+                self._outage.wait("the policies and facts up to their end", error)
+        self._watch.policies_read(len(self._policies.layer))
+        if self._outage.since is not None and not self._outage.reported:
+            alerts = self._stale.unread(before, since, self._outage.cause)
+            self._outage.reported = bool(alerts)
+            self._tell(alerts)
 
-    def _await_same_inputs(self) -> None:
+    def _check_inputs(self) -> None:
         """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.
 
         Once the records are read: a topic whose id is still the same was the same throughout.
         """
-        while True:
-            try:
-                return self._check_inputs()
-            except (KafkaException, TimeoutError) as error:
-                log.warning("the topic ids of the input topics are not known; waiting", error=str(error))
-                if self._stop.wait(self._settings.idle_seconds):
-                    raise Stopping("asked to stop while asking for topic ids") from error
-
-    def _check_inputs(self) -> None:
-        found = {topic: TopicLog(id_) for topic, id_ in topic_ids(self._admin, self._inputs).items()}
-        check_logs(self._settings, self._logs, found, TopicChanged)
+        ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
+        check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
 
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
 
-    def _task(self, snapshots: Sequence[Published], facts: Facts) -> Task:
+    def _budgets(self, range_: OffsetRange) -> dict[Partition, Budget]:
+        settings, limits = self._settings, self._settings.limits
+        # A candidate's answers, and once more the live ones to hold them against, come after those that are written.
+        seconds = settings.max_batch_seconds / (3 if self._candidate is not None else 1)
+        exceeding = max(settings.max_batch_bytes // (limits.record_in + limits.record_out), 1)
+        whole = Budget(settings.max_batch_bytes, seconds)
+        return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
+
+    def _task(self, snapshots: Sequence[Published], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
         return Task(
             topics=self._output_topics,
             committed=self._ledger.committed,
@@ -234,6 +328,7 @@ class Enforcer:
             enforced=self._settings.mode == "enforce",
             candidate=self._candidate.number if self._candidate else 0,
             logged=self._watch.logs_decisions,
+            budgets=budgets,
         )
 
     def _outputs_of(self, topic: str) -> Outputs:
@@ -247,12 +342,24 @@ class Enforcer:
         evaluated: Evaluated | None = None,
         batch: int = IDLE,
     ) -> None:
-        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets."""
+        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets.
+
+        Until it is committed; but raises CannotWrite where it was not, and what was evaluated may be out of date.
+        """
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
-        offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-        said = self._policies.untold()
-        told = self._encodings.encoded(itertools.chain(said, results))
-        self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
+        results, committed = tuple(results), False
+        while not committed:
+            said = self._policies.untold()
+            self._ledger.unanalysed = self._policies.unanalysed()
+            offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
+            told = self._encodings.encoded(itertools.chain(said, results))
+            try:
+                self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
+                committed = True
+            except CannotWrite as error:
+                committed = self._resume(error, offsets)
+                if not committed and evaluated is not None:
+                    raise
         self._ledger.advance(offsets)
         self._policies.told()
         self._watch.committed(said)
@@ -263,19 +370,34 @@ class Enforcer:
             self._candidate.tidy()
         self._last_commit = time.monotonic()
 
+    def _resume(self, error: CannotWrite, offsets: Iterable[TopicPartition]) -> bool:
+        """Write on with a new producer (rule 1), by the committed offsets (rule 2).
+
+        Whether these offsets, of the transaction that failed, are committed all the same: then its answer was lost.
+        """
+        awaited = "a new producer and the committed offsets"
+        self._outage.wait(awaited, error)
+        self._outage.retry(awaited, self._output.reopen)
+        group, partitions = self._output.group, [(tp.topic, tp.partition) for tp in offsets]
+        found = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
+        return self._ledger.resume(found)
+
     def _between_batches(self) -> None:
         """Also while there are no requests: policies are read and told of, and offsets committed (rule 3)."""
         if not self._busy.acquire(timeout=self._settings.idle_seconds):
             return
         try:
+            if self._failure is not None:
+                return  # a batch has failed, and the query ends by it: what is written now would hide the cause
             with self._noting_failure():
                 self._read_policies()
                 self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
                 self._tell([*self._stale.stuck(), *self._ticks.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
-                if overdue or self._ledger.lacks(self._policies.positions):
+                if overdue or self._policies.has_news or self._ledger.lacks(self._policies.positions):
                     self._commit([], {})
+                self._outage.end()
         finally:
             self._busy.release()
 
@@ -293,17 +415,25 @@ class Enforcer:
             raise
 
     def _end(self, query: StreamingQuery) -> None:
-        """Let the batch under way commit, then stop; or tell why the query ended by itself."""
-        with self._busy:
-            self._ending = True
+        """Let the batch under way commit, if it does so soon, and stop the query."""
+        in_order = self._busy.acquire(timeout=FINISH_SECONDS)
+        self._ending = True
+        if in_order:
             self._await_commit_log(query)
-        query.stop()  # without the lock, for which a batch that begins just now would wait, and Spark for that batch
-        if self._stop.is_set():
-            return
+            self._busy.release()
+        else:
+            log.warning("the batch under way is given up; the next start decides it", after_seconds=FINISH_SECONDS)
+            self._spark.sparkContext.cancelAllJobs()
+        # Without the lock, for which a batch that begins just now would wait, and Spark for that batch.
+        with contextlib.suppress(Exception):  # it may have failed, or not end in time
+            query.stop()
+
+    def _why_ended(self, query: StreamingQuery) -> Exception:
+        """What to raise for a query that ended by itself."""
         if self._failure is None:
             with contextlib.suppress(KafkaException, TimeoutError):
                 self._check_inputs()  # offsets that are gone end a query, with a message of Spark's that names no cause
-        raise self._failure or JobStopped(f"the query ended: {query.exception()}")
+        return self._failure or JobStopped(why_ended(query, self._settings))
 
     def _await_commit_log(self, query: StreamingQuery) -> None:
         """Stopping interrupts Spark where it stands: harmless to decisions, but not while it writes its log."""
@@ -316,3 +446,8 @@ class Enforcer:
         self._watch.unfollow(self._settings.job_name)
         self._policies.close()
         self._encodings.close()
+
+
+def _brief(ended: StreamingQuery) -> str:
+    """Why a query ended, without the stack traces that Spark adds to it."""
+    return next(iter(str(ended.exception()).splitlines()), "")

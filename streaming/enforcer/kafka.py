@@ -7,13 +7,21 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from streaming.enforcer.errors import TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0
+RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
+REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 STALE_EPOCHS = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})
+DELETED = (
+    "topic {topic} was deleted. Create it with `lockkeeper topics create`. If it held policies, publish all of its "
+    "documents with `lockkeeper policy apply`; if it held facts, have the platforms publish theirs again. The next "
+    "start names the setting that accepts the new topic"
+)
 URL_SAFE = str.maketrans("+/", "-_")
 
 Partition = tuple[str, int]
@@ -41,6 +49,12 @@ def log_reader(settings: Settings) -> Consumer:
     return Consumer({**_reading(settings), "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
 
 
+def head_reader(settings: Settings) -> Consumer:
+    """A consumer for single committed records, which also says where there is none."""
+    few = {"queued.min.messages": "1", "fetch.message.max.bytes": str(64 << 10), "enable.partition.eof": "true"}
+    return Consumer({**_reading(settings), **few, "group.id": settings.job_name, "fetch.wait.max.ms": "100"})
+
+
 def _common(settings: Settings) -> dict[str, str | int | float | bool]:
     return {"log_level": "2", **settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
 
@@ -54,20 +68,51 @@ def _reading(settings: Settings) -> dict[str, str | int | float | bool]:
     }
 
 
-def partitions_of(admin: AdminClient, topics: Iterable[str]) -> list[Partition]:
+def partitions_of(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> list[Partition]:
     """Every partition of the topics, sorted. Raises KafkaException when a topic is not there."""
-    there = admin.list_topics(timeout=SECONDS).topics
+    there = admin.list_topics(timeout=seconds).topics
     return sorted((topic, number) for topic in topics for number in there[topic].partitions)
 
 
-def topic_ids(admin: AdminClient, topics: Iterable[str]) -> dict[str, str]:
-    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created."""
-    return _ask_ids(admin, topics)()
+def cluster_id(admin: AdminClient) -> str:
+    """The id of the cluster, which its storage is formatted with and keeps. Raises KafkaException."""
+    return str(admin.list_topics(timeout=SECONDS).cluster_id)
 
 
-def _ask_ids(admin: AdminClient, topics: Iterable[str]) -> Answer[dict[str, str]]:
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=SECONDS)
-    return lambda: {topic: str(f.result(SECONDS).topic_id).translate(URL_SAFE) for topic, f in asked.items()}
+def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECONDS) -> dict[str, str]:
+    """Kafka's id of each topic, as its tools print it: another one once the topic was deleted and re-created.
+
+    Raises TopicChanged for a topic that is not there; KafkaException and TimeoutError.
+    """
+    return _ask_ids(admin, topics, seconds)()
+
+
+def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
+    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
+
+    def answer(topic: str, future: Any) -> str:
+        try:
+            return str(_result(future, seconds).topic_id).translate(URL_SAFE)
+        except KafkaException as error:
+            if error_name(error) == "UNKNOWN_TOPIC_OR_PART" and _is_deleted(admin, topic, seconds):
+                raise TopicChanged(DELETED.format(topic=topic)) from error
+            raise
+
+    return lambda: {topic: answer(topic, future) for topic, future in asked.items()}
+
+
+def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
+    """Whether a broker that knows topics does not know this one: some know none while they start."""
+    there = admin.list_topics(timeout=seconds).topics
+    return bool(there) and topic not in there
+
+
+def _result(asked: Any, seconds: float) -> Any:
+    """What a future holds. Raises KafkaException, and TimeoutError with a message."""
+    try:
+        return asked.result(seconds)
+    except TimeoutError as error:
+        raise TimeoutError(str(error) or f"Kafka did not answer within {seconds:g} s") from None
 
 
 class LogState(NamedTuple):
@@ -78,23 +123,34 @@ class LogState(NamedTuple):
     ids: dict[str, str]
 
 
-def log_state(admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str]) -> LogState:
+def log_state(
+    admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str], seconds: float = SECONDS
+) -> LogState:
     """All of it asked for at once, which takes as long as one answer. Raises KafkaException and TimeoutError."""
     partitions = list(partitions)
-    ends = _ask_offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
-    starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
-    ids = _ask_ids(admin, topics)()  # first, for its error says that a topic is missing
+    committed = IsolationLevel.READ_COMMITTED
+    ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
+    starts = _ask_offsets(admin, partitions, OffsetSpec.earliest, committed, seconds)
+    ids = _ask_ids(admin, topics, seconds)()  # first, for its error says that a topic is missing
     return LogState(ends(), starts(), ids)
 
 
-def stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def stable_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS) -> dict[Partition, int]:
     """The last stable offset of each partition: where a reader of committed records can get to."""
-    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED, seconds)
 
 
-def log_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def log_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS) -> dict[Partition, int]:
     """The end of each partition, open transactions included."""
-    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_UNCOMMITTED, seconds)
+
+
+def is_reachable(admin: AdminClient) -> bool:
+    """Whether some broker answers."""
+    try:
+        return bool(admin.list_topics(timeout=REACH_SECONDS).brokers)
+    except KafkaException:
+        return False
 
 
 def lags(admin: AdminClient, committed: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -108,9 +164,11 @@ def lags(admin: AdminClient, committed: Mapping[Partition, int]) -> dict[Partiti
     return {partition: max(end - committed[partition], 0) for partition, end in ends.items()}
 
 
-def first_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def first_offsets(
+    admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS
+) -> dict[Partition, int]:
     """The earliest offset of each partition."""
-    return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED)
+    return _offsets(admin, partitions, OffsetSpec.earliest, IsolationLevel.READ_COMMITTED, seconds)
 
 
 def offsets_since(admin: AdminClient, ends: Mapping[Partition, int], moment: int) -> dict[Partition, int]:
@@ -144,7 +202,7 @@ def _ask_offsets(
 
     def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): future.result(seconds).offset for tp, future in asked.items()}
+            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in asked.items()}
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good
@@ -157,7 +215,7 @@ def group_members(admin: AdminClient, group: str) -> list[str]:
     """The client ids of a group's members; a job's own group has none, as nobody joins it."""
 
     def ask() -> Any:
-        return admin.describe_consumer_groups([group], request_timeout=SECONDS)[group].result(SECONDS)
+        return _result(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group], SECONDS)
 
     return sorted(str(member.client_id) for member in once_coordinated(ask).members)
 

@@ -1,15 +1,19 @@
 """The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
 
+import secrets
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
-from streaming.enforcer.formats import FORMAT
-from streaming.enforcer.kafka import SECONDS, Partition
+from streaming.enforcer.formats import FORMAT, check_committed_formats
+from streaming.enforcer.kafka import SECONDS, Partition, group_members
 from streaming.enforcer.topic_logs import ACCEPT
+from streaming.settings import Settings
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
 
@@ -17,17 +21,27 @@ ANY = ""  # the checkpoint of a first commit, made before there is one
 NOTHING_COMMITTED = (
     "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group that was "
     "away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets with "
-    "kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away"
+    f"kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away with "
+    f"`{ARCHIVE}`. If it is the checkpoint of another Kafka cluster, that alone is enough: the job starts from the "
+    "first offsets here"
 )
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`."""
+    """Written beside each committed offset, to be compared at the next start. `format`: see `formats`.
+
+    `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
+    `unanalysed`: of a policy topic, see `changes`.
+    `transaction`: an id of the transaction that committed it.
+    """
 
     checkpoint: str
     batch: int
     topic_id: str
     format: int = FORMAT
+    read_until: int | None = None
+    unanalysed: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
+    transaction: str = ""
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -37,11 +51,29 @@ class Committed(msgspec.Struct, frozen=True):
     mark: Mark | None
 
 
-def read_committed(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, Committed]:
-    """What the group has committed; partitions without an offset are left out."""
-    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=SECONDS)
+def check_group(settings: Settings, admin: AdminClient, partitions: Iterable[Partition]) -> None:
+    """Before anybody is fenced: raise CannotStart when others write the group's offsets, or a newer version did."""
+    check_committed_formats(settings, partitions)
+    members = group_members(admin, settings.job_name)
+    if members:
+        raise CannotStart(
+            f"the consumer group {settings.job_name!r} has members ({', '.join(members)}), who would commit offsets "
+            "of their own. Give them another group.id, or the job another job_name"
+        )
+
+
+def read_committed(
+    consumer: Consumer, partitions: Iterable[Partition], seconds: float = SECONDS
+) -> dict[Partition, Committed]:
+    """What the group has committed; partitions without an offset are left out.
+
+    Raises KafkaException when Kafka does not answer, or cannot yet; CannotStart when it refuses.
+    """
+    found = consumer.committed([TopicPartition(*partition) for partition in partitions], timeout=seconds)
     for tp in found:
         if tp.error is not None:
+            if tp.error.retriable():
+                raise KafkaException(tp.error)
             raise CannotStart(f"committed offset of {tp.topic}-{tp.partition}: {tp.error}")
     return {(tp.topic, tp.partition): Committed(tp.offset, _mark(tp.metadata)) for tp in found if tp.offset >= 0}
 
@@ -54,12 +86,25 @@ def _mark(metadata: str | None) -> Mark | None:
 
 
 class Ledger:
-    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch."""
+    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
 
-    def __init__(self, committed: Mapping[Partition, Committed], topic_ids: Mapping[str, str]) -> None:
+    `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
+    count records of deleted topics, whose successors are accepted.
+    """
+
+    def __init__(
+        self,
+        committed: Mapping[Partition, Committed],
+        topic_ids: Mapping[str, str],
+        replaced: Mapping[Partition, Committed] | None = None,
+    ) -> None:
+        self.replaced = replaced or {}
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
+        marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
+        self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in marks.items() if m.unanalysed}
         self.last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
+        self._transaction = ""  # of the offsets that were to be committed last
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
         """Raise OffsetsDisagree when the batch starts beyond what is decided: what lies between would be lost."""
@@ -69,24 +114,54 @@ class Ledger:
                 raise OffsetsDisagree(
                     f"batch {batch} of the checkpoint starts at offset {start} of {topic}-{number}, but only what is "
                     f"below {self.committed.get(partition, 0)} is decided. Were the offsets of the group reset? Then "
-                    "move the checkpoint away; the job will start from the committed offsets"
+                    f"move the checkpoint away with `{ARCHIVE}`; the job will start from the committed offsets"
                 )
 
     def to_commit(
-        self, ends: Mapping[Partition, int], checkpoint: str | None = None, batch: int = -1
+        self,
+        ends: Mapping[Partition, int],
+        checkpoint: str | None = None,
+        batch: int = -1,
+        read_until: int | None = None,
     ) -> list[TopicPartition]:
         """The offsets to commit with a transaction: every partition known, none moved back.
 
         `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
         if checkpoint is not None:
-            self.last = Mark(checkpoint, batch, "")
+            self.last = Mark(checkpoint, batch, "", read_until=read_until)
+        self._transaction = secrets.token_hex(8)
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
 
     def _metadata(self, topic: str) -> str:
-        mark = msgspec.structs.replace(self.last, topic_id=self._topic_ids.get(topic, ""), format=FORMAT)
-        return msgspec.json.encode(mark).decode()
+        own = {
+            "topic_id": self._topic_ids.get(topic, ""),
+            "format": FORMAT,
+            "transaction": self._transaction,
+            "unanalysed": self.unanalysed.get(topic) or msgspec.UNSET,
+        }
+        return msgspec.json.encode(msgspec.structs.replace(self.last, **own)).decode()
+
+    def resume(self, found: Mapping[Partition, Committed]) -> bool:
+        """Take over what is committed, after a transaction of which that is not known: whether it is among it.
+
+        Raises OffsetsDisagree when committed offsets are gone or lie before what was known.
+        """
+        for (topic, number), offset in self.committed.items():
+            there = found[topic, number].offset if (topic, number) in found else None
+            if there is None or there < offset:
+                raise OffsetsDisagree(
+                    f"offset {offset} of {topic}-{number} was committed, and since Kafka was unavailable "
+                    f"{'none' if there is None else there} is. Is it the same cluster, with all of its data? Then set "
+                    "the group's offsets to where the decisions end, and move the checkpoint away"
+                )
+        self.committed = {partition: known.offset for partition, known in found.items()}
+        return any(known.mark and known.mark.transaction == self._transaction for known in found.values())
+
+    def is_of(self, checkpoint: str | None, batch: int) -> bool:
+        """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""
+        return (self.last.checkpoint, self.last.batch) == (checkpoint, batch)
 
     def lacks(self, positions: Mapping[Partition, int]) -> bool:
         """Whether some position is not committed yet."""
@@ -103,13 +178,17 @@ def open_ledger(
     requests: Iterable[str],
     topic_ids: Mapping[str, str],
     checkpoint: Checkpoint,
+    cluster_id: str,
     accepted: Collection[str] = (),
 ) -> Ledger:
     """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
 
-    `accepted`: ids of re-created topics that are read from their beginning.
+    `cluster_id`: of the Kafka cluster that all of this is of. `accepted`: ids of re-created topics that are read from
+    their beginning.
     """
-    committed = without_replaced(read_committed(group, partitions), topic_ids, accepted)
+    checkpoint.check_cluster(cluster_id)  # before anything else: no other difference would name the cause
+    found = read_committed(group, partitions)
+    committed = without_replaced(found, topic_ids, accepted)
     known = checkpoint.query_id()
     topics = set(requests)
     if known is not None and not any(topic in topics for topic, _ in committed):
@@ -117,7 +196,9 @@ def open_ledger(
     checkpoint.check_readable()
     check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
     checkpoint.clear_unfinished()
-    return Ledger(committed, topic_ids)
+    checkpoint.write_cluster(cluster_id)
+    replaced = {partition: known for partition, known in found.items() if partition not in committed}
+    return Ledger(committed, topic_ids, replaced)
 
 
 def without_replaced(
@@ -152,11 +233,12 @@ def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | 
         raise CannotStart(
             f"the topic of {place} was deleted and re-created: the committed offset counts records of topic id "
             f"{mark.topic_id}, and its id is {topic_id}. To read the new topic from its beginning, move the checkpoint "
-            f"away, unless it is a topic of policies or facts, and start the job with {ACCEPT}='[\"{topic_id}\"]'"
+            f"away with `{ARCHIVE}`, unless it is a topic of policies or facts, and start the job with "
+            f"{ACCEPT}='[\"{topic_id}\"]'"
         )
     if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed >= 0:
         raise CannotStart(
             f"the offset of {place} was committed with checkpoint {mark.checkpoint}, but the configured one is "
             f"{checkpoint} and has completed batch {completed}. Is `checkpoint` that of another job? If not, move it "
-            "away; the job will start from the committed offsets"
+            f"away with `{ARCHIVE}`; the job will start from the committed offsets"
         )

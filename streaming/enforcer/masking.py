@@ -79,15 +79,20 @@ def _suspects(lowered: bytes) -> list[int]:
 
 def _mask_text(value: bytes, lowered: bytes, suspects: list[int]) -> bytes:
     at = _secret_in(lowered, suspects, len(value))
-    if at is None and (b"\0" in value or value.startswith(b"\xc3\x01")):
-        return _mask_binary(value, lowered)
+    if b"\0" in value or value.startswith(b"\xc3\x01"):
+        return _mask_binary(value, lowered, at)
     return value if at is None else value[:at] + MASK
 
 
-def _mask_binary(value: bytes, lowered: bytes) -> bytes:
-    """Avro has lengths between name and value, which may be any byte; UTF-16 has zeros between letters."""
+def _mask_binary(value: bytes, lowered: bytes, at: int | None) -> bytes:
+    """Avro has lengths between name and value, which may be any byte, a letter too; UTF-16 has zeros between letters.
+
+    `at`: where a secret would begin if it were text.
+    """
     if name := NAME.search(lowered):
-        return value[: name.end()] + MASK
+        at = name.end() if at is None else min(at, name.end())
+    if at is not None:
+        return value[:at] + MASK
     return MASK if NAME.search(lowered.replace(b"\0", b"")) else value
 
 

@@ -1,23 +1,27 @@
 """The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
 
+import contextlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 
 import structlog
+from confluent_kafka import KafkaException
 
 from policy.documents import Key
 from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.enforcer.alerts import policy_rejected
-from streaming.enforcer.changes import Changes
+from streaming.enforcer.alerts import policy_rejected, topic_recreated
+from streaming.enforcer.changes import Changes, Unanalysed
 from streaming.enforcer.documents import Record, Refused, Shelving
-from streaming.enforcer.errors import CannotStart
+from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
+from streaming.enforcer.ledger import Committed
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.wire import Result
@@ -29,6 +33,8 @@ from streaming.topic_specs import DAY_MS
 
 log = structlog.get_logger()
 
+HISTORY_ATTEMPT_SECONDS = 30.0
+HISTORY_PAUSE_SECONDS = 0.5
 FORGET_SECONDS = 10.0
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
@@ -43,6 +49,9 @@ class Policies:
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
     `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
+    `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
+    `stop`: ends waiting for the history topic; raises Stopping then.
+    `replaced`: committed offsets of deleted topics; see `Ledger`.
     """
 
     def __init__(
@@ -52,6 +61,9 @@ class Policies:
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
         logs: Mapping[str, TopicLog] | None = None,
         retention: Mapping[str, Retention] | None = None,
+        unanalysed: Unanalysed | None = None,
+        stop: threading.Event | None = None,
+        replaced: Mapping[Partition, Committed] | None = None,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -61,7 +73,8 @@ class Policies:
         self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
         self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit, self._logs)
-        self._changes = Changes(topics.alerts, {topic: system for system, topic in by_system.items()}, told)
+        systems = {topic: system for system, topic in by_system.items()}
+        self._changes = Changes(topics.alerts, systems, told, unanalysed)
         self._told, self._untold = told, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
@@ -71,9 +84,11 @@ class Policies:
         self._policies_read, self._facts_read = False, Counter[Key]()
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
-        self._read_history(self._logs if logs is None else {topic for topic, _ in told})
+        self._read_history(self._logs if logs is None else {topic for topic, _ in told}, stop or threading.Event())
+        self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
+            self._recreated = self._alerts_of_recreated(replaced or {})
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
         self.snapshot = Snapshot(self._policies)
@@ -87,18 +102,43 @@ class Policies:
         read = {topic: log for topic, log in self._logs.items() if topic != settings.topics.history}
         check_logs(settings, self._history.known_logs, read, CannotStart, settings.accepted_topic_ids)
 
-    def _read_history(self, trusted: Container[str]) -> None:
-        reader = TopicReader(self._settings, [self._settings.topics.history])
+    def _alerts_of_recreated(self, replaced: Mapping[Partition, Committed]) -> list[Result]:
+        """An alert for each topic that is accepted in place of a deleted one; the history notes the new id with it."""
+        before = {topic: known.mark.topic_id for (topic, _), known in replaced.items() if known.mark is not None}
+        before |= {topic: log.id for topic, log in self._history.known_logs.items()}
+        offsets: dict[str, dict[int, int]] = {}
+        for (topic, number), known in replaced.items():
+            offsets.setdefault(topic, {})[number] = known.offset
+        now = time.time_ns() // 1_000_000
+        return [
+            topic_recreated(self._alerts_topic, topic, before[topic], log.id, offsets.get(topic, {}), now)
+            for topic, log in sorted(self._logs.items())
+            if topic != self._settings.topics.history and before.get(topic, log.id) != log.id
+        ]
+
+    def _read_history(self, trusted: Container[str], stop: threading.Event) -> None:
+        """However long it takes: a reading that is cut short goes on where it was."""
         kept: dict[bytes, Record | None] = {}
-        for message in reader.read_to_end():
-            key = message.key() or b""
-            kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
-            if kept[key] is not None:
-                self.documents.add_kept(key, message.value(), message.headers() or ())
-        reader.close()
+        with contextlib.closing(TopicReader(self._settings, [self._settings.topics.history])) as reader:
+            while not self._take_history(reader, kept, trusted):
+                if stop.wait(HISTORY_PAUSE_SECONDS):
+                    raise Stopping("asked to stop while reading the history topic")
         for record in kept.values():
             if record is not None:
                 self._shelve(record)
+
+    def _take_history(self, reader: TopicReader, kept: dict[bytes, Record | None], trusted: Container[str]) -> bool:
+        """Read on; whether the end is reached. A deletion may come in a later reading than what it deletes."""
+        try:
+            for message in reader.read_to_end(HISTORY_ATTEMPT_SECONDS):
+                key = message.key() or b""
+                kept[key] = self._history.read_back(key, message.value(), message.headers() or (), trusted)
+                if kept[key] is not None:
+                    self.documents.add_kept(key, message.value(), message.headers() or ())
+        except (KafkaException, TimeoutError) as error:
+            log.warning("history topic not read to its end; waiting", records_read=len(kept), error=str(error))
+            return False
+        return True
 
     def catch_up(self, seconds: float) -> None:
         """Read up to the ends fetched now: a new snapshot if policies were read, changes of the layer for facts.
@@ -200,11 +240,21 @@ class Policies:
     def untold(self) -> list[Result]:
         """What the next transaction must say of the documents: alerts, and changes of the history."""
         alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
-        return alerts + self._changes.untold() + self._history.changes(self._policies)
+        return self._recreated + alerts + self._changes.untold() + self._history.changes(self._policies)
+
+    def unanalysed(self) -> dict[str, tuple[int, ...]]:
+        """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
+        return self._changes.unanalysed()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether alerts of changes are there that `untold` has not returned yet."""
+        return self._changes.has_news
 
     def told(self) -> None:
         """Note that a transaction with all of `untold` was committed."""
         self._untold = [refused for refused in self._untold if not self._is_read(refused)]
+        self._recreated.clear()
         self._changes.told()
         self._history.written(self._policies)
 
@@ -213,5 +263,6 @@ class Policies:
         return refused.offset < self.positions[refused.topic, 0]
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Leave Kafka, and end the analysis of changes."""
+        self._changes.close()
         self._reader.close()

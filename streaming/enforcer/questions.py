@@ -4,10 +4,20 @@ from typing import Any, Final
 
 import msgspec
 
-from policy.requests import MAX_NESTING, Action, Batch, MalformedRequest, Request, Resource, Subject, decode_request
+from policy.caching import Cache, weight_of
+from policy.requests import (
+    MAX_CLAIMED_GROUPS,
+    MAX_NESTING,
+    Action,
+    Batch,
+    MalformedRequest,
+    Request,
+    Resource,
+    Subject,
+    decode_request,
+)
 from policy.times import to_ms
 
-PARTS_HELD = 10_000
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")
 NO_CONTEXT: Final[dict[str, Any]] = {}
@@ -59,9 +69,10 @@ def moment(value: str | int) -> int:
 class Parts:
     """Subjects, actions and contexts seen before, typed, by their bytes. Resources are too many to be worth it."""
 
-    def __init__(self) -> None:
-        self._subjects: dict[bytes, Subject] = {}
-        self._actions: dict[bytes, Action] = {}
+    def __init__(self, max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> None:
+        self._max_claimed_groups = max_claimed_groups
+        self._subjects: Cache[bytes, Subject] = Cache()
+        self._actions: Cache[bytes, Action] = Cache()
         self._subject = msgspec.json.Decoder(Subject).decode
         self._action = msgspec.json.Decoder(Action).decode
         self._resource = msgspec.json.Decoder(Resource).decode
@@ -72,15 +83,16 @@ class Parts:
         The same as `decode_request(value)`, which it leaves everything to that is not plain.
         """
         if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
-            return _judged_at(decode_request(value), at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
         try:
             subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
             resource = self._resource(envelope.resource)
         except ValueError:
-            return _judged_at(decode_request(value), at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
         if not (envelope.system and resource.type and resource.id):
-            return _judged_at(decode_request(value), at)
-        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at)
+            return _judged_at(decode_request(value, self._max_claimed_groups), at)
+        most = self._max_claimed_groups
+        return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None, most)
 
     def _known_subject(self, raw: bytes) -> Subject:
         subject = self._subjects.get(raw)
@@ -88,7 +100,8 @@ class Parts:
             subject = self._subject(raw)
             if not (subject.type and subject.id):
                 raise ValueError("empty")
-            _hold(self._subjects, raw, subject)
+            if len(raw) <= PART_BYTES:
+                self._subjects.hold(raw, subject, len(raw) + weight_of((subject.type, subject.id, subject.properties)))
         return subject
 
     def _known_action(self, raw: bytes) -> Action:
@@ -97,15 +110,9 @@ class Parts:
             action = self._action(raw)
             if not action.name:
                 raise ValueError("empty")
-            _hold(self._actions, raw, action)
+            if len(raw) <= PART_BYTES:
+                self._actions.hold(raw, action, len(raw) + weight_of(action.name))
         return action
-
-
-def _hold(cache: dict[bytes, Any], raw: bytes, part: Any) -> None:
-    if len(cache) >= PARTS_HELD:
-        cache.clear()
-    if len(raw) <= PART_BYTES:
-        cache[raw] = part
 
 
 def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
@@ -113,3 +120,11 @@ def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
         return msgspec.structs.replace(asked, time=at, deadline=None)
     items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
     return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+
+
+def may_name_offsets(context: msgspec.Raw) -> bool:
+    """Whether `min_policy_offsets` may be in it: also with a letter written as an escape."""
+    if len(context) <= 2:
+        return False
+    text = bytes(context)
+    return b"min_policy_offsets" in text or b"\\u" in text

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from streaming.enforcer.errors import JobStopped, TopicChanged
 from streaming.enforcer.kafka import (
+    RETRIED_SECONDS,
     SECONDS,
     Partition,
     admin_client,
@@ -20,6 +21,8 @@ from streaming.settings import Settings
 
 POLL_SECONDS = 0.002
 FETCH = 1000
+UNAVAILABLE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_LOG_TRUNCATION"})
+"""Errors of librdkafka's own that may pass, like those which Kafka calls retriable."""
 
 
 class TopicReader:
@@ -38,7 +41,7 @@ class TopicReader:
         self.positions: dict[Partition, int] = {(topic, n): self._logs[topic].start for topic, n in self.partitions}
         self._fetched = dict(self.positions)
         self._ahead: list[Message] = []  # fetched, but behind the ends of the last reading
-        self._consumer.assign([TopicPartition(*partition, start) for partition, start in self.positions.items()])
+        self._assign(self.positions)
 
     def read_to_end(self, seconds: float = SECONDS) -> Iterator[Message]:
         """Yield what lies before the ends as they are now, and nothing beyond: ends are ends of transactions.
@@ -58,15 +61,18 @@ class TopicReader:
         before what was read; TopicChanged when records are gone that were or should have been read. What was yielded
         must not be used then.
         """
-        deadline = time.monotonic() + seconds
-        ends = self._checked_ends()
+        deadline, answers_in = time.monotonic() + seconds, max(seconds, RETRIED_SECONDS)
+        ends = self._checked_ends(answers_in)
         if ends != self.positions:
             yield from self._up_to(ends, deadline)
-            self._check(topic_ids(self._admin, self._logs))
+            self._check(topic_ids(self._admin, self._logs, answers_in))
         self.positions.update(ends)
 
-    def _checked_ends(self) -> dict[Partition, int]:
-        ends, starts, ids = log_state(self._admin, self.partitions, self._logs)
+    def _assign(self, positions: Mapping[Partition, int]) -> None:
+        self._consumer.assign([TopicPartition(*partition, start) for partition, start in positions.items()])
+
+    def _checked_ends(self, seconds: float) -> dict[Partition, int]:
+        ends, starts, ids = log_state(self._admin, self.partitions, self._logs, seconds)
         self._check(ids, starts)
         if self._is_ahead_of(ends):
             raise TimeoutError(f"the last stable offsets {ends} lie before {self.positions}, which were read before")
@@ -100,8 +106,9 @@ class TopicReader:
         messages = self._consumer.consume(FETCH, POLL_SECONDS)
         for message in messages:
             if message.error() is not None:
-                self._checked_ends()  # which fails with the cause, if that is it
-                raise JobStopped(f"{message.topic()}-{message.partition()} cannot be read: {message.error()}")
+                self._assign(self._fetched)  # librdkafka may have ended the reading of this partition
+                self._checked_ends(RETRIED_SECONDS)  # which fails with the cause, if that is it
+                raise _reading_error(message)
         for tp in self._consumer.position([TopicPartition(*partition) for partition in self.partitions]):
             self._fetched[tp.topic, tp.partition] = max(tp.offset, self._fetched[tp.topic, tp.partition])
         return messages
@@ -109,6 +116,14 @@ class TopicReader:
     def close(self) -> None:
         """Leave Kafka."""
         self._consumer.close()
+
+
+def _reading_error(message: Message) -> Exception:
+    error = message.error()
+    assert error is not None
+    if error.retriable() or error.name() in UNAVAILABLE:
+        return KafkaException(error)
+    return JobStopped(f"{message.topic()}-{message.partition()} cannot be read: {error}")
 
 
 def _is_before(ends: Mapping[Partition, int], message: Message) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.kafka import SECONDS
 from streaming.records.size_gate import largest
 from streaming.settings import Settings
 from streaming.topic_specs import ROOM
@@ -15,6 +14,7 @@ from streaming.topic_specs import ROOM
 SOURCE = Path(__file__).with_name("Sender.java")
 KAFKA = "kafka."
 BATCH_BYTES = 256 << 10
+ANSWER_SECONDS = 10.0  # what was evaluated longer ago is evaluated again
 
 
 def open_sender(spark: SparkSession, settings: Settings) -> Any:
@@ -23,11 +23,8 @@ def open_sender(spark: SparkSession, settings: Settings) -> Any:
     Raises Py4JJavaError when the producer does not take its settings.
     """
     gateway: Any = spark.sparkContext._gateway
-    properties = gateway.jvm.java.util.Properties()
-    for name, value in _producer_settings(gateway.jvm, settings).items():
-        properties.setProperty(name, value)
     arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
-    arguments[0] = properties
+    arguments[0] = _properties(gateway.jvm, _producer_settings(gateway.jvm, settings))
     return _constructor(gateway).newInstance(arguments)
 
 
@@ -44,20 +41,45 @@ def _constructor(gateway: Any) -> Any:
 def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
     """How the producer finds the brokers, and who it is there, is told by the same settings as for Spark's reader."""
     limit = max(largest(settings).values())
-    clients = jvm.org.apache.kafka.clients
-    ours, readers = clients.producer.ProducerConfig.configNames(), clients.consumer.ConsumerConfig.configNames()
-    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
     return {
         "linger.ms": "5",
         "batch.size": str(min(BATCH_BYTES, limit)),
         "buffer.memory": str(max(64 << 20, 2 * limit)),
         # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
         "compression.type": "lz4",
-        "max.block.ms": str(int(SECONDS * 1000)),
-        # What neither knows is for whom they load, such as a login of one's own.
-        **{name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)},
+        "max.block.ms": str(int(ANSWER_SECONDS * 1000)),
+        **_shared(settings, jvm.org.apache.kafka.clients.producer.ProducerConfig, jvm),
         "bootstrap.servers": settings.bootstrap_servers,
         "transactional.id": settings.job_name,
         "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
         "max.request.size": str(limit + ROOM),
     }
+
+
+def admin_settings(jvm: Any, settings: Settings) -> Any:
+    """Of Java's admin client, as Properties."""
+    seconds = str(int(ANSWER_SECONDS * 1000))
+    return _properties(
+        jvm,
+        {
+            **_shared(settings, jvm.org.apache.kafka.clients.admin.AdminClientConfig, jvm),
+            "bootstrap.servers": settings.bootstrap_servers,
+            "request.timeout.ms": seconds,
+            "default.api.timeout.ms": seconds,
+        },
+    )
+
+
+def _shared(settings: Settings, config: Any, jvm: Any) -> dict[str, str]:
+    """Of the settings of Spark's reader those that another client of Java's takes."""
+    ours, readers = config.configNames(), jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames()
+    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
+    # What neither knows is for whom they load, such as a login of one's own.
+    return {name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)}
+
+
+def _properties(jvm: Any, values: Mapping[str, str]) -> Any:
+    properties = jvm.java.util.Properties()
+    for name, value in values.items():
+        properties.setProperty(name, value)
+    return properties

@@ -1,5 +1,6 @@
 """Spark's side: the session's settings, the Kafka source, and the query."""
 
+import json
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -8,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import COLUMNS
+from streaming.manifests import SPARK_GROUPS
 from streaming.settings import Settings
 
 READ_FAST = {
@@ -18,6 +20,14 @@ READ_FAST = {
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
 
+# Where records are so large that a Spark batch is read in parts, as many of them as fit into Java's memory.
+READ_LARGE = {"kafka.max.poll.records": "100"}
+
+ARROW_BYTES = 16 << 20  # of an Arrow batch: each task has one in Java and one in its worker
+FETCHED = "kafka.max.partition.fetch.bytes"
+FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
+FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one
+
 # Spark plans every batch anew, through code that a record never sees: to compile all of it as well as Java can took a
 # third of its time for the first millions of records. What runs for each record gets there within a batch all the same.
 COMPILE_LATE = (
@@ -27,17 +37,23 @@ COMPILE_LATE = (
 
 def session_settings(settings: Settings) -> dict[str, str]:
     """What the session needs; `settings.spark` goes before it."""
+    stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
     local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
     return {
         # Arrow's large buffers are humongous to G1, which then collects without end in Spark's default heap of 1 GiB.
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {COMPILE_LATE}",
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {COMPILE_LATE}{stacks}",
         "spark.python.daemon.module": "streaming.runtime.daemon",
         # By TCP the first records of a small batch waited 40 ms for an acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(ARROW_BYTES),
+        # Not Kafka, which in its first version makes objects of rows that are then taken apart again.
+        "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+        # A batch that waits for Kafka must not keep the job from stopping.
+        "spark.sql.streaming.stopTimeout": "5s",
         **(local if is_local(settings.checkpoint) else {}),
         **settings.spark,
     }
@@ -65,6 +81,34 @@ def source_options(settings: Settings) -> dict[str, str]:
     }
 
 
+def fetching(settings: Settings, partitions: int) -> dict[str, str]:
+    """How much to fetch of each partition at once, where there are so many; nothing if `source` says it."""
+    fetched = min(max(FETCHED_BYTES // max(partitions, 1), FETCHED_LEAST), FETCHED_MOST)
+    return {} if FETCHED in settings.source else {FETCHED: str(fetched)}
+
+
+def read_range(
+    spark: SparkSession, settings: Settings, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> DataFrame:
+    """The records of some partitions between these offsets, as the query has those of a batch."""
+    assigned: dict[str, list[int]] = {}
+    for topic, number in ends:
+        assigned.setdefault(topic, []).append(number)
+    options = {
+        # Spark keeps consumers by the name of their group, which would be another one each time. None joins it. The
+        # ACLs of the job allow its prefix.
+        "kafka.group.id": f"{SPARK_GROUPS}-{settings.job_name}-ranges",
+        **connection_options(settings),
+        **{name: value for name, value in READ_LARGE.items() if name not in settings.source},
+        **fetching(settings, len(ends)),
+        "assign": json.dumps(assigned),
+        "startingOffsets": format_offsets({partition: starts[partition] for partition in ends}),
+        "endingOffsets": format_offsets(ends),
+        "includeHeaders": "true",
+    }
+    return spark.read.format("kafka").options(**options).load().selectExpr(*COLUMNS)
+
+
 def start_query(
     spark: SparkSession,
     settings: Settings,
@@ -72,7 +116,7 @@ def start_query(
     on_batch: Callable[[DataFrame, int], None],
 ) -> StreamingQuery:
     """Start the query. Without a checkpoint it begins at `starts`, which name every partition."""
-    options = {**source_options(settings), "startingOffsets": format_offsets(starts)}
+    options = {**source_options(settings), **fetching(settings, len(starts)), "startingOffsets": format_offsets(starts)}
     spark.conf.set("spark.sql.ansi.enabled", "false")  # which forbids the cast of numbers to bytes
     # Here and not in each batch, where it would be planned anew and every row be written twice.
     records = spark.readStream.format("kafka").options(**options).load().selectExpr(*COLUMNS)

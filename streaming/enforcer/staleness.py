@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.alerts import policy_stale
-from streaming.enforcer.kafka import Partition, log_ends, partitions_of, stable_ends
+from streaming.enforcer.kafka import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
 from streaming.enforcer.wire import Result
 from streaming.settings import Settings
 
@@ -33,7 +33,8 @@ class StaleWatch:
     def stuck(self) -> list[Result]:
         """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
         try:
-            ends, stable = log_ends(self._admin, self._partitions), stable_ends(self._admin, self._partitions)
+            ends = log_ends(self._admin, self._partitions, RETRIED_SECONDS)
+            stable = stable_ends(self._admin, self._partitions, RETRIED_SECONDS)
         except (KafkaException, TimeoutError):
             return []  # reading the policies meets the same trouble, waits for its end, and tells of it
         now = time.time()

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from confluent_kafka.admin import AdminClient
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.errors import JobStopped
 from streaming.enforcer.kafka import first_offsets, topic_ids
 from streaming.settings import Settings
@@ -106,5 +107,5 @@ def _fix(settings: Settings, topic: str) -> str:
         )
     return (
         "Requests on it that were not decided are lost. To read the new topic from its beginning, move the checkpoint "
-        f"{settings.checkpoint} away"
+        f"away with `{ARCHIVE} {settings.checkpoint}`"
     )

@@ -1,6 +1,8 @@
 """Writes everything of a batch in one Kafka transaction: it becomes visible together, or not at all."""
 
 import contextlib
+import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -8,22 +10,45 @@ import msgspec
 from confluent_kafka import Consumer, TopicPartition
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import group_consumer
-from streaming.enforcer.sender import open_sender
+from streaming.enforcer.outage import is_unavailable
+from streaming.enforcer.sender import admin_settings, open_sender
+from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told
+from streaming.permissions import Permission, explain_missing, principal_of_java
 from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
 TIMEOUT = f"{ERRORS}TimeoutException"
-CLOSE_SECONDS = 5
+NOT_AUTHORIZED = f"{ERRORS}TransactionalIdAuthorizationException"
+UNKNOWN_ID = f"{ERRORS}TransactionalIdNotFoundException"
+FIRST_ATTEMPTS = 3
+CLOSE_SECONDS = 1
+ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
+NOT_INITIALIZED = -1
 
 _read_told = msgspec.msgpack.Decoder(list[Told]).decode
+
+
+class Owner(NamedTuple):
+    """Who has a transactional id: the producer that was initialized with it last."""
+
+    producer_id: int
+    epoch: int
+
+
+class Transaction(NamedTuple):
+    """What the transaction coordinator says of a transactional id. `state`: as Kafka's tools print it."""
+
+    owner: Owner
+    state: str
 
 
 class Evaluated(NamedTuple):
@@ -38,7 +63,7 @@ class Output:
 
     Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. Whoever
     makes an Output has first fenced every other instance and ended its pending transaction; only then may the
-    committed offsets be read, and only after that may the query start.
+    committed offsets be read, and only after that may the query start. `reopen` does the same after a failure.
 
     `on_dropped` is called with the topic of each result that is too large for Kafka and is left out.
 
@@ -48,24 +73,102 @@ class Output:
     def __init__(
         self, settings: Settings, spark: SparkSession, on_dropped: Callable[[str], None] = lambda _topic: None
     ) -> None:
+        self._settings, self._spark = settings, spark
         self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
         self._largest, self._on_dropped = largest(settings), on_dropped
         self._jvm = cast(Any, spark._jvm)
         self._producer: Any = None
+        self._owner = Owner(NOT_INITIALIZED, NOT_INITIALIZED)
+        self._initializing = False  # the producer's initialization has begun, and its end is not known
+        self._began = time.monotonic()
         self._member = self._jvm.org.apache.kafka.clients.consumer.ConsumerGroupMetadata(settings.job_name)
         self.group: Consumer = group_consumer(settings)
         try:
-            self._sender: Any = open_sender(spark, settings)
-            self._producer = self._sender.producer()
-            self._producer.initTransactions()
+            self._open(FIRST_ATTEMPTS)
         except Py4JJavaError as error:
             self.close()
-            raise CannotWrite(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            denied = _denied(settings, error)
+            raise CannotWrite(denied or f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+
+    def _open(self, attempts: int = 1) -> None:
+        """A producer that has the transactional id, and has ended what the one before left open."""
+        self._sender: Any = open_sender(self._spark, self._settings)
+        self._producer = self._sender.producer()
+        self._initializing = True
+        for attempts_left in reversed(range(attempts)):
+            try:
+                self._producer.initTransactions()
+                break
+            except Py4JJavaError as error:
+                if next(_classes(error)) != TIMEOUT or not attempts_left:
+                    raise
+        self._initializing = False
+        self._owner = Owner(*self._sender.owner())
+
+    def reopen(self) -> None:
+        """A new producer, after Kafka did not take a transaction, or did not answer whether it has.
+
+        Rule 1 holds as at the start: when this returns, no other producer can commit, and the committed offsets are
+        to be read again. Before it takes the transactional id back, Kafka must show that nobody else has it.
+
+        Raises Fenced when another instance has it; CannotWrite while Kafka does not answer: then call it again.
+        """
+        try:
+            if not self._is_owner(describe_transaction(self._jvm, self._settings)):
+                raise self._fenced()
+            self._close_producer(0)
+            self._open()
+        except Py4JJavaError as error:
+            if not self._sender.isUnavailable(error.java_exception):
+                raise JobStopped(f"Kafka does not let job {self._name!r} write: {_message(error)}") from error
+            raise CannotWrite(_message(error)) from error
+
+    def _is_owner(self, found: "Transaction | None") -> bool:
+        """Whether nobody else has taken the transactional id. Each who takes it raises the epoch.
+
+        So does the coordinator when it aborts a transaction that takes too long. And this instance may have raised it
+        when it lost the answer; another one commits something as soon as it starts.
+        """
+        if found is None or found.owner == self._owner:
+            return True
+        if found.owner.producer_id != self._owner.producer_id:
+            return False
+        if self._initializing:
+            return found.state in (*ABORTED, "Empty")
+        return found.state in ABORTED and found.owner.epoch == self._owner.epoch + 1 and self._took_too_long()
+
+    def _took_too_long(self) -> bool:
+        """Whether the coordinator may have aborted the transaction that began last."""
+        return time.monotonic() - self._began >= self._timeout
+
+    def is_unavailable(self, error: BaseException) -> bool:
+        """Whether an error is a fault of Kafka's that may pass, also where Spark or Java met it."""
+        if isinstance(error, Py4JJavaError):
+            return bool(self._sender.isUnavailable(error.java_exception))
+        return is_unavailable(error)
+
+    def failed_by_kafka(self, query: StreamingQuery) -> bool:
+        """Whether a query ended because Kafka did not answer Spark."""
+        failure: Any = query._jsq.exception()
+        return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
 
     def collect(self, made: DataFrame) -> Evaluated:
-        """Run a batch through the workers; what they made stays in Java."""
-        rows = made._jdf.collectAsList()
+        """Run a batch through the workers; what they made stays in Java.
+
+        Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
+        """
+        try:
+            rows = made._jdf.collectAsList()
+        except Exception as error:
+            if self.is_unavailable(error):
+                raise
+            raise task_failure(error, made) or error from None
         return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
+
+    def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
+        """What was made of those Arrow batches that count."""
+        rows = self._sender.kept(evaluated.rows, TOLD, bytes(which))
+        return Evaluated(rows, list(itertools.compress(evaluated.told, which)))
 
     def publish(
         self,
@@ -76,31 +179,45 @@ class Output:
     ) -> None:
         """Write the results and what was evaluated, and commit the offsets, all or nothing.
 
-        `before_commit` runs inside the transaction. Raises Fenced when another instance took over; JobStopped when
-        Kafka refused (nothing is visible then).
+        `before_commit` runs inside the transaction.
+
+        Raises Fenced when another instance took over; JobStopped when Kafka refused (nothing is visible then).
+        CannotWrite when it is not known whether they are committed: the committed offsets say so after `reopen`,
+        without which nothing more can be published.
         """
+        self._began = time.monotonic()
         try:
             self._producer.beginTransaction()
             self._write(results, evaluated)
             self._producer.sendOffsetsToTransaction(self._sender.offsets(_lines(offsets)), self._member)
             before_commit()
-            self._commit()
+            self._producer.commitTransaction()
         except Py4JJavaError as error:
-            # A fenced producer may also learn it late: its call times out, and Kafka refuses what follows.
-            if FENCED.intersection(_classes(error)) or FENCED.intersection(self._abort()):
-                raise self._fenced() from error
-            raise JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}") from error
+            raise self._failure(error) from error
         except BaseException:
             self._abort()
             raise
 
+    def _failure(self, error: Py4JJavaError) -> Exception:
+        """What a transaction failed by. One that may yet be committed is not aborted here: `reopen` does that."""
+        if FENCED.intersection(_classes(error)) and not self._took_too_long():
+            return self._fenced()
+        if FENCED.intersection(_classes(error)) or self._sender.isUnavailable(error.java_exception):
+            return CannotWrite(f"a transaction failed: {_message(error)}")
+        if FENCED.intersection(self._abort()):
+            return self._fenced()
+        return JobStopped(f"Kafka refused a transaction, of which nothing is visible: {_message(error)}")
+
     def close(self) -> None:
         """Leave Kafka."""
         self.group.close()
+        self._close_producer(CLOSE_SECONDS)
+
+    def _close_producer(self, seconds: int) -> None:
         # A Java that has ended took its producer with it.
         with contextlib.suppress(Py4JError):
             if self._producer is not None:
-                self._producer.close(self._jvm.java.time.Duration.ofSeconds(CLOSE_SECONDS))
+                self._producer.close(self._jvm.java.time.Duration.ofSeconds(seconds))
 
     def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
         for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
@@ -108,19 +225,9 @@ class Output:
         if evaluated is not None:
             self._sender.sendAll(evaluated.rows, PACKED, TOLD)
 
-    def _commit(self) -> None:
-        """Commit; where that took too long, a second call goes on where the first ended."""
-        while True:
-            try:
-                return self._producer.commitTransaction()  # type: ignore[no-any-return]
-            except Py4JJavaError as error:
-                if next(_classes(error)) != TIMEOUT:
-                    raise
-
     def _fenced(self) -> Fenced:
         return Fenced(
-            f"another instance of job {self._name!r} took over, or a transaction took longer than "
-            f"transaction_timeout_seconds, {self._timeout:g} s; this one stops. Two jobs that should run side by side "
+            f"another instance of job {self._name!r} took over; this one stops. Two jobs that should run side by side "
             "need different values of job_name"
         )
 
@@ -138,6 +245,21 @@ class Output:
         return frozenset()
 
 
+def describe_transaction(jvm: Any, settings: Settings) -> Transaction | None:
+    """The job's transactional id as its coordinator knows it; None: Kafka does not know it (any more)."""
+    name = settings.job_name
+    admin = jvm.org.apache.kafka.clients.admin.Admin.create(admin_settings(jvm, settings))
+    try:
+        found = admin.describeTransactions(jvm.java.util.Collections.singleton(name)).description(name).get()
+        return Transaction(Owner(found.producerId(), found.producerEpoch()), str(found.state().toString()))
+    except Py4JJavaError as error:
+        if UNKNOWN_ID in _classes(error):
+            return None
+        raise
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)
+
+
 def _lines(offsets: Iterable[TopicPartition]) -> str:
     """As `Sender.java` reads them; neither names of topics nor JSON hold a tab or the end of a line."""
     return "\n".join(f"{tp.topic}\t{tp.partition}\t{tp.offset}\t{tp.metadata}" for tp in offsets)
@@ -153,6 +275,14 @@ def _chain(error: Py4JJavaError) -> Iterator[Any]:
 
 def _classes(error: Py4JJavaError) -> Iterator[str]:
     return (str(exception.getClass().getName()) for exception in _chain(error))
+
+
+def _denied(settings: Settings, error: Py4JJavaError) -> str:
+    """Which permission is missing, and how to grant it; empty when the error is another."""
+    if NOT_AUTHORIZED not in _classes(error):
+        return ""
+    principal, needed = principal_of_java(settings.source, settings.kafka), "transactionalId"
+    return explain_missing(principal, settings.bootstrap_servers, [Permission(needed, settings.job_name, "Write")])
 
 
 def _message(error: Py4JJavaError) -> str:

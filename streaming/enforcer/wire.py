@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.enforcer.headers import Headers
-from streaming.enforcer.texts import Codes
+
+Codes = npt.NDArray[np.int32]
+"""Places in a list of what records share."""
 
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
@@ -57,10 +60,26 @@ class Lot(NamedTuple):
     parts: Sequence[Part]
     positions: Codes | None = None
 
+    def before(self, position: int) -> "Lot":
+        """Those of the records whose positions are below this one."""
+        positions = np.arange(len(self.keys), dtype=np.int32) if self.positions is None else self.positions
+        count = int(np.searchsorted(positions, position))
+        if count == len(self.keys):
+            return self
+        heads = {id(part): _head(part, count) for part in self.parts}  # what stands in many values is packed once
+        parts = [heads[id(part)] for part in self.parts]
+        return Lot(self.keys[:count], self.headers[:count], parts, positions[:count])
+
     def values(self) -> Iterator[bytes | None]:
         """The values one by one, as `Sender.java` puts them together, only slower."""
         rows = zip(*(_texts(part, len(self.keys)) for part in self.parts), strict=True)
         return (None if texts[0] is None else b"".join(filter(None, texts)) for texts in rows)
+
+
+def _head(part: Part, count: int) -> Part:
+    if isinstance(part, bytes):
+        return part
+    return Picked(part.texts, part.which[:count]) if isinstance(part, Picked) else part[:count]
 
 
 def _texts(part: Part, records: int) -> Iterable[bytes | None]:
@@ -98,12 +117,14 @@ def _lot(records: list[Any]) -> Lot:
 class Packed(NamedTuple):
     """What comes of the records of an Arrow batch: lots of decisions by the short way, and all else one by one.
 
-    `positions`: of the others, ascending; None: all records are among them.
+    `positions`: of the others, ascending; None: all records are among them. `decided`: how many of the records, from
+    the first on, these are; None: all.
     """
 
     shortly: list[Lot]
     others: list[Outgoing]
     positions: list[int] | None = None
+    decided: int | None = None
 
     def lots(self) -> Iterator[tuple[int, Lot]]:
         """All of it, each lot with the number of its topic."""

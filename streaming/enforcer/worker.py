@@ -3,7 +3,7 @@
 import bisect
 import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,12 +12,14 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from policy.caching import BUDGET
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.deadletters import Rejection, hashed_letter
 from streaming.enforcer.encoded import EncodedSitting
@@ -27,16 +29,16 @@ from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.observability.comparison import NOTHING, Compared
-from streaming.observability.tally import DEAD, Counts, Tally, tally
+from streaming.observability.tally import DEAD, Counts, Tally, no_counts, tally
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 # As a text it would be parsed, in Java, with every batch.
 SCHEMA = StructType([StructField("packed", BinaryType()), StructField("told", BinaryType())])
 PACKED, TOLD = range(2)
-Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
+DRAINED_BYTES = 256 << 20  # of what a task does not decide; a worker that leaves more is not used again
 MOMENTS_TOLD = 1000  # of an Arrow batch; when snapshots of these are there, others follow
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,6 +49,19 @@ class Outputs(msgspec.Struct, frozen=True):
 
     dead_letters: int
     verdicts: int | None = None
+
+
+class Decided(msgspec.Struct, array_like=True, frozen=True):
+    """Which records of an Arrow batch are decided: of a partition those from offset `first` up to, without it, `end`.
+
+    `stopped`: the task's budget is used up, and from `end` on it decides nothing. `share`: what it has used of it.
+    """
+
+    partition: int
+    first: int
+    end: int
+    stopped: bool
+    share: float
 
 
 class Told(msgspec.Struct, array_like=True, frozen=True):
@@ -62,6 +77,7 @@ class Told(msgspec.Struct, array_like=True, frozen=True):
     compared: Compared
     decisions: list[bytes]
     moments: list[int]
+    decided: Decided = Decided(0, 0, 0, False, 0.0)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -72,11 +88,12 @@ class Task(msgspec.Struct, frozen=True):
     (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
     first; the last one is in force. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
     `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
-    each decision is to be logged.
+    each decision is to be logged. `budgets`: of the tasks, by partition.
     """
 
     topics: Sequence[str]
     committed: Mapping[Partition, int]
+    budgets: Mapping[Partition, Budget]
     topic_ids: Mapping[str, str]
     trust: Mapping[str, frozenset[str]]
     outputs: Mapping[str, "Outputs"]
@@ -108,15 +125,29 @@ class Worker:
         self._moments: set[int] = set()  # of which no snapshot is held
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it."""
+        """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it.
+
+        Until the task's budget is used up.
+        """
+        usage = None
         for batch in batches:
             records = self._undecided(batch)
+            BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
-                packed, told = self._judge(records)
+                usage = usage or self._begin(records)
+                packed, told = self._judge(records, usage)
                 beside = [_encode(told), *itertools.repeat(None, len(packed) - 1)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
+                if told.decided.stopped:
+                    _drain(batches)
+                    break
         _set_caches_aside()
+
+    def _begin(self, records: Records) -> Usage:
+        """The usage of the task's budget, from now on: without what the first task of a process has to prepare."""
+        self._newest_judge()
+        return Usage(self._task.budgets[records.topic, records.partition])
 
     def _undecided(self, batch: pa.RecordBatch) -> Records | None:
         """Exactly once, rule 2: a record is decided if and only if its offset is at or above the committed one."""
@@ -128,32 +159,45 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _judge(self, records: Records) -> tuple[list[bytes], Told]:
+    def _judge(self, records: Records, usage: Usage) -> tuple[list[bytes | None], Told]:
+        """The packed lots of the first of these, as far as the budget goes, and what is told of them."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
-        if outputs.verdicts is None:
-            source = self._source(records, outputs.dead_letters)
-            made, counts = self._decide(source, reader, records)
-            if self._candidate is not None:
-                compared = self._compare(source, reader, records)
-        else:
-            made, counts = self._audit(outputs.verdicts, outputs.dead_letters, reader, records)
+        made, counts = self._make(records, reader, usage)
+        count = made.decided or 0
+        if self._candidate is not None and outputs.verdicts is None and count:
+            compared = self._compare(self._source(records, outputs.dead_letters), reader, records.head(count))
         counts[DEAD] += replace_too_large(made, records, outputs.dead_letters, self._task.limits.record_out)
-        counted = tally(records.topic, self._task.now, counts, records.times, records.some_headers())
+        headers = itertools.islice(records.some_headers(), count)
+        counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
-        told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments))
-        return [self._pack(number, lot) for number, lot in made.lots()], told
+        packed: list[bytes | None] = [self._pack(number, lot) for number, lot in made.lots()]
+        usage.records += count
+        usage.bytes += sum(len(lot or b"") for lot in packed[: len(made.shortly)])
+        decided = _decided(records, count, usage)
+        told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
+        return packed or [None], told
+
+    def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:
+        """What is to be written for the first of these, as far as the budget goes, and its counts."""
+        fitting = usage.fitting(records.sizes)
+        if not fitting:
+            return Packed([], [], None, 0), no_counts()
+        some, outputs = records.head(fitting), self._task.outputs[records.topic]
+        if outputs.verdicts is None:
+            return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
+        return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
 
     def _pack(self, number: int, lot: Lot) -> bytes:
         decisions = [content_type(self._task.formats.output)]
         return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
 
-    def _decide(self, source: Source, reader: Reader, records: Records) -> tuple[Packed, Counts]:
+    def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
         if task.formats.output == "json":
-            return sitting.decide_all(records), sitting.counts
+            return sitting.decide_all(records, usage), sitting.counts
         encoded = EncodedSitting(sitting, source, task.limits, task.formats)
-        return _one_by_one(encoded.decide, records), sitting.counts
+        return _one_by_one(encoded.decide, records, sitting.counts, usage), sitting.counts
 
     def _source(self, records: Records, dead_letters: int) -> Source:
         topic, task = records.topic, self._task
@@ -176,11 +220,13 @@ class Worker:
         key = (task.candidate, held.base, held.applied)
         return _judge_of(key, self._candidate, held.layer, task.limits, _candidates)
 
-    def _audit(self, verdicts: int, dead_letters: int, reader: Reader, records: Records) -> tuple[Packed, Counts]:
+    def _audit(
+        self, verdicts: int, dead_letters: int, reader: Reader, records: Records, usage: Usage
+    ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
         sitting = AuditSitting(source, self._snapshot_at, task.limits, reader)
-        return _one_by_one(sitting.judge, records), sitting.counts
+        return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
 
     def _newest_judge(self) -> Judge:
         (_, _, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
@@ -219,8 +265,33 @@ def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: 
     return len(beyond)
 
 
-def _one_by_one(decide: Decide, records: Records) -> Packed:
-    return Packed([], [decide(*row) for row in records.rows()])
+def _one_by_one(decide: Decide, records: Records, counts: Counts, usage: Usage) -> Packed:
+    made: list[Outgoing] = []
+    for row, size in zip(records.rows(), records.sizes.tolist(), strict=True):
+        record = usage.decide(decide, row, size, counts, first=not made)
+        if record is None:
+            break
+        made.append(record)
+    return Packed([], made, None, len(made))
+
+
+def _decided(records: Records, count: int, usage: Usage) -> Decided:
+    """How it stands with a task when the first of these are decided, so many."""
+    stopped = count < len(records)
+    end = int(records.offsets[count]) if stopped else int(records.offsets[-1]) + 1
+    return Decided(records.partition, int(records.offsets[0]), end, stopped, usage.share)
+
+
+def _drain(batches: Iterator[pa.RecordBatch]) -> None:
+    """Read what is left of a task: a worker that has read its input to the end is used again, with all that it holds.
+
+    What is far more costs longer than another worker.
+    """
+    read = 0
+    for batch in batches:
+        read += batch.nbytes
+        if read > DRAINED_BYTES:
+            return
 
 
 _tasks = itertools.count(1)

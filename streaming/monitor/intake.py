@@ -13,6 +13,7 @@ from policy.requests import Action, Request, Resource, Subject
 from policy.times import to_ms
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE, Formats
+from streaming.monitor.alignment import received_times
 from streaming.monitor.inputs import (
     JOB,
     NO_BUCKET,
@@ -83,9 +84,10 @@ class Intake:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one batch of buckets with what their keys are told for each batch of records."""
+        times = received_times()
         for batch in batches:
             told, newest = self._gather(batch)
-            yield _to_arrow(_in_buckets(told, self._window), newest)
+            yield _to_arrow(_in_buckets(told, self._window), times.reached(newest))
 
     def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
         told: dict[Key, list[Input]] = {}
@@ -205,9 +207,9 @@ def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:
     return buckets
 
 
-def _to_arrow(buckets: dict[int, Told], newest: int) -> pa.RecordBatch:
+def _to_arrow(buckets: dict[int, Told], reached: int) -> pa.RecordBatch:
     numbers = pa.array(list(buckets), pa.int32())
-    # The newest of the batch: when all of it was known. An older one might be late, and Spark would drop it.
-    at = pa.array([newest * 1000] * len(buckets), pa.timestamp("us", "UTC"))
+    # How far time goes on by this batch, and no record's own: an older one might be late, and Spark would drop it.
+    at = pa.array([reached * 1000] * len(buckets), pa.timestamp("us", "UTC"))
     cells = pa.array([encode_told(told) for told in buckets.values()], pa.binary())
     return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "told"])

@@ -1,7 +1,7 @@
 """Spark's side of the monitor's state: one value and at most one timer for each bucket of keys, in the state store.
 
-The watermark runs on known time, an hour behind the newest: so long may one partition be read ahead of another
-before Spark drops what it takes to be late. Nobody waits for that hour: timers are set as much earlier.
+Spark's watermark runs on known time: an hour behind that up to which every partition is read. Nobody waits for that
+hour, which checkpoints have had from the beginning: timers are set as much earlier.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from streaming.monitor.alerts import encode_alert
+from streaming.monitor.alignment import received_times
 from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
 from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
@@ -89,17 +90,17 @@ class Processor(StatefulProcessor):
         """Nothing to let go of."""
 
     def _take(self, bucket: Bucket, told: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
-        now = times.getCurrentWatermarkInMs() + SKEW_MS
+        now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
         results: list[Row] = []
         for about in {**told, **dict.fromkeys(bucket.due(now))}:
-            results += self._take_one(bucket, about, told.get(about, []), now)
+            results += self._take_one(bucket, about, told.get(about, []), now, until)
         self._keep(bucket)
         yield from results
 
-    def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int) -> list[Row]:
+    def _take_one(self, bucket: Bucket, about: str, inputs: list[Input], now: int, until: float) -> list[Row]:
         held = bucket.states.get(about)
         state = State() if held is None else _decode_state(held[1])
-        rows = [_row(result) for result in self._monitor.take(parse_key(about), state, inputs, now)]
+        rows = [_row(result) for result in self._monitor.take(parse_key(about), state, inputs, now, until)]
         if state.empty:
             bucket.states.pop(about, None)
         else:

@@ -7,27 +7,41 @@ committed offsets without the state of before: alerts may then repeat, under the
 """
 
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import structlog
+from confluent_kafka import KafkaException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.encodings import Encodings
-from streaming.enforcer.errors import Stopping
+from streaming.enforcer.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.enforcer.headers import JSON_ALONE
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, lags, partitions_of, topic_ids
-from streaming.enforcer.ledger import Ledger, open_ledger
+from streaming.enforcer.kafka import (
+    Partition,
+    admin_client,
+    cluster_id,
+    first_offsets,
+    lags,
+    offsets_since,
+    partitions_of,
+    topic_ids,
+)
+from streaming.enforcer.ledger import Ledger, check_group, open_ledger
 from streaming.enforcer.source import connection_options
+from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.wire import Result
+from streaming.monitor.alignment import Alignment, Times, send_times
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
-from streaming.observability.progress import ProgressListener
 from streaming.observability.watch import Watch
 from streaming.settings import Settings, monitor_settings
 from streaming.topic_specs import dead_letters_of
@@ -37,7 +51,7 @@ log = structlog.get_logger()
 COLUMNS = ("topic", "partition", "offset", "unix_millis(timestamp) AS at", "value")
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-STOP_SECONDS = 20.0
+STOP_SECONDS = 4.0  # for the batch at hand, and as long for Spark: signals allow ten for the whole job
 
 MonitorStep = Literal["monitor-evaluated", "monitor-written", "monitor-committed"]
 MonitorObserver = Callable[[MonitorStep, int], None]
@@ -50,15 +64,15 @@ def watched_topics(settings: Settings) -> tuple[str, ...]:
 
 
 class MonitorQuery:
-    """One run of the monitor. Making it fences every other one of this name. Raises CannotStart and RegistryError.
+    """One run of the monitor, on a session of `monitor_session`. Making it fences every other one of this name.
 
-    `failure`: what a batch failed by.
+    Raises CannotStart, CannotWrite and RegistryError, and errors of Kafka. `failure`: what a batch failed by.
     """
 
     def __init__(
         self,
         settings: Settings,
-        spark: SparkSession,
+        session: SparkSession,
         on_step: MonitorObserver = lambda _step, _batch: None,
         watch: Watch | None = None,
     ) -> None:
@@ -66,44 +80,74 @@ class MonitorQuery:
         self.failure: Exception | None = None
         self._busy, self._stopping = threading.Lock(), False
         self._watch = watch or Watch(settings)
-        self._spark = _session(spark, settings)
-        self._spark.streams.addListener(ProgressListener(self._watch.monitored))
-        self._encodings = Encodings(settings)
-        self._output = Output(self._settings, self._spark, self._watch.dropped)
-        try:
-            self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint)
-            self._admin = admin_client(self._settings)
-            self._partitions = partitions_of(self._admin, watched_topics(settings))
+        self._spark, self._topics = session, watched_topics(settings)
+        self._admin = admin_client(self._settings)
+        self._topic_ids = topic_ids(self._admin, self._topics)
+        self._partitions = partitions_of(self._admin, self._topics)
+        check_group(self._settings, self._admin, self._partitions)
+        with contextlib.ExitStack() as opened:
+            self._encodings = opened.enter_context(contextlib.closing(Encodings(settings)))
+            self._alignment = opened.enter_context(contextlib.closing(Alignment(self._settings, self._admin)))
+            output = Output(self._settings, self._spark, self._watch.dropped)
+            self._output = opened.enter_context(contextlib.closing(output))
+            self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint, plainly=False)
             self._ledger = self._open_ledger()
-        except BaseException:
-            self.close()
-            raise
+            self._opened = opened.pop_all()
         self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
     def _open_ledger(self) -> Ledger:
-        topics = watched_topics(self._settings)
-        ids = topic_ids(self._admin, topics)
-        accepted = self._settings.accepted_topic_ids
-        return open_ledger(self._output.group, self._partitions, topics, ids, self._checkpoint, accepted)
+        """Raises CannotStart. Without a checkpoint nothing is known of re-created topics: they are simply read."""
+        ids = self._topic_ids
+        moved_away = self._checkpoint.query_id() is None
+        accepted = tuple(ids.values()) if moved_away else self._settings.accepted_topic_ids
+        group, cluster = self._output.group, cluster_id(self._admin)
+        ledger = open_ledger(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
+        self._check_committed(ledger)
+        return ledger
+
+    def _check_committed(self, ledger: Ledger) -> None:
+        """Kafka forgets the offsets of a deleted topic; Spark would read the new one where the old one ended."""
+        completed = self._checkpoint.completed()
+        _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
+        for (topic, number), end in ends.items():
+            if end and (topic, number) in self._partitions and (topic, number) not in ledger.committed:
+                raise CannotStart(
+                    f"the checkpoint has read {topic}-{number} up to offset {end}, and the group has no committed "
+                    f"offset there: was the topic deleted and re-created? {self._move_away()}"
+                )
+
+    def _move_away(self) -> str:
+        return (
+            f"Move the monitor's checkpoint away with `{ARCHIVE} {self._settings.checkpoint}`: it then starts at the "
+            "committed offsets, and at the beginning of topics without any. Alerts may repeat, under the same ids, or "
+            "be missed"
+        )
 
     def start(self) -> StreamingQuery:
         """Start the query at its checkpoint; without one at the committed offsets, new partitions at their first."""
         first = first_offsets(self._admin, self._partitions)
         starts = {partition: self._ledger.committed.get(partition, first[partition]) for partition in self._partitions}
-        if self._ledger.committed and self._checkpoint.query_id() is None:
+        self._publish([], starts)
+        if self._checkpoint.query_id() is None and any(starts[partition] > first[partition] for partition in first):
             log.warning("the monitor's checkpoint is gone: alerts may repeat, under the same ids, or be missed")
-        self._publish([], starts, None, -1)
+            starts = {**starts, **self._remembered(starts)}
         monitor = self._settings.monitor
         writer = self._alerts_and_facts(starts).writeStream.foreachBatch(self._on_batch).outputMode("update")
         writer = writer.queryName(self._settings.job_name).option("checkpointLocation", self._settings.checkpoint)
         return writer.trigger(processingTime=f"{monitor.trigger_seconds} seconds").start()
 
+    def _remembered(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Where to read decisions from, so that the accesses unread at `starts` find what had been decided before."""
+        until = min(self._alignment.times(starts).until, time.time_ns() // 1_000_000)
+        decided = {partition: at for partition, at in starts.items() if partition[0] == self._settings.topics.decisions}
+        return offsets_since(self._admin, decided, int(until) - self._settings.monitor.longest_kept_ms)
+
     def _alerts_and_facts(self, starts: Mapping[Partition, int]) -> DataFrame:
         settings, monitor = self._settings, self._settings.monitor
-        # No bound on a batch: one partition would be read ahead of another, and what was asked for be unknown.
         options = {
             **connection_options(settings),
-            "subscribe": ",".join(watched_topics(settings)),
+            "subscribe": ",".join(self._topics),
+            "maxOffsetsPerTrigger": str(monitor.max_records),
             "startingOffsets": format_offsets(starts),
         }
         records = self._spark.readStream.format("kafka").options(**options).load()
@@ -128,13 +172,34 @@ class MonitorQuery:
     def _watch_batch(self, results: DataFrame, batch: int) -> None:
         starts, ends = self._checkpoint.range_of(batch)
         self._ledger.check_range(batch, starts)
+        times = self._times(batch, ends)
+        send_times(self._spark, times)
         found = results.toArrow().to_pylist()  # in any case: the state moves on with it
+        self._check_topics()
         self._on_step("monitor-evaluated", batch)
         if self._is_committed(ends, batch):
             log.info("a batch ran again for its state alone; its output is committed", batch=batch)
         elif found or self._ledger.lacks(ends):
-            self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch)
+            read_until = None if math.isinf(times.until) else int(times.until)
+            self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch, read_until)
         self._on_step("monitor-committed", batch)
+
+    def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
+        """A batch that runs again for its state alone must hold back what it held back before."""
+        found, last = self._alignment.times(ends), self._ledger.last
+        times = found._replace(least=max(found.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
+        if batch == last.batch and self._is_committed(ends, batch):
+            return times._replace(until=math.inf if last.read_until is None else last.read_until)
+        return times
+
+    def _check_topics(self) -> None:
+        """Raise TopicChanged when what was read may be of a re-created topic: offsets mean other records there."""
+        for topic, id_ in topic_ids(self._admin, self._topics).items():
+            if id_ != self._topic_ids[topic]:
+                raise TopicChanged(
+                    f"topic {topic} was deleted and re-created: its topic id was {self._topic_ids[topic]} and is "
+                    f"{id_}. {self._move_away()}"
+                )
 
     def _is_committed(self, ends: Mapping[Partition, int], batch: int) -> bool:
         """Whether the output of a batch was committed by a run before this one.
@@ -147,9 +212,14 @@ class MonitorQuery:
         return same and batch <= last.batch and not self._ledger.lacks(ends)
 
     def _publish(
-        self, results: list[Result], ends: Mapping[Partition, int], checkpoint: str | None, batch: int
+        self,
+        results: list[Result],
+        ends: Mapping[Partition, int],
+        checkpoint: str | None = None,
+        batch: int = -1,
+        read_until: int | None = None,
     ) -> None:
-        offsets = self._ledger.to_commit(ends, checkpoint, batch)
+        offsets = self._ledger.to_commit(ends, checkpoint, batch, read_until)
         written = self._encodings.encoded(results)
         self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))
         self._ledger.advance(offsets)
@@ -163,8 +233,14 @@ class MonitorQuery:
     def close(self) -> None:
         """Leave Kafka and the schema registry."""
         self._watch.unfollow(self._settings.job_name)
-        self._output.close()
-        self._encodings.close()
+        self._opened.close()
+
+    def cause(self, query: StreamingQuery) -> Exception:
+        """What the query ended by. Raises TopicChanged."""
+        if self.failure is None:
+            with contextlib.suppress(KafkaException, TimeoutError):
+                self._check_topics()  # offsets that are gone end a query, with a message of Spark's that names no cause
+        return self.failure or JobStopped(why_ended(query, self._settings))
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
@@ -176,7 +252,7 @@ class MonitorQuery:
             query.stop()
 
 
-def _session(spark: SparkSession, settings: Settings) -> SparkSession:
+def monitor_session(spark: SparkSession, settings: Settings) -> SparkSession:
     """A session beside the enforcer's, whose settings need not fit the monitor."""
     session = spark.newSession()
     own = {
@@ -186,6 +262,7 @@ def _session(spark: SparkSession, settings: Settings) -> SparkSession:
         # Small batches write what changed, not the files of the whole store.
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.shuffle.partitions": str(settings.monitor.partitions),
+        "spark.sql.streaming.stopTimeout": f"{int(STOP_SECONDS)}s",
     }
     for name, value in own.items():
         session.conf.set(name, value)

@@ -101,13 +101,15 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The monitor: `rules` of all systems, `systems` what is otherwise for one of them, `exempt`: who is left out.
 
     `checkpoint`: "" for that of the job with `-monitor` after it. `partitions`: of its state, fixed with the first
-    checkpoint. `accesses_per_subject`: remembered at once; older ones are forgotten, and not held against the subject.
+    checkpoint. `max_records`: of a micro-batch. `accesses_per_subject`: remembered at once; older ones are forgotten,
+    and not held against the subject.
     """
 
     enabled: bool = True
     checkpoint: str = ""
     trigger_seconds: Seconds = 5.0
     partitions: Positive = 2
+    max_records: Positive = 500_000
     accesses_per_subject: Positive = 20_000
     rules: Rules = Rules()
     systems: dict[str, dict[str, Any]] = {}
@@ -122,6 +124,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def narrowest_window_ms(self) -> int:
         """The smallest window of any system."""
         return int(min(rules.window_seconds for rules in (self.rules, *map(self.rules_of, self.systems))) * 1000)
+
+    @property
+    def longest_kept_ms(self) -> int:
+        """How long decisions are remembered, of whichever system it is longest."""
+        return max(rules.kept_ms for rules in (self.rules, *map(self.rules_of, self.systems)))
 
     @property
     def tick_seconds(self) -> float:

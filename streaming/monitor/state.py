@@ -4,6 +4,7 @@
 What happened is compared by the events' own times.
 """
 
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -25,19 +26,23 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never."""
+    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never.
+
+    `held`: what its partition was read ahead for; it counts once every other partition is read as far.
+    """
 
     accesses: Accesses = msgspec.field(default_factory=Accesses)
     watches: dict[str, Watch] = {}
     login: LoggedIn | None = None
     run: Run = msgspec.field(default_factory=Run)
     due: int = -1
+    held: list[Happened | Occurred] = []
 
     @property
     def empty(self) -> bool:
         """Whether nothing needs to be remembered. A login and a run that goes on do: older ones must not return."""
         accesses = self.accesses
-        remembered = accesses.asked or accesses.waiting or accesses.forgotten >= 0 or self.watches
+        remembered = accesses.asked or accesses.waiting or accesses.forgotten >= 0 or self.watches or self.held
         return not remembered and self.login is None and self.run == Run()
 
 
@@ -57,17 +62,22 @@ class Monitor:
             self._rules[system] = self._settings.rules_of(system)
         return self._rules[system]
 
-    def take(self, key: Key, state: State, inputs: list[Input], now: int) -> Iterator[Raised | Fact]:
+    def take(
+        self, key: Key, state: State, inputs: list[Input], now: int, until: float = math.inf
+    ) -> Iterator[Raised | Fact]:
         """Change `state` by what `key` is told until `now` (ms, known time), and yield what is to be told of it.
 
-        The order of the inputs changes nothing but which of several is the first of an episode.
+        `until` (ms, known time): every partition has been read up to there; what became known later is held back. The
+        order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
         for told in inputs:
             if isinstance(told, Decided):
                 state.accesses.note(told, rules)
-        counted = [told for told in inputs if isinstance(told, Happened | Occurred)]
-        for told in sorted(counted, key=lambda told: (told.known, told.time, told.id)):
+        counted = [*state.held, *(told for told in inputs if isinstance(told, Happened | Occurred))]
+        state.held = [told for told in counted if told.known > max(until, now)]
+        ready = (told for told in counted if told.known <= max(until, now))
+        for told in sorted(ready, key=lambda told: (told.known, told.time, told.id)):
             if isinstance(told, Happened):
                 self._happened(key, state, told, rules)
             else:
@@ -91,6 +101,7 @@ class Monitor:
 
     def _timers(self, state: State, rules: Rules) -> Iterator[int]:
         yield from state.accesses.timers(rules)
+        yield from (told.known for told in state.held)
         if state.run.stopped >= 0 and not state.run.active:
             yield state.run.stopped + rules.kept_ms
         for kind, watch in state.watches.items():

@@ -14,6 +14,7 @@ class Health:
         self._bound, self._clock = bound, clock
         self.running = False
         self.stuck = 0
+        self.waits_since: float | None = None
         self._read = False
         self._unread_since: float | None = None
 
@@ -30,8 +31,13 @@ class Health:
 
         A long batch is not staleness: it is judged by the policies read for it.
         """
-        unread = self._unread_since
-        return bool(self.stuck) or (unread is not None and self._clock() - unread >= self._bound)
+        waits = [since for since in (self._unread_since, self.waits_since) if since is not None]
+        return bool(self.stuck) or any(self._clock() - since >= self._bound for since in waits)
+
+    def waited(self) -> float:
+        """For how long it has waited for Kafka, s; 0: it does not wait."""
+        since = self.waits_since
+        return 0.0 if since is None else max(self._clock() - since, 0.0)
 
     def problems(self) -> list[str]:
         """Why it is not ready, each as a sentence; none: it is."""
@@ -42,6 +48,8 @@ class Health:
             yield "the policies have not been read up to their end yet"
         if not self.running:
             yield "the query does not run"
+        if self.waits_since is not None:
+            yield f"Kafka is unavailable; waiting for it since {self.waited():.0f} s, and nothing is decided meanwhile"
         if self.stuck:
             yield (
                 f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "

@@ -26,6 +26,17 @@ def configure_logs(settings: Settings, stream: TextIO) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log.level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(stream),
     )
+    others = [handler for handler in logging.getLogger().handlers if not isinstance(handler, _Forwarded)]
+    logging.getLogger().handlers = [*others, _Forwarded()]
+
+
+class _Forwarded(logging.Handler):
+    """Logs what a library has logged; what Py4J has, at debug level: it logs each error that it raises, with stacks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log it, with the exception if there is one."""
+        level = logging.DEBUG if "py4j" in record.pathname else record.levelno
+        structlog.get_logger().log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
 
 
 def log_warnings_alone(stream: TextIO) -> None:

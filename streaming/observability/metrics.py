@@ -26,6 +26,7 @@ ALERT_KINDS = (
     "privilege-escalation",
     "policy-rejected",
     "policy-stale",
+    "topic-recreated",
     "enforcement-disabled",
     "malformed-burst",
     "fact-contradiction",
@@ -62,6 +63,12 @@ class Metrics:
             "lockkeeper_ready", "1: /readyz says that it is ready, 0: that it is not.", registry=self.registry
         )
         ready.set_function(lambda: not health.problems())
+        waited = Gauge(
+            "lockkeeper_kafka_unavailable_seconds",
+            "For how long the job has waited for Kafka; 0: it does not wait.",
+            registry=self.registry,
+        )
+        waited.set_function(health.waited)
         self._audit = frozenset(settings.topics.audit)
         self._decisions_and_latency((*settings.topics.requests, *settings.topics.audit))
         self._batches()

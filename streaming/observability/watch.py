@@ -151,6 +151,10 @@ class Watch:
         """They could not be read since then (Unix time, s)."""
         self.health.policies_unread(since)
 
+    def waits_for_kafka(self, since: float | None) -> None:
+        """Kafka is unavailable since then (Unix time, s); None: it is available."""
+        self.health.waits_since = since
+
     def policies_stuck(self, partitions: int) -> None:
         """So many partitions of theirs are hidden by a transaction for too long."""
         self.health.stuck = partitions

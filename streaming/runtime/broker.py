@@ -1,6 +1,9 @@
 """A Kafka broker of one's own: one KRaft process, ready in seconds, gone without a trace."""
 
 import contextlib
+import os
+import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -22,7 +25,6 @@ HOST = "127.0.0.1"
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto")
 START_SECONDS = 60.0
 
-_CLUSTER_ID = "bG9ja2tlZXBlci1kZW1vLQ"
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 15.0
 _SHOWN_LINES = 30
@@ -42,11 +44,19 @@ _ALONE_AND_QUICK = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
+    # Kept data may lie for long until they are wanted again; after a week Kafka would forget what a job has decided.
+    "offsets.retention.minutes": str(365 * 24 * 60),
     # A misspelt topic is an error, not a new topic.
     "auto.create.topics.enable": "false",
     # Sized for a small heap.
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
+
+
+def usual_data_folder() -> Path:
+    """The per-user folder of `lockkeeper broker`: `lockkeeper/kafka` in XDG_DATA_HOME or `~/.local/share`."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(base) / "lockkeeper" / "kafka"
 
 
 class EmbeddedBroker:
@@ -71,7 +81,8 @@ class EmbeddedBroker:
 
         Args:
             port: the port to listen on at 127.0.0.1; a free one by default.
-            data_dir: where to keep the data, to be found again by a later broker; by default it is deleted.
+            data_dir: where to keep the data and the cluster id, to be found again by a later broker; by default both
+                are new, and are deleted.
             config: broker settings (`server.properties`) that go before the built-in ones.
             jvm_options: options of the broker's Java.
         """
@@ -149,7 +160,7 @@ class EmbeddedBroker:
     def _order(self, folder: Path) -> Order:
         log, properties = folder / "broker.log", folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
-        format_storage = format_command(properties, _CLUSTER_ID)
+        format_storage = format_command(properties, _cluster_id(self._data_dir))
         serve = server_command(properties, (f"-Djava.io.tmpdir={folder}", *self._jvm_options), log)
         # What is deleted anyway need not be closed in order.
         grace_seconds = _GRACE_SECONDS if self._data_dir else 0.0
@@ -191,6 +202,16 @@ class EmbeddedBroker:
 
 
 _QUIET_AND_EAGER = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+
+
+def _cluster_id(data: Path | None) -> str:
+    """The id that the storage is formatted with; for new storage a random one, in the form of Kafka's own."""
+    properties = data / "meta.properties" if data else None
+    if properties and properties.exists():
+        found = re.search(r"^cluster\.id=(\S+)", properties.read_text(), re.MULTILINE)
+        if found:
+            return found[1]
+    return secrets.token_urlsafe(16).replace("-", "_")  # Kafka's tools take an id with a hyphen first for an option
 
 
 def _answers(client: AdminClient) -> bool:

@@ -3,10 +3,14 @@
 import contextlib
 import os
 import secrets
+import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.runtime.gateway import VECTOR_MODULE, Gateway, start_gateway
@@ -17,6 +21,8 @@ from streaming.runtime.job_folder import job_folder
 _LOG_CONFIG = Path(__file__).with_name("log4j2-console.properties")
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
+
+ENDING_SECONDS = 1.0  # from its closed sockets to its end
 
 _FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
 
@@ -51,7 +57,36 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
         builder = SparkSession.builder
         for key, value in everything.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        with _signal_handler_kept():
+            session = builder.getOrCreate()
+    # It would print a stack when Java ends. Whoever asks Java for anything then notices, too.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    return session
+
+
+@contextlib.contextmanager
+def _signal_handler_kept() -> Iterator[None]:
+    """Keep the handler of SIGINT: PySpark's raises KeyboardInterrupt wherever the main thread is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def java_has_ended() -> bool:
+    """Whether Spark's JVM has, as far as it is this process's to know: under `spark-submit` it is not."""
+    process = _gateways[0].process if _gateways else getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return True
+    try:
+        process.wait(ENDING_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _without_fixed(settings: Mapping[str, str]) -> dict[str, str]:

@@ -84,7 +84,7 @@ class _Log:
 
     def is_of(self, topic_id: bytes | None) -> bool:
         """Whether something is of this topic, as far as it is known of which topic it is."""
-        return not topic_id or not self._id or topic_id.decode() == self._id
+        return not topic_id or not self._id or topic_id == self._id.encode()
 
     def append(self, record: Record) -> None:
         self.records.append(record)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policy import answer, reference
-from policy.requests import Batch, MalformedRequest, Request, decode_request
+from policy.requests import MAX_CLAIMED_GROUPS, Batch, MalformedRequest, Request, decode_request
 from policy.snapshot import Snapshot
 from policy.system import Kind
 from policy.systems import all_systems
@@ -46,13 +46,13 @@ class Asked(msgspec.Struct, frozen=True):
     at: int
 
 
-def read_request(value: bytes, at: int, trust: frozenset[str]) -> Asked:
+def read_request(value: bytes, at: int, trust: frozenset[str], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Asked:
     """The request in JSON of a record with this timestamp (ms); raises MalformedRequest."""
     try:
         value.decode()
     except UnicodeDecodeError as error:
         raise MalformedRequest(f"not a request: {error}") from error
-    envelope = decode_request(value)
+    envelope = decode_request(value, max_claimed_groups)
     if envelope.time is not None and "time" in trust:
         at = envelope.time
     return Asked(envelope, _judged_at(envelope, at), at)
@@ -69,7 +69,14 @@ def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
 class Answers:
     """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
 
-    def __init__(self, log: DocumentLog, facts_topic: str, trust_of: Callable[[str], frozenset[str]]) -> None:
+    def __init__(
+        self,
+        log: DocumentLog,
+        facts_topic: str,
+        trust_of: Callable[[str], frozenset[str]],
+        max_claimed_groups: int = MAX_CLAIMED_GROUPS,
+    ) -> None:
+        self._max_claimed_groups = max_claimed_groups
         self._log, self._facts_topic, self._trust_of = log, facts_topic, trust_of
         self._snapshots: dict[Any, Snapshot] = {}
         self._outcomes: dict[Any, Outcomes] = {}
@@ -80,7 +87,7 @@ class Answers:
         Raises MalformedRequest when the record is no request.
         """
         trust = self._trust_of(request.topic)
-        asked = read_request(value, request.at, trust)
+        asked = read_request(value, request.at, trust, self._max_claimed_groups)
         trust |= TIME  # the moment to judge by is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None

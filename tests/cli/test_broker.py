@@ -1,5 +1,6 @@
 """`lockkeeper broker` as a process of its own."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -25,23 +26,41 @@ def elsewhere() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def _topics(data: Path, make: str | None = None) -> set[str]:
-    """The topics of a broker that is started, asked and told to stop."""
-    with subprocess.Popen([*BROKER, "--data", str(data)], stdout=subprocess.PIPE, text=True) as process:
+def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[str, set[str]]:
+    """The cluster id and the topics of a broker that is started, asked and told to stop."""
+    environment = {**os.environ, "XDG_DATA_HOME": str(data_home)}
+    with subprocess.Popen([*BROKER, *arguments], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         admin = AdminClient({"bootstrap.servers": process.stdout.readline().strip()})
         if make:
             admin.create_topics([NewTopic(make, 1, 1)])[make].result(30)
-        found = set(admin.list_topics(timeout=30).topics)
+        found = admin.list_topics(timeout=30)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-    return found
+    return str(found.cluster_id), set(found.topics)
 
 
-def test_it_runs_until_it_is_told_to_stop_and_keeps_its_data_where_it_is_told_to(tmp_path: Path) -> None:
-    assert "kept" in _topics(tmp_path / "data", make="kept")
+def test_it_runs_until_it_is_told_to_stop_and_keeps_its_data_and_its_cluster_id(tmp_path: Path) -> None:
+    """In the folder that its help names, unless told another."""
+    cluster, topics = _found(tmp_path, make="kept")
+    assert "kept" in topics
     assert processes_naming(str(tmp_path)) == []
-    assert "kept" in _topics(tmp_path / "data")
+    assert _found(tmp_path / "another", "--data", str(tmp_path / "lockkeeper/kafka")) == (cluster, topics)
+
+
+@pytest.mark.long
+def test_a_fresh_broker_is_another_cluster_each_time_and_leaves_nothing(tmp_path: Path) -> None:
+    first, _ = _found(tmp_path, "--fresh", make="gone")
+    second, topics = _found(tmp_path, "--fresh")
+    assert first != second
+    assert topics == set()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fresh_broker_has_no_folder_for_its_data(lockkeeper: Command, tmp_path: Path) -> None:
+    told = lockkeeper("broker", "--fresh", "--data", str(tmp_path))
+    assert told.code == 2
+    assert "--fresh keeps no data" in told.err
 
 
 def test_a_port_that_is_taken_is_told(lockkeeper: Command, elsewhere: int) -> None:

@@ -284,11 +284,11 @@ def test_an_idempotent_producer_that_lost_count_is_made_anew() -> None:
     """After a fatal error librdkafka refuses everything on that producer: a service would be locked out for good."""
     outbox = Outbox(NOBODY)
     first = outbox._producer
-    assert "lost" in outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), first)
+    assert "lost" in outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), first, "topic")
     second = outbox._producer
     assert second is not first
-    outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=True)), first)
-    outbox._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second)
+    outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=True)), first, "topic")
+    outbox._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second, "topic")
     assert outbox._producer is second
 
 

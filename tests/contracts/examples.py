@@ -14,7 +14,7 @@ from policy.files import read_documents
 from policy.library import Library, Rejected
 from policy.requests import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.times import to_ms
-from streaming.enforcer.alerts import policy_rejected, policy_stale
+from streaming.enforcer.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.monitor.alerts import encode_alert
@@ -100,7 +100,9 @@ def alerts() -> list[bytes]:
     """Alerts as the code makes them."""
     refused = Refused("authz.policies.lenses6.v1", 7, NOW, "lenses6/Role/x", ("statements: must be a list", "é"))
     stale = policy_stale("authz.alerts.v1", ("authz.facts.v1", 0), 12, NOW, "no answer")
-    of_documents = [record for _, _, record, _ in (policy_rejected("authz.alerts.v1", refused), stale) if record]
+    recreated = topic_recreated("authz.alerts.v1", "authz.requests.v1", "id-1", "id-2", {0: 17}, NOW)
+    made = (policy_rejected("authz.alerts.v1", refused), stale, recreated)
+    of_documents = [record for _, _, record, _ in made if record]
     return [*of_documents, *map(encode_alert, _raised())]
 
 

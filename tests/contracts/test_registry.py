@@ -149,6 +149,8 @@ def test_an_id_that_is_not_there_is_of_no_use_and_so_are_too_many_at_once(settin
     assert unusable.keys() == set(ids)
     assert "404" in unusable[ids[0]]
     assert f"more than {ASKED_AT_ONCE}" in unusable[ids[-1]]
+    assert not encodings.learn([], _stop()), "with these the batch is evaluated"
+    assert encodings.formats().unusable.keys() == set(ids[:ASKED_AT_ONCE]), "what was not asked for is, next time"
 
 
 def test_schemas_are_registered_once_and_not_at_all_when_the_job_may_not(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 import yaml
 
+from policy.systems import all_systems
 from streaming.cli import register_commands
 from streaming.cli.app import app
 
@@ -56,3 +57,16 @@ def parse_command(arguments: Sequence[str]) -> str:
         names.append(name)
     command.make_context(names[-1], rest)
     return " ".join(names)
+
+
+def documented_commands() -> dict[str, set[str]]:
+    """The commands that each user can run, as the guide to access says, by the user."""
+    guide = (ROOT / "docs" / "pages" / "guides" / "access.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(lockkeeper(?:-[\w<>-]+)?)` \| ([^|]+) \|", guide, re.MULTILINE)
+    return {
+        user.replace("<system>", system): {
+            parse_command(command.split()) for command in re.findall(r"`lockkeeper ([^`]+)`", does)
+        }
+        for user, does in rows
+        for system in all_systems()
+    }

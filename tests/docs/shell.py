@@ -23,7 +23,8 @@ ELSEWHERE = {
     r"lockkeeper verify": "tests/stream runs it, over all that a job's tests have sent",
     r"lockkeeper broker": "the tests have a broker that runs already; tests/cli starts one",
     r"curl .*localhost:9464/": "the port is the machine's; tests/observability asks what is behind it",
-    r"mv checkpoint": "there is none to move",
+    r"lockkeeper checkpoint archive": "no job has left one; tests/cli/test_checkpoint_command.py runs it",
+    r"mv checkpoint-monitor": "no job has left one; tests/stream/test_monitor.py moves it away",
     r"LOCKKEEPER_ACCEPTED_TOPIC_IDS=": "no topic is re-created here; tests/stream/test_topic_logs reads it",
 }
 """What is not run here, by how it begins, and why not."""

@@ -1,5 +1,6 @@
 """The generated pages have everything that is in the code, and the site builds without a warning."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.settings import Settings, load_settings, variables
 from streaming.topic_specs import TopicNames, topic_specs
+from tests.chaos.scenarios import SCENARIOS
 from tests.docs.pages import ROOT
 
 
@@ -99,6 +101,16 @@ def test_every_rule_and_every_open_question_is_there(system: str) -> None:
     questions = [line for line in page.splitlines() if line.startswith("### ")]
     assert len(questions) > 8
     assert len(questions) == len(set(questions))
+
+
+def test_the_faults_page_has_a_row_for_each_scenario_that_was_measured() -> None:
+    """The table is made of the lines that `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them."""
+    page = generate.faults()
+    measured = {json.loads(line)["scenario"] for line in (generate.MEASURED / "faults.jsonl").read_text().splitlines()}
+    assert measured <= SCENARIOS.keys(), "delete the lines of scenarios that are no more"
+    for name in measured:
+        assert page.count(f'"--only {name}"') == 1
+    assert "<svg" in page
 
 
 def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

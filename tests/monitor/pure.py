@@ -1,6 +1,7 @@
 """The monitor without Spark: the same intake and the same states, told records batch by batch."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,7 +28,8 @@ class PureMonitor:
         self._monitor = Monitor(settings)
         self.states: dict[Key, State] = {}
         self.now = 0
-        self._newest = 0
+        self._newest = self._read = 0
+        self._until = math.inf
         self.told: list[dict[str, Any]] = []
         self.facts: dict[str, bytes | None] = {}
 
@@ -36,14 +38,18 @@ class PureMonitor:
         """The newest of each id."""
         return {alert["id"]: alert for alert in self.told}
 
-    def batch(self, records: Iterable[Record]) -> None:
-        """One micro-batch: time is what was known before it, as Spark's watermark is."""
-        self.now = self._newest
+    def batch(self, records: Iterable[Record], until: int | None = None) -> None:
+        """One micro-batch: time is what was known before it, as Spark's watermark is.
+
+        `until`: up to when (ms) every partition is read with it; None: all to their ends.
+        """
+        self.now, self._until = self._newest, math.inf if until is None else until
         told: dict[Key, list[Input]] = {}
         for record in records:
-            self._newest = max(self._newest, record[3])
+            self._read = max(self._read, record[3])
             for key, input_ in self._intake.read(*record):
                 told.setdefault(key, []).append(input_)
+        self._newest = max(self._newest, int(min(self._read, self._until)))
         for key, inputs in told.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
@@ -51,7 +57,7 @@ class PureMonitor:
 
     def pass_time(self, to: int) -> None:
         """Ticks alone come until then (ms)."""
-        self._newest = max(self._newest, to)
+        self._newest, self._until = max(self._newest, to), math.inf
         while self.now < self._newest:
             self.now = self._newest
             self._timers()
@@ -64,7 +70,7 @@ class PureMonitor:
                 assert state.due != before, "a timer that is due again at once would fire for ever"
 
     def _results(self, key: Key, state: State, inputs: list[Input]) -> None:
-        for result in self._monitor.take(key, state, inputs, self.now):
+        for result in self._monitor.take(key, state, inputs, self.now, self._until):
             if isinstance(result, Fact):
                 self.facts[result.key] = result.to_value()
             else:

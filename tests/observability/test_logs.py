@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -122,3 +123,19 @@ def test_a_progress_is_told_without_offsets() -> None:
         "rows_per_second": 3.5,
         "milliseconds": {"addBatch": 80},
     }
+
+
+def test_what_libraries_log_is_in_the_log_and_errors_that_py4j_also_raises_at_debug_level_alone() -> None:
+    """Py4J logs each with all of its stacks: a Java that was killed left hundreds of lines."""
+
+    def logged(level: str) -> list[tuple[str, str]]:
+        stream = io.StringIO()
+        configure_logs(_settings(level=level), stream)
+        py4j = logging.makeLogRecord({"name": "root", "msg": "sent", "levelno": 40, "pathname": "/py4j/gateway.py"})
+        for record in (py4j, logging.makeLogRecord({"name": "other", "msg": "old", "levelno": 30})):
+            logging.getLogger(record.name).handle(record)
+        lines = map(json.loads, stream.getvalue().splitlines())
+        return [(line["event"], line["level"]) for line in lines]
+
+    assert logged("info") == [("old", "warning")]
+    assert logged("debug") == [("sent", "debug"), ("old", "warning")]

@@ -79,6 +79,23 @@ def test_it_is_alive_before_it_is_ready(port: int, health: Health) -> None:
     assert _get(port, "/readyz") == (200, "ready\n")
 
 
+def test_while_it_waits_for_kafka_it_is_alive_and_not_ready_and_says_for_how_long(
+    port: int, health: Health, clock: Clock
+) -> None:
+    health.policies_read()
+    health.running = True
+    health.waits_since = clock.now
+    assert not health.stale()
+    clock.now += BOUND
+    status, text = _get(port, "/readyz")
+    assert (status, "Kafka is unavailable; waiting for it since 30 s" in text) == (503, True)
+    assert _get(port, "/healthz")[0] == 200
+    assert (health.stale(), health.waited()) == (True, BOUND)
+    health.waits_since = None
+    assert _get(port, "/readyz") == (200, "ready\n")
+    assert (health.stale(), health.waited()) == (False, 0.0)
+
+
 def test_it_is_not_ready_while_the_policies_are_stale_and_says_which_way(
     port: int, health: Health, clock: Clock
 ) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -36,6 +37,8 @@ def main(bootstrap_servers: str, topic: str) -> None:
         "tmpdir": spark.sparkContext._jvm.System.getProperty("java.io.tmpdir"),
         "setting": spark.conf.get("spark.sql.session.timeZone"),
     }
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.slf4j.LoggerFactory.getLogger("test").error("it failed", jvm.java.lang.IllegalStateException("the cause"))
     print(json.dumps(seen), flush=True)
     sys.stdin.read()
 

@@ -104,12 +104,18 @@ def _assert_all_lies_in_a_folder_of_its_own(folder: str) -> None:
         assert any(part in name for name in names), names
 
 
+def _assert_logged_without_stacks(err: str) -> None:
+    assert "ERROR test: it failed\njava.lang.IllegalStateException: the cause\n" in err
+    assert "\tat " not in err
+
+
 def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlives_a_kill(
-    broker: TestBroker, topic: str
+    broker: TestBroker, topic: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = _system_java_home()
     with _reading(broker, topic, {"JAVA_HOME": str(home)}) as (process, seen):
         _assert_read_by_this_python(seen)
+        _assert_logged_without_stacks(capfd.readouterr().err)
         assert seen["java_home"] == str(home)
         _assert_all_end_when_killed(process)
 

@@ -1,27 +1,34 @@
 """Records what this version's job leaves behind, for the tests of all later versions.
 
-python -m tests.stream.record_release VERSION     # when it is released: writes tests/released/VERSION
+python -m tests.stream.record_release VERSION     # writes tests/released/VERSION
 """
 
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from streaming.topic_specs import TopicSpec
+from streaming.verify.cluster import await_decided
+from streaming.verify.traffic import Traffic
 from tests.brokers import TestBroker, any_broker
 from tests.stream.releases import (
     CHECKPOINT,
+    MONITOR,
+    MONITOR_CHECKPOINT,
+    MONITOR_OFFSETS,
     NAME,
     OFFSETS,
     RECORDS,
     RELEASES,
     Committed,
     Kept,
-    has_rule,
+    denied_access,
+    login,
     requests,
     specs_of,
     write_rows,
@@ -29,10 +36,12 @@ from tests.stream.releases import (
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, World, group, role
 
+RATE, SECONDS, CHANGE_EVERY = 12.0, 2.0, 0.4  # of the checker's traffic
+
 
 def record(broker: TestBroker, folder: Path) -> None:
     """Let the job decide, be killed and leave work behind; write down what is there then."""
-    world = World(broker, NAME, str(folder / CHECKPOINT))
+    world = World(broker, NAME, str(folder / CHECKPOINT), monitor=MONITOR)
     _publish(world)
     with running(world.settings):
         world.send(requests("decided"))
@@ -40,10 +49,21 @@ def record(broker: TestBroker, folder: Path) -> None:
         _supersede(world)
         history = world.reader(world.names.history)
         history.until(lambda seen: len(seen) >= 2, "two superseded versions on the history topic")
+        assert await_decided(world.settings, Traffic(world.settings, RATE).send(SECONDS, CHANGE_EVERY).last)
+        _audit(world)
     world.send(requests("replayed"))
     assert Job(world.settings, kill_at="committed").await_end() == -9  # decided, and Spark does not know
     world.send(requests("waiting"))
     _dump(world, folder)
+
+
+def _audit(world: World) -> None:
+    """What the monitor remembers from then on: an episode of Mallory's, and when Dana logged in last."""
+    [audit], at = world.names.audit, time.time_ns() // 1_000_000
+    world.send([denied_access("denied", "mallory", at), login("login", "dana", at)], audit)
+    world.reader(world.names.facts).until(lambda seen: len(seen) >= 2, "the login is a fact")
+    alerts = world.reader(world.names.alerts)
+    alerts.until(lambda seen: sum(b"mallory" in message.value() for message in seen) >= 2, "two alerts of the access")
 
 
 def _publish(world: World) -> None:
@@ -80,20 +100,20 @@ def _supersede(world: World) -> None:
 def _dump(world: World, folder: Path) -> None:
     specs = specs_of(world.names, NAME)
     write_rows(folder / RECORDS, [kept for spec in specs for kept in _kept(world, spec)])
-    asked = ConsumerGroupTopicPartitions(NAME)
-    found = world.admin.list_consumer_group_offsets([asked])[NAME].result(30).topic_partitions
-    ours = sorted((tp for tp in found if tp.topic.startswith(NAME)), key=lambda tp: (tp.topic, tp.partition))
-    write_rows(folder / OFFSETS, [Committed(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in ours])
-    for checksum in (folder / CHECKPOINT).rglob(".*"):
-        checksum.unlink()
-    shutil.rmtree(folder / f"{CHECKPOINT}-monitor", ignore_errors=True)  # the monitor may begin anew
+    for group_id, file in ((NAME, OFFSETS), (f"{NAME}-monitor", MONITOR_OFFSETS)):
+        asked = ConsumerGroupTopicPartitions(group_id)
+        found = world.admin.list_consumer_group_offsets([asked])[group_id].result(30).topic_partitions
+        ours = sorted((tp for tp in found if tp.topic.startswith(NAME)), key=lambda tp: (tp.topic, tp.partition))
+        write_rows(folder / file, [Committed(tp.topic, tp.partition, tp.offset, tp.metadata) for tp in ours])
+    for checkpoint in (CHECKPOINT, MONITOR_CHECKPOINT):
+        for checksum in (folder / checkpoint).rglob(".*"):
+            checksum.unlink()
 
 
 def _kept(world: World, spec: TopicSpec) -> list[Kept]:
+    """The records of a topic: all of them, since `verify` relies on it that those of the last seven days are there."""
     found = [_as_kept(message) for message in world.reader(spec.name).to_the_end()]
-    if not has_rule(spec, "cleanup.policy", "compact"):
-        return found
-    return sorted({kept.key: kept for kept in found}.values(), key=lambda kept: kept.offset)
+    return sorted(found, key=lambda kept: (kept.partition, kept.offset))
 
 
 def _as_kept(message: Any) -> Kept:

@@ -1,7 +1,8 @@
 """What a released version left behind, as files: recorded once by that version's job, restored for every later one.
 
-A folder `tests/released/VERSION` holds `records.jsonl` (the topics, compacted as far as compaction may go),
-`offsets.jsonl` (what the group has committed) and `checkpoint/` (Spark's). Names of topics begin with `NAME`.
+A folder `tests/released/VERSION` holds `records.jsonl` (the topics), `offsets.jsonl` (what the job's group has
+committed) and `checkpoint/` (Spark's). Since `main-73aa212` there are `monitor-offsets.jsonl` and
+`checkpoint-monitor/`, with the monitor's state, and requests of `lockkeeper verify`. Names of topics begin with `NAME`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,13 +11,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from streaming.monitor.rules import MonitorSettings, Rules
 from streaming.topic_specs import TopicNames, TopicSpec, topic_specs
 from tests.stream.world import LOOKS_BACK, request
 
 NAME = "lockkeeper-release"
 RELEASES = Path(__file__).parents[1] / "released"
 RECORDS, OFFSETS, CHECKPOINT = "records.jsonl", "offsets.jsonl", "checkpoint"
+MONITOR_OFFSETS, MONITOR_CHECKPOINT = "monitor-offsets.jsonl", f"{CHECKPOINT}-monitor"
 STAMP = "message.timestamp.type"
+YEARS = 20 * 365 * 86_400.0  # the state of a recording must not be too old, however old the recording is
+MONITOR = MonitorSettings(
+    trigger_seconds=0.2,
+    partitions=2,
+    rules=Rules(grace_seconds=1.0, episode_seconds=YEARS, window_seconds=YEARS, lateness_seconds=YEARS),
+)
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -40,6 +49,16 @@ class Committed(msgspec.Struct, frozen=True):
     partition: int
     offset: int
     metadata: str
+
+
+def denied_access(id_: str, user: str, at: int) -> dict[str, Any]:
+    """The user did what no policy allows, at a moment (ms)."""
+    return {**request(id_, user, "payments"), "outcome": "success", "time": at}
+
+
+def login(id_: str, user: str, at: int) -> dict[str, Any]:
+    """The user logged in to the system in which older versions count, at a moment (ms)."""
+    return {"id": id_, "system": LOOKS_BACK, "subject": {"type": "user", "id": user}, "event": "login", "time": at}
 
 
 def write_rows(path: Path, rows: Iterable[msgspec.Struct]) -> None:

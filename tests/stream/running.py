@@ -27,6 +27,7 @@ class Job:
     def __init__(self, settings: Settings, kill_at: str | None = None) -> None:
         command = [*PROCESS, msgspec.json.encode(settings).decode()]
         self.told: list[dict[str, Any]] = []
+        self.logged: list[str] = []
         self.process = subprocess.Popen(
             [*command, *([kill_at] if kill_at else [])], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
@@ -38,10 +39,27 @@ class Job:
         for line in self.process.stdout:
             if line.startswith("{"):
                 self.told.append(json.loads(line))
+            else:
+                self.logged.append(line)
+
+    @property
+    def pid(self) -> int:
+        """Of its process, below which Java and its Python workers run."""
+        return self.process.pid
 
     def await_start(self) -> None:
         """Return when its first transaction is written: it holds the policies and knows where to begin."""
         wait_until(lambda: bool(self.told) or self.process.poll() is not None, "the job has begun", START_SECONDS)
+
+    @property
+    def ended(self) -> bool:
+        """Whether its process has."""
+        return self.process.poll() is not None
+
+    @property
+    def why(self) -> str:
+        """What it said as it stopped by itself."""
+        return why(self.told)
 
     def await_end(self) -> int:
         """Its exit code; -9 when it was killed."""
@@ -60,11 +78,18 @@ class Job:
         self.process.wait()
 
 
+def why(told: list[dict[str, Any]]) -> str:
+    """What a job said as it stopped by itself."""
+    [stopped] = [one for one in told if "stopped" in one]
+    return str(stopped["why"])
+
+
 class JobServer:
     """A process that runs one job after the other: Java and Spark's classes are loaded once for all of them."""
 
     def __init__(self) -> None:
         self.told: list[dict[str, Any]] = []
+        self.logged: list[str] = []
         self.busy = False
         self._process = subprocess.Popen(PROCESS, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._listen, daemon=True).start()
@@ -74,11 +99,18 @@ class JobServer:
         for line in self._process.stdout:
             if line.startswith("{"):
                 self.told.append(json.loads(line))
+            else:
+                self.logged.append(line)
 
     @property
     def alive(self) -> bool:
         """Whether it can run another job."""
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
 
     def write(self, line: str) -> None:
         """Settings of a job, or an empty line to stop the one that is running."""
@@ -98,8 +130,24 @@ class ServedJob:
     def __init__(self, server: JobServer, settings: Settings) -> None:
         self._server = server
         self.told: list[dict[str, Any]] = []
-        server.told, server.busy = self.told, True
+        self.logged: list[str] = []
+        server.told, server.logged, server.busy = self.told, self.logged, True
         server.write(msgspec.json.encode(settings).decode())
+
+    @property
+    def pid(self) -> int:
+        """Of the server, below which Java and its Python workers run."""
+        return self._server.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._code() is not None
+
+    @property
+    def why(self) -> str:
+        """What it said as it stopped by itself."""
+        return why(self.told)
 
     def await_start(self) -> None:
         """Return when its first transaction is written, or it has ended."""
@@ -154,12 +202,12 @@ def running(settings: Settings) -> Iterator[Job | ServedJob]:
 
 
 @contextlib.contextmanager
-def stopping(settings: Settings, error: str, why: str) -> Iterator[None]:
+def stopping(settings: Settings, error: str, why: str) -> Iterator[Job | ServedJob]:
     """A job that runs; afterwards it must end by itself, with an error of this name and `why` in its message."""
     job = _started(settings)
     try:
         job.await_start()
-        yield
+        yield job
         assert job.await_end() == 1
         [stopped] = [told for told in job.told if "stopped" in told]
         assert stopped["stopped"] == error, stopped

@@ -1,11 +1,13 @@
 """Which records of a policy topic are changes, and the alerts of what they open: without a broker."""
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
+from policy.escalation import analyse
 from policy.library import Library
 from policy.snapshot import Snapshot
 from streaming.enforcer import changes
@@ -13,6 +15,7 @@ from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.kafka import Partition
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
+from tests.waiting import wait_until
 
 TOPICS = {"policies": SYSTEM, "switches": LOOKS_BACK}
 ADMIN = {
@@ -28,30 +31,43 @@ FIRST = [ADMIN, group("admin", "user:dana")]
 class Reading:
     """A job that has read some records, told as the committed offsets say."""
 
-    def __init__(self, told: Mapping[Partition, int], *records: Any, topic: str = "policies") -> None:
+    def __init__(
+        self,
+        told: Mapping[Partition, int],
+        *records: Any,
+        topic: str = "policies",
+        unanalysed: Mapping[str, Sequence[int]] | None = None,
+        reads: bool = True,
+    ) -> None:
         self._library = Library()
         self._shelvings = {topic: Shelving(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
-        self._changes = Changes("alerts", TOPICS, told)
+        self.changes = Changes("alerts", TOPICS, told, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
-        self.read(*records, topic=topic)
+        if reads:
+            self.read(*records, topic=topic)
 
     def read(self, *records: Any, topic: str = "policies") -> None:
         """Read to the end once more: documents, or a key for what is refused."""
+        self.read_some(*records, topic=topic)
+        self.changes.compare(self._library, Snapshot(self._library))
+
+    def read_some(self, *records: Any, topic: str = "policies") -> None:
+        """The same, but not to the end."""
         for value in records:
             key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
             data = b"{" if isinstance(value, str) else json.dumps(value).encode()
             record = Record(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
             shelved = self._shelvings[topic].key_of(record)
             assert shelved is not None
-            self._changes.note(shelved, record, self._library)
+            self.changes.note(shelved, record, self._library)
             self._shelvings[topic].take(record)
             self._next[topic] += 1
-        self._changes.compare(self._library, Snapshot(self._library))
 
     def alerts(self) -> list[dict[str, Any]]:
-        """What the next transaction would tell, which is then committed."""
-        found = [json.loads(value or b"") for _, _, value, _ in self._changes.untold()]
-        self._changes.told()
+        """What the next transaction would tell once all is compared, which is then committed."""
+        wait_until(lambda: self.changes.is_idle, "all changes are compared")
+        found = [json.loads(value or b"") for _, _, value, _ in self.changes.untold()]
+        self.changes.told()
         return found
 
     def ids(self) -> list[str]:
@@ -141,7 +157,7 @@ def test_a_change_that_cannot_be_worked_out_is_told_of_all_the_same(monkeypatch:
         raise RecursionError("s3cret")
 
     job = Reading({}, *FIRST)
-    monkeypatch.setattr(changes, "escalations", failing)
+    monkeypatch.setattr(changes, "analyse", failing)
     job.read(group("admin", "user:erik"))
     [alert] = job.alerts()
     assert (alert["id"], alert["kind"]) == ("privilege-escalation-policies-2", "privilege-escalation")
@@ -160,3 +176,110 @@ def test_an_alert_is_small_however_much_it_is_about() -> None:
     assert alert["evidence"][2]["holders_count"] == 501
     assert "498 more" in alert["message"]
     assert len(json.dumps(alert)) < 30_000
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Analysis that waits until this is set."""
+    go = threading.Event()
+
+    def held_back(*arguments: Any) -> Any:
+        assert go.wait(30)
+        return analyse(*arguments)
+
+    monkeypatch.setattr(changes, "analyse", held_back)
+    yield go
+    go.set()
+
+
+def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: threading.Event) -> None:
+    job = Reading({}, *FIRST)
+    job.read(group("admin", "user:dana", "user:erik"))
+    assert job.changes.untold() == []
+    assert job.changes.unanalysed() == {"policies": (2,)}
+    job.changes.told()
+    held.set()
+    assert job.ids() == ["privilege-escalation-policies-2"]
+    assert (job.changes.untold(), job.changes.unanalysed()) == ([], {})
+
+
+def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held: threading.Event) -> None:
+    """Erik was added and removed again by changes of their own: together they would open nothing."""
+    log = [*FIRST, group("admin", "user:dana", "user:erik"), FIRST[1], group("admin", "user:finn")]
+    killed = Reading({}, *log[:2])
+    for record in log[2:4]:
+        killed.read(record)
+    assert killed.changes.untold() == []
+    unanalysed = killed.changes.unanalysed()
+    assert unanalysed == {"policies": (2, 3)}
+    held.set()
+    restarted = Reading({("policies", 0): 4}, *log, unanalysed=unanalysed)
+    alerts = restarted.alerts()
+    assert [alert["id"] for alert in alerts] == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
+    assert [alert["evidence"][1]["holders"] for alert in alerts] == [["user:erik"], ["user:finn"]]
+    assert restarted.changes.unanalysed() == {}
+
+
+def test_alerts_that_a_transaction_lacks_leave_their_change_unanalysed(held: threading.Event) -> None:
+    """The analysis may end between the two questions of a commit."""
+    job = Reading({}, *FIRST)
+    job.read(group("admin", "user:erik"))
+    assert job.changes.untold() == []
+    held.set()
+    wait_until(lambda: job.changes.is_idle, "the change is analysed")
+    assert job.changes.unanalysed() == {"policies": (2,)}
+    assert job.changes.has_news
+    assert job.ids() == ["privilege-escalation-policies-2"]
+
+
+def test_an_analysis_that_is_too_much_work_says_so_and_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "MOST_STEPS", 50)
+    users = [f"user:u{number}" for number in range(40)]
+    statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(20)]
+    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    *found, incomplete = job.alerts()
+    assert incomplete["id"] == "privilege-escalation-policies-1-incomplete"
+    assert "known in part only: the analysis would have taken too much work" in incomplete["message"]
+    assert {alert["kind"] for alert in found} <= {"privilege-escalation"}
+
+
+def test_changes_that_come_too_fast_are_compared_together_which_is_said(
+    held: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MOST_UNANALYSED", 1)
+    job = Reading({}, *FIRST)
+    job.read(group("admin", "user:erik"))
+    wait_until(lambda: not job.changes._analysis._waiting, "its analysis begins")
+    for user in ("finn", "gina"):
+        job.read(group("admin", f"user:{user}"))
+    held.set()
+    first, *together = job.alerts()
+    assert first["id"] == "privilege-escalation-policies-2"
+    assert [alert["id"] for alert in together] == [
+        "privilege-escalation-policies-4",
+        "privilege-escalation-policies-4-incomplete",
+    ]
+    assert "2 changes came sooner than they could be analysed" in together[-1]["message"]
+
+
+def test_a_job_that_ends_does_not_wait_for_an_analysis() -> None:
+    """Also not where it has much to do; the next start begins it again."""
+    users = [f"user:u{number}" for number in range(300)]
+    statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(300)]
+    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    job.changes.close()
+    assert not job.changes.is_idle or job.changes.has_news
+    assert job.changes.unanalysed() == {"policies": (0,)}
+
+
+def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
+    """Such as that of an alert that the policies cannot be read."""
+    log = [*FIRST, group("admin", "user:dana", "user:erik"), FIRST[1], group("admin", "user:finn")]
+    job = Reading({("policies", 0): 4}, unanalysed={"policies": (2, 3)}, reads=False)
+    job.read_some(*log[:4])
+    wait_until(lambda: job.changes.is_idle, "what is read is analysed")
+    assert (job.changes.untold(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})
+    assert not job.changes.has_news
+    job.read(*log[4:])
+    assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
+    assert job.changes.unanalysed() == {}

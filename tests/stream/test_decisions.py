@@ -23,9 +23,10 @@ from streaming.publish import publish
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.stored import read_stored
-from streaming.verify.cluster import await_decided, verify
-from streaming.verify.traffic import Traffic
+from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
+from tests.chaos.run import Run, judge, new_row
+from tests.chaos.scenarios import SCENARIOS
 from tests.stream.running import running
 from tests.stream.world import LOOKS_BACK, World, group, request, role
 from tests.waiting import wait_until
@@ -344,19 +345,19 @@ def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str)
 
 
 def test_the_history_checker_finds_every_promise_kept(world: World) -> None:
-    """In all that the tests of this file did, and in traffic of its own while policies change; and it cleans up."""
-    traffic = Traffic(world.settings, rate=40)
-    sent = traffic.send(seconds=3, change_every=0.4)
-    assert await_decided(world.settings, sent.last)
-    traffic.delete()
-    found = verify(world.settings, demanded=sent.demanded)
+    """In all that the tests of this file did, and in a scenario of `make chaos`, which cleans up: malformed records."""
+    run, malformed = Run(world, seed=1), SCENARIOS["malformed"]
+    row = judge(run, malformed.action, new_row(malformed.name, malformed.fault, seed=1))
+    assert row.ok, row
+    assert row.dead_letters > 100
+    found = verify(world.settings)
     assert found.violations == []
     assert found.unknown == {}
     assert found.waiting == 0
-    assert found.verified == found.decisions >= sent.requests >= 100
+    assert found.verified == found.decisions >= row.decisions >= 100
     assert found.outcomes["allow"] > 0
     stored = {document.key for document in read_stored(world.settings, ["lenses6"])}
-    assert not {key for key in stored if traffic.run in key}
+    assert not {key for key in stored if run.traffic.run in key}
 
 
 def test_the_history_checker_finds_a_decision_that_somebody_else_wrote(world: World, tmp_path: Path) -> None:

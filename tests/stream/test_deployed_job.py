@@ -19,13 +19,14 @@ from streaming.runtime.java import find_java, has_module
 from streaming.settings import Settings, load_settings
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT
 from tests.deploy.kustomize import build
-from tests.stream.secured_broker import PASSWORD, apply, secured_broker
+from tests.stream.secured_broker import PASSWORD, SecuredBroker, apply, secured_broker
 from tests.stream.world import group, request, role
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.long]
 
-BASE = DEPLOY / "kubernetes" / "base"
+BASE, PRODUCTION = (DEPLOY / "kubernetes" / name for name in ("base", "production"))
+CA = "/etc/kafka-ca/ca.crt"  # where the pods have the authority's certificate
 START_SECONDS = 120.0
 
 
@@ -34,8 +35,8 @@ def _spec(resources: list[dict[str, Any]]) -> Any:
     return application["spec"]
 
 
-def _environment(spec: Any, address: str) -> dict[str, str]:
-    """The container's variables as Kubernetes fills them in, but for the broker's address."""
+def _environment(spec: Any, broker: SecuredBroker) -> dict[str, str]:
+    """The container's variables as Kubernetes fills them in, but for the broker's address and authority."""
     [container] = spec["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
     login = f'ScramLoginModule required username="lockkeeper" password="{PASSWORD}";'
     secrets = {"password": PASSWORD, "sasl.jaas.config": f"org.apache.kafka.common.security.scram.{login}"}
@@ -44,8 +45,9 @@ def _environment(spec: Any, address: str) -> dict[str, str]:
         text = told["value"] if "value" in told else secrets[told["valueFrom"]["secretKeyRef"]["key"]]
         for name, value in values.items():
             text = text.replace(f"$({name})", value)
+        text = text.replace(CA, str(broker.authority.ca))
         values[told["name"]] = text
-    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": address, "LOCKKEEPER_METRICS_PORT": "0"}
+    values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": broker.scram, "LOCKKEEPER_METRICS_PORT": "0"}
     return {**values, "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
 
@@ -80,9 +82,11 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
     if not has_module(find_java(), VECTOR_MODULE):
         pytest.skip(f"spark-submit needs a Java with the module {VECTOR_MODULE}, which the image has")
     resources = build(BASE)
-    with secured_broker() as (admin, address):
-        apply(admin, resources)
-        environment = _environment(_spec(resources), address) | {"LOCKKEEPER_CHECKPOINT": str(tmp_path / "checkpoint")}
+    with secured_broker() as broker:
+        apply(broker.admin, resources)
+        # With the logins of production, over TLS.
+        environment = _environment(_spec(build(PRODUCTION)), broker)
+        environment["LOCKKEEPER_CHECKPOINT"] = str(tmp_path / "checkpoint")
         settings = load_settings(BASE / "lockkeeper.yaml", environment)
         owner, client = (_as_user(settings, f"lockkeeper-{name}") for name in ("policies-lenses6", "client"))
         documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")]
@@ -93,7 +97,8 @@ def test_the_deployed_resources_are_all_that_the_job_and_those_around_it_need(tm
                 decision = asker.authorize(request("r-1", "dana", "orders"), START_SECONDS)
             assert driver.poll() is None, log.read_text(errors="replace")[-3000:]
             assert decision.allowed, decision
-            with pytest.raises(PublishFailed, match="does not exist"):  # what one may not see is not there
+            denied = r"User:lockkeeper-client is not authorized to Write topic authz\.policies\.lenses6\.v1"
+            with pytest.raises(PublishFailed, match=denied):
                 publish(client, documents)
             driver.send_signal(signal.SIGTERM)
             wait_until(lambda: driver.poll() is not None, "the driver ends when asked to", 60)

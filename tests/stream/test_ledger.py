@@ -1,6 +1,11 @@
 """The ledger: which batches follow from what is committed, what a transaction commits, and when a job may start."""
 
+import json
+from typing import Any
+
+import msgspec
 import pytest
+from confluent_kafka import TopicPartition
 
 from streaming.enforcer.checkpoint import format_offsets, parse_offsets
 from streaming.enforcer.errors import CannotStart, OffsetsDisagree
@@ -12,6 +17,42 @@ IDS = {"requests": "id-1"}
 
 def _ledger(offset: int = 10) -> Ledger:
     return Ledger({PLACE: Committed(offset, Mark("query", 4, "id-1"))}, IDS)
+
+
+def _mark(committed: TopicPartition) -> dict[str, Any]:
+    """What stands beside an offset, without the id of its transaction."""
+    mark = json.loads(committed.metadata or "")
+    assert mark.pop("transaction")
+    return dict(mark)
+
+
+def _found(committed: list[TopicPartition]) -> dict[tuple[str, int], Committed]:
+    """As it is read back from Kafka."""
+    decoded = [(tp, msgspec.json.decode(tp.metadata or "", type=Mark)) for tp in committed]
+    return {(tp.topic, tp.partition): Committed(tp.offset, mark) for tp, mark in decoded}
+
+
+def test_a_transaction_whose_answer_was_lost_is_found_by_its_id_also_where_no_offset_moved() -> None:
+    ledger = _ledger()
+    before = _found(ledger.to_commit({}))
+    committed = _found(ledger.to_commit({}))
+    assert ledger.resume(committed)
+    ledger.to_commit({})
+    assert not ledger.resume(committed)
+    assert not ledger.resume(before)
+
+
+def test_what_is_committed_counts_after_trouble_and_decides_which_records_are_left() -> None:
+    ledger = _ledger()
+    assert ledger.resume(_found(ledger.to_commit({PLACE: 20})))
+    assert ledger.committed == {PLACE: 20}
+
+
+def test_committed_offsets_that_are_gone_or_moved_back_stop_the_job() -> None:
+    """As of another cluster in its place, or one that lost data."""
+    for found in ({}, {PLACE: Committed(9, None)}):
+        with pytest.raises(OffsetsDisagree, match="offset 10 of requests-0 was committed"):
+            _ledger().resume(found)
 
 
 @pytest.mark.parametrize("start", [0, 9, 10])
@@ -37,14 +78,29 @@ def test_every_partition_is_committed_and_none_moves_back() -> None:
         ("requests", 0, 10),
         ("requests", 1, 3),
     ]
-    assert committed[1].metadata == '{"checkpoint":"query","batch":5,"topic_id":"id-1","format":1}'
+    assert _mark(committed[1]) == {
+        "checkpoint": "query",
+        "batch": 5,
+        "topic_id": "id-1",
+        "format": 1,
+        "read_until": None,
+    }
     ledger.advance(committed)
     assert ledger.committed == {PLACE: 10, ("requests", 1): 3, ("policies", 0): 2}
 
 
 def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
     [committed] = _ledger().to_commit({})
-    assert committed.metadata == '{"checkpoint":"query","batch":4,"topic_id":"id-1","format":1}'
+    assert _mark(committed) == {"checkpoint": "query", "batch": 4, "topic_id": "id-1", "format": 1, "read_until": None}
+
+
+def test_what_is_not_analysed_is_committed_beside_its_topic_and_known_at_the_next_start() -> None:
+    ledger = _ledger()
+    ledger.unanalysed = {"policies": (2, 5)}
+    for tp in ledger.to_commit({("policies", 0): 7}):
+        mark = msgspec.json.decode(tp.metadata, type=Mark)
+        again = Ledger({(tp.topic, tp.partition): Committed(tp.offset, mark)}, IDS)
+        assert again.unanalysed == ({"policies": (2, 5)} if tp.topic == "policies" else {})
 
 
 def test_positions_not_committed_yet_are_noticed() -> None:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from confluent_kafka import Producer
 
 from streaming.monitor.rules import MonitorSettings, Rules
 from tests.brokers import TestBroker
@@ -18,7 +20,9 @@ from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
-QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+QUICK = MonitorSettings(
+    trigger_seconds=0.2, partitions=2, max_records=10, rules=Rules(grace_seconds=1.0, episode_seconds=3.0)
+)
 
 
 def happened(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
@@ -65,10 +69,24 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
             }
         )
         wait_until(lambda: alerts_by_kind(world) == expected, "the alerts of what should not be", 60)
+        _await_snapshot(world)
     assert alerts_by_kind(world) == expected
     [letter] = world.reader(f"{audit}.dlq").to_the_end()
     assert letter.value() == b"no event"
+    cluster = Path(f"{world.settings.checkpoint}-monitor", "kafka-cluster")
+    assert json.loads(cluster.read_text()) == {"id": world.admin.list_topics(timeout=30).cluster_id}
     _judge_a_backlog_by_the_policies_of_each_access(world)
+
+
+def _await_snapshot(world: World) -> None:
+    """Else the state would be read from every change since the first batch, and restarts get ever slower."""
+    wait_until(lambda: _versions(world, "zip")[-1:] > [1], "the state has a snapshot of a later batch than the first")
+
+
+def _versions(world: World, kind: str) -> list[int]:
+    """Of the files of a kind in the monitor's state."""
+    state = Path(f"{world.settings.checkpoint}-monitor", "state")
+    return sorted(int(path.stem) for path in state.rglob(f"*.{kind}"))
 
 
 def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
@@ -87,8 +105,15 @@ def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
         told = (json.loads(message.value()) for message in messages)
         return [verdict for verdict in told if verdict["kind"] == "access" and verdict["event_id"].startswith("of ")]
 
+    monitor = Path(f"{world.settings.checkpoint}-monitor")
+    (monitor / "metadata").write_text('{"id": "00000000-0000-0000-0000-000000000000"}')
     with running(world.settings):
+        # The monitor's checkpoint is another's: it does not start until that is mended, and decisions go on.
         found = verdicts.until(lambda found: len(judged(found)) == 2 * len(users), "the backlog is judged")
+        assert not [kind for kind, subject in alerts_by_kind(world) if subject == "user:stranger"]
+        monitor.rename(monitor.with_suffix(".old"))
+        raised = ("unauthorized-access", "user:stranger")
+        wait_until(lambda: alerts_by_kind(world)[raised] == 1, "the monitor runs without a restart of the job", 60)
     outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in judged(found))
     assert outcomes == {("user:stranger", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
 
@@ -185,6 +210,47 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
         tell(_job_event("second", "job.started"), 5)
         assert outcomes("restart") == {"view": "allow", "monitor": "allow"}
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
+
+
+@pytest.mark.long
+def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_accuses_nobody(world: World) -> None:
+    """It is fenced; then a topic of its own is deleted and re-created, which it says, and its checkpoint moved away."""
+    [audit], strangers = world.names.audit, world.names.requests[1]
+    settings = msgspec.structs.replace(world.settings, idle_commit_seconds=1.0)
+    monitor = Path(f"{settings.checkpoint}-monitor")
+    decisions, expected = world.reader(world.names.decisions), Counter[tuple[str, str]]()
+
+    def ask_and_do(stage: str, times: int) -> None:
+        """Dana asks and then does it; somebody else does it, too."""
+        for number in range(times):
+            world.send([request(f"{stage}-{number}", "dana", "orders")])
+            assert decisions.answer(f"{stage}-{number}")["decision"] is True
+            world.send([happened(f"{stage}-{number}", "dana", "orders")], audit)
+        world.send([happened(stage, stage, "orders")], audit)
+        expected.update({(kind, f"user:{stage}"): 1 for kind in ACCESS_KINDS})
+
+    def await_alerts(what: str) -> None:
+        wait_until(lambda: alerts_by_kind(world) >= expected, what, 90)
+        assert alerts_by_kind(world) == expected
+
+    with running(settings) as job:
+        world.send([b"no request"], strangers)
+        ask_and_do("before", 2)
+        await_alerts("the alerts of before")
+        other = Producer(
+            {"bootstrap.servers": settings.bootstrap_servers, "transactional.id": f"{settings.job_name}-monitor"}
+        )
+        other.init_transactions(30)
+        ask_and_do("fenced", 20)
+        await_alerts("the alerts of while it was fenced")
+        wait_until(lambda: _versions(world, "changelog")[0] > 1, "changes that snapshots hold are deleted")
+        world.recreate(f"{strangers}.dlq")
+        ask_and_do("recreated", 20)
+        said = f"topic {strangers}.dlq was deleted and re-created"
+        wait_until(lambda: any(said in line for line in job.logged), "the monitor says why it stopped", 30)
+        ask_and_do("meanwhile", 2)
+        monitor.rename(monitor.with_suffix(".old"))
+        await_alerts("the alerts of after the topic was re-created")
 
 
 @pytest.mark.long

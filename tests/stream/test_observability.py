@@ -182,6 +182,8 @@ def _lag(observed: Observed) -> float | None:
 
 
 def _counts_everything_once(world: World, observed: Observed) -> None:
+    # The monitor starts on a thread of its own, after the first decisions.
+    wait_until(lambda: observed.value("lockkeeper_monitor_running") == 1, "the monitor runs", START_SECONDS)
     found = observed.samples()
 
     def value(name: str, **labels: str) -> float:

@@ -155,5 +155,6 @@ def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> W
         enforced=True,
         candidate=0,
         logged=False,
+        budgets={},
     )
     return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(layer)])

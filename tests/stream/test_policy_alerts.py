@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from streaming.enforcer.kafka import group_observer
+from streaming.enforcer.ledger import read_committed
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.wire import Result
 from streaming.publish import publish
@@ -21,6 +23,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 EVERYTHING = {"effect": "allow", "action": "*", "resource": "*"}
+STATEMENTS, MEMBERS = 100, 2_000  # which takes seconds to compare
 ADMIN = {"system": SYSTEM, "kind": "Role", "name": "admin", "spec": {"statements": [EVERYTHING]}}
 
 
@@ -41,6 +44,19 @@ def _alerts(world: World, count: int) -> dict[str, dict[str, Any]]:
     assert len(found) == count, [alert["message"] for alert in found]
     assert set(Counter(alert["id"] for alert in found).values()) <= {1}
     return {alert["id"]: alert for alert in found}
+
+
+def _role_of_many(name: str) -> dict[str, Any]:
+    statements = [{**EVERYTHING, "resource": f"kafka:topic:{number}/*"} for number in range(STATEMENTS)]
+    return {"system": SYSTEM, "kind": "Role", "name": name, "spec": {"statements": statements}}
+
+
+def _unanalysed(world: World) -> tuple[int, ...]:
+    """Where changes of the policies begin whose alerts are not written, by what is committed."""
+    place = (world.policies, 0)
+    with contextlib.closing(group_observer(world.settings)) as observer:
+        mark = read_committed(observer, [place])[place].mark
+    return (mark and mark.unanalysed) or ()
 
 
 @contextlib.contextmanager
@@ -85,24 +101,30 @@ def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
         broken = world.publish(b"{broken", key="Role/admin")
         expected.add(f"{rejected}-{broken}")
         assert _alerts(world, 3).keys() == expected
+        members = [f"user:m{number}" for number in range(MEMBERS)]
+        publish(world.settings, [_role_of_many("many"), group("many", *members)])
+        wait_until(lambda: _unanalysed(world) != (), "a change is committed whose analysis takes some seconds")
     finally:
         job.kill()
+    [many] = _unanalysed(world)
+    expected.add(f"{changes}-{many + 1}")
     finn = world.publish(group("admin", "user:dana", "user:erik", "user:finn"))
     _enforce(world, True)
     expected.add(f"{changes}-{finn}")
     with running(world.settings):
-        assert _alerts(world, 4).keys() == expected
+        assert _alerts(world, 5).keys() == expected
+        wait_until(lambda: _unanalysed(world) == (), "all changes are analysed")
         off = _enforce(world, False)
         expected.add(f"{switch}-{off}")
-        assert _alerts(world, 5).keys() == expected
+        assert _alerts(world, 6).keys() == expected
         offsets = publish(world.settings, [{**ADMIN, "name": "root"}, group("root", "user:gina")])
         folder = f"{changes}-{offsets[world.policies]['0']}"
         expected.add(folder)
-        assert _alerts(world, 6).keys() == expected
-        places = [item["document"] for item in _alerts(world, 6)[folder]["evidence"]]
+        assert _alerts(world, 7).keys() == expected
+        places = [item["document"] for item in _alerts(world, 7)[folder]["evidence"]]
         assert places[:2] == ["lenses6/Group/root", "lenses6/Role/root"]
         with _open_transaction(world):
-            stale = _alerts(world, 7).keys() - expected
+            stale = _alerts(world, 8).keys() - expected
         assert {id_.rpartition("-")[0] for id_ in stale} == {f"policy-stale-{world.policies}-0"}
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from streaming.settings import Settings
 from tests.brokers import TestBroker
 from tests.stream.running import running, stopping
 from tests.stream.world import SYSTEM, World, group, request, role
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
@@ -66,6 +68,15 @@ def test_a_topic_re_created_during_a_reading_fails_that_reading(world: World, re
     world.recreate(world.policies)
     with pytest.raises(JobStopped, match="was deleted and re-created"):
         list(reading)
+
+
+def test_a_topic_deleted_and_not_re_created_is_named_with_what_fixes_it(world: World, reader: TopicReader) -> None:
+    world.admin.delete_topics([world.policies])[world.policies].result(30)
+    wait_until(lambda: world.policies not in world.admin.list_topics(timeout=30).topics, "it is deleted")
+    with pytest.raises(
+        JobStopped, match=rf"topic {world.policies} was deleted.*`lockkeeper topics create`.*policy apply"
+    ):
+        _offsets(reader)
 
 
 def test_a_topic_whose_records_were_deleted_is_never_read_on(world: World, reader: TopicReader) -> None:
@@ -122,6 +133,16 @@ def test_a_re_created_policy_topic_is_refused_at_the_start_until_it_is_accepted(
         assert _in_force(policies, "role-1")
     with _policies(world, world.settings) as policies:
         assert not _in_force(policies, "role-0"), "it is accepted once and for all"
+    [alert] = _recreated(world)
+    assert (alert["severity"], alert["subject"]) == ("high", world.policies)
+    [evidence] = alert["evidence"]
+    assert (evidence["topic"], evidence["topic_id"]) == (world.policies, accepted[0])
+    assert evidence["topic_id_before"] in str(refused.value)
+    assert evidence["topic_id_before"] != accepted[0]
+
+
+def _recreated(world: World) -> list[dict[str, Any]]:
+    return [alert for alert in world.everything(world.names.alerts) if alert["kind"] == "topic-recreated"]
 
 
 def test_a_policy_topic_whose_records_were_deleted_is_refused_until_it_is_accepted(world: World) -> None:
@@ -159,7 +180,7 @@ def orders(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path)
 def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(orders: World) -> None:
     """All is revoked by deleting the topic and creating it again, empty."""
     decisions = orders.reader(orders.names.decisions)
-    with stopping(orders.settings, "TopicChanged", f"topic {orders.policies} was deleted and re-created"):
+    with stopping(orders.settings, "TopicChanged", f"topic {orders.policies} was deleted"):
         orders.send([request("before", "dana", "orders")])
         assert decisions.answer("before", 60)["decision"] is True
         orders.recreate(orders.policies)
@@ -171,11 +192,14 @@ def test_a_running_job_allows_nothing_by_documents_of_a_deleted_topic_and_stops(
 def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decided_from_its_beginning(
     orders: World,
 ) -> None:
-    """Filled with more than was decided of the deleted one: Spark alone would read on where that ended."""
+    """Filled with more than was decided of the deleted one: Spark alone would read on where that ended.
+
+    The job may see that the topic is gone before it is there again.
+    """
     topic, settings = orders.names.requests[0], orders.settings
     before, after = ([f"{when}-{number}" for number in range(count)] for when, count in (("before", 10), ("after", 50)))
     decisions = orders.reader(orders.names.decisions)
-    with stopping(orders.settings, "TopicChanged", f"topic {topic} was deleted and re-created"):
+    with stopping(orders.settings, "TopicChanged", f"topic {topic} was deleted"):
         orders.send(request(id_, "dana", "orders") for id_ in before)
         decisions.until(lambda found: len(found) >= len(before), "a decision for each", 60)
         orders.recreate(topic)
@@ -186,3 +210,4 @@ def test_a_re_created_topic_of_requests_stops_the_job_and_once_accepted_is_decid
         decisions.until(lambda found: len(found) >= len(before + after), "a decision for each", 60)
     decided = [decision["request_id"] for decision in orders.everything(orders.names.decisions)]
     assert sorted(decided) == sorted(before + after)
+    assert [alert["evidence"][0]["topic_id"] for alert in _recreated(orders)] == [accepted]

@@ -1,7 +1,8 @@
 """What Java hands to Kafka is what the workers packed; a transaction is visible whole or not at all."""
 
+import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
 from streaming.enforcer.headers import JSON_ALONE
-from streaming.enforcer.transaction import Evaluated, Output
+from streaming.enforcer.transaction import Evaluated, Output, describe_transaction
 from streaming.enforcer.wire import NO_TEXT, Lot, Picked, encode_headers, pack
 from streaming.enforcer.worker import SCHEMA
 from streaming.runtime.spark import start_session
@@ -21,6 +22,7 @@ from streaming.settings import Limits, Settings
 from tests.brokers import TestBroker
 from tests.stream.lots import read_lot
 from tests.stream.world import SHORT_LIVED, Reader
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
@@ -161,6 +163,17 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
     assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
 
 
+def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place, spark: SparkSession) -> None:
+    told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
+    made = [pack(place.topic, JSON_ALONE, _lot(b"%d" % number)) for number in range(6)]
+    rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
+    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    kept = place.output.kept(evaluated, [True, False, False, True])
+    assert len(kept.told) == 2
+    place.output.publish([], _offsets(place, 1), kept)
+    assert [message.value() for message in place.there(3)] == [b"0", b"1", b"5"]
+
+
 def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
     def fail() -> None:
         raise ValueError("before the commit")
@@ -205,6 +218,65 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
     successor.close()
     assert [message.value() for message in place.there(1)] == [b"second"]
     assert place.offset()[0] == 4
+
+
+def test_after_trouble_a_new_producer_ends_what_was_left_open_and_writes_on(place: Place) -> None:
+    """As when Kafka does not answer a commit: the transaction is open, and its producer is given up."""
+    place.output._producer.beginTransaction()
+    place.output._sender.send(pack(place.topic, JSON_ALONE, _lot(b"given up")))
+    place.output._producer.flush()
+    place.output.reopen()
+    place.output.publish([(place.topic, b"k", b"again", JSON_ALONE)], _offsets(place, 4))
+    assert [message.value() for message in place.there(1)] == [b"again"]
+    assert place.offset()[0] == 4
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_after_trouble_the_transactional_id_is_not_taken_back_from_another_instance(place: Place, writes: bool) -> None:
+    """Which goes on undisturbed, whether it had time to write or not."""
+    with contextlib.closing(place.another()) as successor:
+        if writes:
+            successor.publish([], _offsets(place, 1))
+        with pytest.raises(Fenced, match="took over"):
+            place.output.reopen()
+        successor.publish([(place.topic, b"k", b"the successor's", JSON_ALONE)], _offsets(place, 2))
+    assert [message.value() for message in place.there(1)] == [b"the successor's"]
+
+
+@pytest.mark.long
+def test_a_transaction_that_the_coordinator_aborted_for_its_length_is_no_other_instance(place: Place) -> None:
+    """It raises the epoch as a successor does. The coordinator looks every ten seconds."""
+    output, jvm = place.another(transaction_timeout_seconds=1), cast(Any, place.output._jvm)
+
+    def aborted() -> bool:
+        found = describe_transaction(jvm, place.settings)
+        return found is not None and found.state == "CompleteAbort"
+
+    with contextlib.closing(output):
+        with pytest.raises(CannotWrite):
+            output.publish(
+                [(place.topic, b"k", b"late", JSON_ALONE)],
+                _offsets(place, 3),
+                before_commit=lambda: wait_until(aborted, "the coordinator aborts the transaction", 60),
+            )
+        output.reopen()
+        output.publish([(place.topic, b"k", b"again", JSON_ALONE)], _offsets(place, 4))
+    assert [message.value() for message in place.there(1)] == [b"again"]
+
+
+def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: SparkSession) -> None:
+    errors = cast(Any, spark._jvm).org.apache.kafka.common.errors
+    unavailable = place.output._sender.isUnavailable
+    within = cast(Any, spark._jvm).java.lang.RuntimeException
+    config = cast(Any, spark._jvm).org.apache.kafka.common.config.ConfigException
+    for passing in (
+        errors.TimeoutException("Topic x not present in metadata"),
+        errors.DisconnectException(),
+        config("No resolvable bootstrap urls given in bootstrap.servers"),
+    ):
+        assert unavailable(within("a task failed", passing))
+    for lasting in (errors.RecordTooLargeException("x"), errors.UnknownTopicOrPartitionException("x")):
+        assert not unavailable(within("a task failed", lasting))
 
 
 def test_what_workers_tell_comes_beside_their_records(place: Place, spark: SparkSession) -> None:

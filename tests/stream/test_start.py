@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from streaming.application import run
 from streaming.enforcer.errors import CannotStart
 from tests.brokers import TestBroker
-from tests.stream.running import Job, running
+from tests.stream.running import Job, running, stopping
 from tests.stream.world import World, request
 from tests.waiting import wait_until
 
@@ -84,6 +84,17 @@ def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) ->
     assert "has no committed offsets" in job.told[-1]["why"]
 
 
+def test_a_checkpoint_of_another_cluster_is_named_with_the_command_that_moves_both(world: World) -> None:
+    """Before anything else is compared: its group has no committed offsets here either, for the same reason."""
+    (_checkpoint(world) / "kafka-cluster").write_text('{"id": "of-yesterday"}')
+    why = "another Kafka cluster: to the one with cluster id of-yesterday"
+    with stopping(world.settings, "CannotStart", why) as job:
+        pass
+    assert world.settings.checkpoint in job.why
+    assert str(world.admin.list_topics(timeout=30).cluster_id) in job.why
+    assert "`lockkeeper checkpoint archive`" in job.why
+
+
 def test_a_job_killed_while_it_wrote_its_first_range_starts_again(world: World) -> None:
     """Spark leaves such a file then, and refuses to start where it finds one."""
     offsets = Path(world.settings.checkpoint) / "offsets"
@@ -93,4 +104,6 @@ def test_a_job_killed_while_it_wrote_its_first_range_starts_again(world: World) 
     world.send([request("1", "dana", "orders")])
     with running(world.settings):
         world.reader(world.names.decisions).until(lambda found: len(found) == 1, "it is decided", 120)
+    cluster = {"id": world.admin.list_topics(timeout=30).cluster_id}
+    assert json.loads((offsets.parent / "kafka-cluster").read_text()) == cluster
     assert [path.name for path in offsets.iterdir()] == ["0"]  # nor is there another file beside it, as of a checksum

@@ -33,7 +33,11 @@ def test_a_log_that_is_the_same_or_accepted_may_be_read() -> None:
 REFUSED = {
     "re-created": (POLICIES, TopicLog("b"), r"id was a and is b\. .*policy apply.*\n.*TOPIC_IDS='\[\"b\"\]'"),
     "shortened": (POLICIES, TopicLog("a", 20), r"below offset 20 were deleted.*policy apply.*\n.*'\[\"a:20\"\]'"),
-    "requests": (REQUESTS, TopicLog("b"), r"Requests on it.*move the checkpoint checkpoint away\n.*'\[\"b\"\]'"),
+    "requests": (
+        REQUESTS,
+        TopicLog("b"),
+        r"Requests on it.*move the checkpoint away with `lockkeeper checkpoint archive checkpoint`\n.*'\[\"b\"\]'",
+    ),
     "history": (HISTORY, TopicLog("b"), r"id was a and is b.*\nThen start the job again"),
 }
 

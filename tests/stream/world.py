@@ -19,7 +19,13 @@ from tests.waiting import wait_until
 
 SYSTEM = "lenses6"
 LOOKS_BACK = "streamsets"  # a system in which older versions count
-SHORT_LIVED = {"spark.driver.extraJavaOptions": java_options()}
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": java_options(),
+    # The monitor's state is looked after as often as in days of a job.
+    "spark.sql.streaming.stateStore.maintenanceInterval": "1s",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "2",
+    "spark.sql.streaming.minBatchesToRetain": "4",
+}
 
 
 def role(name: str, *resources: str, effect: str = "allow") -> dict[str, Any]:
@@ -70,7 +76,7 @@ class World:
             idle_seconds=0.2,
             **{"monitor": MonitorSettings(enabled=False), "spark": SHORT_LIVED, **settings},
         )
-        self._client = {"bootstrap.servers": broker.bootstrap_servers}
+        self._client = {"bootstrap.servers": broker.bootstrap_servers, "log_level": "2"}
         self.admin = AdminClient(dict(self._client))
         create_topics(self.admin, self.names, partitions=2)
         self.producer = Producer({**self._client, "linger.ms": "0"})

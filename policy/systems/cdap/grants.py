@@ -120,13 +120,17 @@ def _wild(text: str) -> bool:
 
 def _facts(document: str, holder: str, entity: Name) -> tuple[Fact, ...]:
     """Where the grant names entities one by one, found by its holder and what these are below."""
-    keys = tuple(_key(holder, above) for above, one in _cuts(entity) if one is not None)
+    keys = tuple(_shared_key(holder, above) for above, one in _cuts(entity) if one is not None)
     return (Fact(SINGLED_OUT, document, entity, keys),) if keys else ()
 
 
 @functools.lru_cache(maxsize=65536)
+def _shared_key(holder: str, above: Name) -> tuple[str, str]:
+    """The same few objects for the many grants of a holder in one place. For documents alone: clients choose names."""
+    return _key(holder, above)
+
+
 def _key(holder: str, above: Name) -> tuple[str, str]:
-    """The same few objects for the many grants of a holder in one place."""
     kind, head = above
     return ("below", f"{kind}:{SOME if _wild(head) else head} {holder}")
 

@@ -1,6 +1,5 @@
 """Actions and resource names (LRNs) of Lenses 6: what is valid, and its one inner form."""
 
-import functools
 import re
 from collections.abc import Sequence
 
@@ -19,7 +18,6 @@ NO_SERVICE = ("",)
 SEPARATOR = re.compile("[:/]")  # between resource type and path: both spellings are one (L6-Q1)
 
 
-@functools.lru_cache(maxsize=4096)
 def action_name(action: str) -> Name:
     """(service, operation) of a requested action; raises Unanswerable (L6-ACTION-FORMAT)."""
     service, colon, operation = action.partition(":")
@@ -44,11 +42,12 @@ def resource_name(lrn: str) -> Name:
     return name
 
 
-@functools.lru_cache(maxsize=65536)
 def _beginning(head: str) -> Name:
-    """What of a name stands before its first slash: most begin like many others. Without a colon it has no service."""
+    """What of a name stands before its first slash. Without a colon it has no service."""
     service, colon, rest = head.partition(":")
     name = (service_of_resource(service), *rest.split(":", 1)) if colon else NO_SERVICE
+    if colon and is_simple(head) and segment_counts(name[0], name[1]) is not None:  # as most are: nothing is at fault
+        return name
     if wrong := next(filter(None, map(fault, name)), "") or other_case_of_resource(*name[:2]):
         raise Unanswerable("malformed-name", f"resource {head!r} {wrong}", "L6-LRN-FORMAT")
     return name

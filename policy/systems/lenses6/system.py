@@ -4,7 +4,6 @@ Holders: the subject's id (``user:NAME``, ``service-account:NAME``), ``claim:NAM
 request claims, ``group:NAME`` and ``role:NAME`` for documents.
 """
 
-import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +26,7 @@ from policy.model import (
     Requirement,
     Unanswerable,
 )
-from policy.patterns import Name, Pattern
+from policy.patterns import Pattern
 from policy.powers import Power, read_powers
 from policy.requests import Request
 from policy.system import Kind
@@ -103,20 +102,15 @@ class Lenses6:
 
 def _in_its_letter_case(needed: Holds) -> Requirement:
     """An operation of the catalogue in another letter case is none, and passes by a deny of the right one: no allow."""
-    meant = _other_case(needed.permission)
+    meant = catalogue.other_case(*needed.permission)
     if not meant:
         return needed
     return All((needed, Given(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
 
 
-@functools.lru_cache(maxsize=4096)
-def _other_case(action: Name) -> str:
-    return catalogue.other_case(*action)
-
-
-@functools.lru_cache(maxsize=65536)
 def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    return (subject, *sorted({f"{CLAIM}{group}" for group in groups}))
+    """``groups``: sorted, each once."""
+    return (subject, *[CLAIM + group for group in groups])
 
 
 def _read_group(document: Document) -> Reading:

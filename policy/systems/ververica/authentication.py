@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import claimed, names_in
+from policy.claims import check_count, claimed, names_in
 from policy.documents import Document
 from policy.facts import Facts
 from policy.forms import Form
@@ -97,7 +97,7 @@ def _of_token(request: Request, token: object, facts: Facts) -> Identity:
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
     protocol = _protocol(_identifiers(token, request.subject.id), facts)
     name = _groups_claim(facts, protocol)
-    groups = _groups_in(*_claims(token, protocol), name) if name else ()
+    groups = _groups_in(*_claims(token, protocol), name, request.max_claimed_groups) if name else ()
     return Identity(groups, ("token",), notes=_ignored(request))
 
 
@@ -148,11 +148,13 @@ def _groups_claim(facts: Facts, protocol: str) -> str:
     return min(names, default="")
 
 
-def _groups_in(claims: Mapping[str, Any], place: str, name: str) -> tuple[str, ...]:
+def _groups_in(claims: Mapping[str, Any], place: str, name: str, most: int) -> tuple[str, ...]:
     """A list of texts, or one text split at its commas; nothing is trimmed (VV-GROUP-SOURCE, VV-Q11)."""
-    if isinstance(claims.get(name), str):
-        return tuple(sorted(set(claims[name].split(","))))
-    return names_in(claims, name, f"{place}.{name}", "VV-GROUP-SOURCE")
+    written = claims.get(name)
+    if isinstance(written, str):
+        check_count(written.count(",") + 1, most, f"{place}.{name}", "VV-GROUP-SOURCE")
+        return tuple(sorted(set(written.split(","))))
+    return names_in(claims, name, f"{place}.{name}", "VV-GROUP-SOURCE", most)
 
 
 def _ignored(request: Request) -> tuple[Reason, ...]:

@@ -1,0 +1,126 @@
+"""Which offsets are decided together: all of a Spark batch, or a part where that is too much for one transaction.
+
+What is too much shows when a task has used up its budget (see `budget`): its partition is then decided up to some
+offset, and what is left of the Spark batch is read from there, about as much at a time as was decided before. Each part
+is a batch by the promises: its policies are read after its range is fixed, and it has a transaction. Meanwhile
+partitions that are done are read on to their newest end, so that nothing waits for the backlog of one partition. When
+Spark proposes these records, they are decided, and by rule 2 left out.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from streaming.enforcer.checkpoint import Offsets
+from streaming.enforcer.kafka import Partition
+from streaming.enforcer.worker import Told
+
+LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
+GROWTH = 8  # times as many may be read as the last time
+WARY = 100  # offsets of a partition that are read first of a batch with which a job has ended before
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """Offsets to decide, by partition. `whole`: a Spark batch, to be read as Spark has it."""
+
+    starts: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+    whole: bool = False
+
+    @property
+    def undecided(self) -> Offsets:
+        """How many offsets there are, of each partition that has any."""
+        counts = {partition: end - self.starts[partition] for partition, end in self.ends.items()}
+        return {partition: count for partition, count in counts.items() if count > 0}
+
+    def decided(self, told: Iterable[Told]) -> Offsets:
+        """Up to where each partition is decided: to the end, or to where the first of its tasks stopped."""
+        return {**self.ends, **stops(told)}
+
+
+def stops(told: Iterable[Told]) -> Offsets:
+    """Where tasks stopped, by partition: the first undecided offset."""
+    found: Offsets = {}
+    for partition, decided in ((_partition(one), one.decided) for one in told):
+        if decided.stopped:
+            found[partition] = min(decided.end, found.get(partition, decided.end))
+    return found
+
+
+def counted(told: Iterable[Told]) -> list[bool]:
+    """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it.
+
+    That of the task that stopped counts also where it decided nothing: it says where its partition ends.
+    """
+    told = list(told)
+    stopped = stops(told)
+    return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in told]
+
+
+def _partition(told: Told) -> Partition:
+    return told.tally.topic, told.decided.partition
+
+
+class ReadLimits:
+    """How many offsets to read at once of the partitions of which all were too much. `most`: those of a Spark batch.
+
+    `stalled`: partitions of which nothing was decided the last time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limits: Offsets = {}
+        self.stalled: set[Partition] = set()
+
+    def be_wary(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int]) -> None:
+        """Read little at first of a Spark batch that a job has begun and not ended: perhaps it was killed by its size.
+
+        What a budget bounds is read by then: a million bytes that compress to a few are unpacked in Java.
+        """
+        for partition, end in ends.items():
+            if end - committed.get(partition, 0) > WARY:
+                self._limits.setdefault(partition, WARY)
+
+    def first(self, ends: Mapping[Partition, int], committed: Mapping[Partition, int], replayed: bool) -> OffsetRange:
+        """What to decide first of a Spark batch. `replayed`: some of it is committed, and would be read again."""
+        part = self.next(ends, {}, committed)
+        if part.undecided and (replayed or any(end < ends[partition] for partition, end in part.ends.items())):
+            return part
+        return OffsetRange(part.starts, ends, whole=not replayed)
+
+    def next(
+        self, ends: Mapping[Partition, int], newest: Mapping[Partition, int], committed: Mapping[Partition, int]
+    ) -> OffsetRange:
+        """What to decide next of a Spark batch with these ends, and of partitions that are done up to their newest."""
+        starts = {partition: committed.get(partition, 0) for partition in ends}
+        most = max(self._most // max(len(ends), 1), 1)  # of a partition that is done
+        reached: Offsets = {}
+        for partition, start in starts.items():
+            if start < ends[partition]:
+                reached[partition] = min(ends[partition], start + self._limits.get(partition, ends[partition]))
+            else:
+                limit = min(self._limits.get(partition, most), most)
+                reached[partition] = max(min(newest.get(partition, start), start + limit), start)
+        return OffsetRange(starts, reached)
+
+    def note(self, range_: OffsetRange, told: Iterable[Told]) -> None:
+        """Learn from what was decided of a range."""
+        told = list(told)
+        stopped, shares = stops(told), dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
+        for one in told:
+            shares[_partition(one)] = max(one.decided.share, shares.get(_partition(one), 0.0))
+        self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}
+        for partition, share in shares.items():
+            if partition in stopped:
+                count = stopped[partition] - range_.starts[partition]
+                self._limits[partition] = max(count + count // 4, LEAST)
+            elif partition in self._limits:
+                self._grow(partition, range_.ends[partition] - range_.starts[partition], share)
+
+    def _grow(self, partition: Partition, count: int, share: float) -> None:
+        """Read more at once: so many offsets used this share of the budget."""
+        times = min(1 / max(share, 1 / GROWTH), GROWTH)
+        limit = max(self._limits[partition], int(count * times))
+        self._limits[partition] = limit * GROWTH if times == GROWTH and limit == self._limits[partition] else limit
+        if limit >= self._most:
+            del self._limits[partition]

@@ -1,0 +1,126 @@
+"""What ended a query, a task or Java itself, in a few lines: Spark's own messages hold its plan and every stack."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.checkpoints import checkpoints_of, local_path
+from streaming.enforcer.errors import JobStopped
+from streaming.runtime.job_folder import job_folder
+from streaming.runtime.spark import java_has_ended
+from streaming.settings import Settings
+
+DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")
+FULL_BELOW = 1 << 20  # bytes that are free
+TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed (\d+) times")
+STACK = re.compile(r"\s*(at |\.\.\. \d+ more|Driver stacktrace:|=== Streaming Query ===)")
+SHOWN_CHARACTERS = 1000
+NOTHING_LOST = "What was decided is committed in Kafka, and nothing is lost: started again, the job goes on from there"
+
+
+def causes(exception: Any) -> Iterator[str]:
+    """The messages of Java's exception and of what caused it, each in a line, without stacks and plans."""
+    seen = None
+    while exception is not None:
+        message = without_stack(str(exception.toString()))
+        if seen is None or message not in seen:
+            yield message
+        seen, exception = message, exception.getCause()
+
+
+def without_stack(text: str) -> str:
+    """The lines before the first of a stack or a plan, as one."""
+    lines = []
+    for line in text.splitlines():
+        if STACK.match(line):
+            break
+        lines.append(line.strip())
+    return " ".join(filter(None, lines))[:SHOWN_CHARACTERS]
+
+
+def why_ended(query: StreamingQuery, settings: Settings) -> str:
+    """Why a query ended by itself, and what fixes it."""
+    found = query._jsq.exception()
+    told = list(causes(found.get())) if found.isDefined() else ["Spark gives no reason"]
+    return disk_full(told, settings) or f"the query ended: {told[-1]}. {NOTHING_LOST}"
+
+
+def disk_full(told: Iterable[str], settings: Settings) -> str | None:
+    """What to say when one of these messages is that a disk is full; None: none of them is."""
+    found = [text for text in told if any(words in text for words in DISK_FULL)]
+    if not found:
+        return None
+    places = _full(settings)
+    return (
+        f"the disk of {' and '.join(places)} is full: {found[-1]}. Free space there, or move it to another disk "
+        "(by the settings `checkpoint` and `monitor.checkpoint`, or the variable TMPDIR for Spark's temporary files), "
+        f"and start the job again. {NOTHING_LOST}"
+    )
+
+
+def _full(settings: Settings) -> list[str]:
+    """The folders that the job writes to, as far as it can be told those whose disk is full."""
+    places = [*checkpoints_of(settings), str(job_folder())]
+    return [place for place in places if _is_full(place)] or places[:1]
+
+
+def _is_full(place: str) -> bool:
+    folder = local_path(place)
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            found = os.statvfs(folder)
+            return found.f_bavail * found.f_frsize < FULL_BELOW
+    return False
+
+
+def task_failure(error: Exception, made: DataFrame) -> JobStopped | None:
+    """What to raise in place of an error of Spark's: a task failed as often as it is tried; None: it is another error.
+
+    `made`: what the tasks were to make. The message names the records that the task had to evaluate.
+    """
+    failed = TASK_FAILED.search(str(error))
+    if failed is None:
+        return None
+    text = str(error)[failed.start() :]
+    cause = without_stack(text.partition("Lost task")[2].partition(": ")[2] or text).partition(". Consider setting")[0]
+    return JobStopped(
+        f"a task failed {failed[2]} times, over {_records(made, int(failed[1]))}: {cause}. If a Python worker was "
+        "killed, it may have lacked memory: give it more, or set `max_records` lower. If it fails again over the same "
+        "records, one of them may be the cause: report it"
+    )
+
+
+def _records(made: DataFrame, task: int) -> str:
+    """The records that a task of a micro-batch reads, by partition and offsets."""
+    try:
+        partitions: Any = made._jdf.queryExecution().toRdd().partitions()
+        read = partitions[task].inputPartition().get().offsetRange()
+        place = f"{read.topicPartition().topic()}-{read.topicPartition().partition()}"
+        return f"the records of {place} from offset {read.fromOffset()} up to {read.untilOffset() - 1}"
+    except (Py4JError, TypeError, AttributeError, IndexError):  # another version of Spark
+        return f"the records of its partition {task}"
+
+
+@contextlib.contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Raise JobStopped in place of what Java raises when it ends, or when a disk is full."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        told = disk_full(causes(error.java_exception), settings)
+        if told is None:
+            raise
+        raise JobStopped(told) from error
+    except (Py4JError, ConnectionError) as error:
+        if not java_has_ended():
+            raise
+        raise JobStopped(
+            f"Spark's Java has ended ({error or type(error).__name__}). If it was killed, it may have lacked memory: "
+            f"set spark.driver.memory, or the container's, higher. {NOTHING_LOST}"
+        ) from error

@@ -1,0 +1,166 @@
+"""What a client is authorized to do on a cluster, asked before it does it.
+
+Kafka's own errors name neither the principal nor the operation, and hide a topic that one may not describe. Here a
+missing permission is named with its principal, operation and resource, and with the ACL that grants it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient
+
+from streaming.enforcer.kafka import error_name, once_coordinated
+
+SECONDS = 15.0
+CLIENT_GROUP = "lockkeeper-client"  # librdkafka insists on a name; the client library never joins a group
+OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Describe": AclOperation.DESCRIBE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+OPTIONS = {"topic": "--topic", "group": "--group", "transactionalId": "--transactional-id"}
+RESOURCES = {"topic": "topic", "group": "consumer group", "transactionalId": "transactional id"}
+NOT_AUTHORIZED = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactionalId",
+}
+"""Kafka's errors for a missing permission, and the type of the resource."""
+
+NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
+JAAS_USER = re.compile(r"\busername\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s;]+))")
+
+Allowed = frozenset[AclOperation] | None
+"""The operations that are authorized; None: the resource is not there, or the broker does not say."""
+
+
+class Permission(msgspec.Struct, frozen=True, order=True):
+    """An operation on a resource, such as Read on a topic. `prefix`: on every resource whose name begins so."""
+
+    type: str
+    name: str
+    operation: str
+    prefix: bool = False
+
+    def __str__(self) -> str:
+        pattern = f" {self.name}…" if self.prefix else f" {self.name}"
+        return f"{self.operation} {RESOURCES[self.type]}{pattern}"
+
+
+def topic_permissions(operation: str, topics: Iterable[str]) -> list[Permission]:
+    """The same operation on several topics."""
+    return [Permission("topic", topic, operation) for topic in topics]
+
+
+def missing_permissions(admin: AdminClient, needed: Iterable[Permission], seconds: float = SECONDS) -> list[Permission]:
+    """Those of the permissions that the principal of `admin` does not have.
+
+    Of topics and groups; for a transactional id Kafka has no such question, and its first use shows it. A resource
+    that is not there misses no permission. Raises KafkaException and TimeoutError when the cluster does not answer.
+    """
+    needed = list(needed)
+    allowed = {
+        "topic": _on_topics(admin, _names(needed, "topic"), seconds),
+        "group": {group: _on_group(admin, group, seconds) for group in _names(needed, "group")},
+    }
+    return [permission for permission in needed if not _is_allowed(permission, allowed.get(permission.type, {}))]
+
+
+def _names(needed: Iterable[Permission], type_: str) -> list[str]:
+    return sorted({permission.name for permission in needed if permission.type == type_})
+
+
+def _on_topics(admin: AdminClient, topics: list[str], seconds: float) -> dict[str, Allowed]:
+    """All of them asked for at once."""
+    if not topics:
+        return {}
+    asked: Mapping[str, Any] = admin.describe_topics(
+        TopicCollection(topics), include_authorized_operations=True, request_timeout=seconds
+    )
+    return {topic: _allowed(partial(future.result, seconds)) for topic, future in asked.items()}
+
+
+def _on_group(admin: AdminClient, group: str, seconds: float) -> Allowed:
+    def ask() -> Any:
+        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
+        return asked[group].result(seconds)
+
+    return _allowed(partial(once_coordinated, ask))
+
+
+def _allowed(answer: Callable[[], Any]) -> Allowed:
+    try:
+        operations = answer().authorized_operations
+    except KafkaException as error:
+        name = error_name(error)
+        if name in NOT_AUTHORIZED:
+            return frozenset()
+        if name in NOT_THERE:
+            return None
+        raise
+    return frozenset(operations) if operations else None  # older brokers do not say
+
+
+def _is_allowed(permission: Permission, allowed: Mapping[str, Allowed]) -> bool:
+    operations = allowed.get(permission.name)
+    return operations is None or OPERATIONS[permission.operation] in operations
+
+
+def principal_of(kafka: Mapping[str, Any]) -> str:
+    """The principal that clients with these settings (librdkafka's) have on the broker, as far as settings say it."""
+    if user := kafka.get("sasl.username") or kafka.get("sasl.kerberos.principal"):
+        return f"User:{user}"
+    if certificate := kafka.get("ssl.certificate.location") or kafka.get("ssl.keystore.location"):
+        return f"the principal of the certificate {certificate}"
+    if "ssl.certificate.pem" in kafka:
+        return "the principal of the certificate in ssl.certificate.pem"
+    return "the principal of this client" if "sasl.mechanism" in kafka else "User:ANONYMOUS"
+
+
+def principal_of_java(source: Mapping[str, str], kafka: Mapping[str, Any]) -> str:
+    """The same for the settings of Java's clients, `kafka.` before each; where they say nothing, as `kafka` does."""
+    if found := JAAS_USER.search(source.get("kafka.sasl.jaas.config", "")):
+        return f"User:{next(filter(None, found.groups()), '')}"
+    if certificate := source.get("kafka.ssl.keystore.location"):
+        return f"the principal of the certificate {certificate}"
+    return principal_of(kafka)
+
+
+def explain_missing(principal: str, servers: str, missing: Iterable[Permission]) -> str:
+    """Which permissions a principal lacks, a line for each, and the ACLs that grant them."""
+    missing = list(dict.fromkeys(missing))
+    lacks = [f"{principal} is not authorized to {permission}" for permission in missing]
+    commands = dict.fromkeys(_command(principal, servers, missing))
+    return "\n".join(
+        [
+            *lacks,
+            "Have an administrator of the cluster add the ACLs (`lockkeeper topics manifest --users` prints those of "
+            "every user):",
+            *(f"  {command}" for command in commands),
+        ]
+    )
+
+
+def _command(principal: str, servers: str, missing: Iterable[Permission]) -> Iterator[str]:
+    """A command for each resource, with all operations that are missing on it."""
+    resources: dict[tuple[str, str, bool], list[str]] = {}
+    for permission in missing:
+        resources.setdefault((permission.type, permission.name, permission.prefix), []).append(permission.operation)
+    named = principal if principal.startswith("User:") else "User:SUBJECT_OF_THE_CERTIFICATE"
+    for (type_, name, prefix), operations in resources.items():
+        wanted = " ".join(f"--operation {operation}" for operation in operations)
+        pattern = " --resource-pattern-type prefixed" if prefix else ""
+        yield (
+            f"kafka-acls.sh --bootstrap-server {servers} --add --allow-principal '{named}' {wanted} "
+            f"{OPTIONS[type_]} {name}{pattern}"
+        )
+
+
+def is_not_authorized(error: Any, type_: str) -> bool:
+    """Whether an error of Kafka's clients says that a permission on such a resource is missing."""
+    return isinstance(error, KafkaError) and NOT_AUTHORIZED.get(str(error.name())) == type_

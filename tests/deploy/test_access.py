@@ -1,0 +1,465 @@
+"""Who may do what: the generated users on a broker with SCRAM, client certificates and ACLs, and no job.
+
+Each user runs what the documentation says that the user can run. Then each permission is taken away in turn, and what
+needs it must say who lacks which operation on which resource, and how to add it.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+import yaml
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from policy.systems import all_systems
+from streaming.application import check_permissions, run
+from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
+from streaming.enforcer.errors import CannotStart, CannotWrite
+from streaming.enforcer.source import connection_options
+from streaming.enforcer.transaction import Output
+from streaming.manifests import enforcer_permissions, permissions_of, rights_by_user, topic_manifests, user_manifests
+from streaming.permissions import Permission, missing_permissions
+from streaming.publish import PublishFailed, transactional_id
+from streaming.runtime.spark import start_session
+from streaming.settings import Settings, monitor_settings
+from streaming.topics import topic_specs
+from tests.cli.lockkeeper import Command
+from tests.deploy.files import documented_commands, parse_command
+from tests.stream.certificates import Authority
+from tests.stream.secured_broker import SecuredBroker, add_logins, apply, binding, grant, secured_broker, without
+from tests.stream.world import SHORT_LIVED, SYSTEM, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.stream, pytest.mark.long]
+
+SETTINGS = Settings()
+NAMES, JOB = SETTINGS.topics, SETTINGS.job_name
+TOPICS = tuple(spec.name for spec in topic_specs(NAMES))
+OWNERS = {system: f"{JOB}-policies-{system}" for system in all_systems()}
+USERS = tuple(rights_by_user(SETTINGS))
+SECONDS = 15.0
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "lenses6": group("readers", "user:dana"),
+    "lenses5": {"system": "lenses5", "kind": "Group", "name": "readers", "spec": {"namespaces": []}},
+    "ververica": {"system": "ververica", "kind": "ReservedKinds", "name": "readers", "spec": {"kinds": []}},
+    "streamsets": {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
+    "cdap": {"system": "cdap", "kind": "Backend", "name": "readers", "spec": {"admins": ["root"]}},
+}
+EVENT = {
+    "system": SYSTEM,
+    "subject": {"type": "user", "id": "user:dana"},
+    "action": {"name": "kafka:GetTopicDetails"},
+    "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"},
+    "outcome": "success",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a user works with: the command, settings with the user's login, and a folder. `ran`: commands so far."""
+
+    user: str
+    lockkeeper: Command
+    settings: Settings
+    folder: Path
+    ran: set[str] = field(default_factory=set)
+
+    @property
+    def connection(self) -> Connection:
+        """The same for the Python API."""
+        return Connection.of(self.settings)
+
+    def run(self, *arguments: str, even_if: str = "", prints: str = "") -> str:
+        """Run a command. What it says when it fails, unless it says what it says without a job, or prints a result."""
+        file = self.folder / "lockkeeper.yaml"
+        kafka = self.settings.kafka
+        file.write_text(yaml.safe_dump({"bootstrap_servers": self.settings.bootstrap_servers, "kafka": kafka}))
+        self.ran.add(parse_command(arguments))
+        shown = self.lockkeeper(*arguments, "--config", str(file))
+        if shown.code == 0 or (even_if and even_if in shown.err) or (prints and prints in shown.out):
+            return ""
+        return shown.err or f"exit code {shown.code}: {shown.out}"
+
+    def documents(self, name: str, *documents: dict[str, Any]) -> str:
+        """A file with documents."""
+        file = self.folder / name
+        file.write_text(yaml.safe_dump_all(documents))
+        return str(file)
+
+
+Step = Callable[[Session], str]
+"""Something that a user does; what is said when it cannot be done, or nothing."""
+
+
+def _owner(system: str) -> list[Step]:
+    document = DOCUMENTS[system]
+    key = f"{system}/{document['kind']}/{document['name']}"
+
+    def apply_documents(session: Session) -> str:
+        return session.run("policy", "apply", session.documents("documents.yaml", document))
+
+    def get(session: Session) -> str:
+        return session.run("policy", "get", key)
+
+    def prune(session: Session) -> str:
+        return session.run("policy", "apply", session.documents("documents.yaml", document), "--prune")
+
+    def diff(session: Session) -> str:
+        file = session.documents("documents.yaml", document)
+        return session.run("policy", "diff", file, file, "--newest", "5")
+
+    def delete_and_apply(session: Session) -> str:
+        return session.run("policy", "delete", key) or apply_documents(session)
+
+    return [apply_documents, get, prune, diff, delete_and_apply]
+
+
+def _ask(session: Session) -> str:
+    asked = ("--system", SYSTEM, "--subject", "user:dana", "--action", "kafka:ListTopic", "--resource", "kafka:topic:*")
+    return session.run("request", *asked, "--timeout", "2", even_if="no decision within")
+
+
+def _ask_in_python(session: Session) -> str:
+    with Client(session.connection) as client:
+        decision = client.authorize(request("r-1", "dana", "orders"), 2.0 if client.ready(2) else 0.1)
+    return "" if "no decision within" in str(decision) else str(decision)
+
+
+def _report(session: Session) -> str:
+    try:
+        with Client(session.connection) as client:
+            client.report(EVENT, timeout=SECONDS)
+    except NotReported as error:
+        return str(error)
+    return ""
+
+
+def _publish_facts(session: Session) -> str:
+    return _produced(session.settings, NAMES.facts)
+
+
+def _produced(settings: Settings, topic: str) -> str:
+    said: list[str] = []
+    producer = Producer({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"})
+    producer.produce(topic, None, b"cdap/Entity/none", on_delivery=lambda error, _: said.append(error and error.name()))
+    producer.flush(SECONDS)
+    [name] = said
+    return name or ""
+
+
+def _tail(what: str, session: Session) -> str:
+    return session.run("tail", what, "--from-beginning", "--count", "1")
+
+
+def _follow(make: Callable[[Connection, str], DecisionConsumer | AlertConsumer], session: Session) -> str:
+    try:
+        with make(session.connection, f"{session.user}-1") as consumer:
+            next(iter(consumer))
+    except ClientError as error:
+        return str(error)
+    return ""
+
+
+def _run_report(session: Session) -> str:
+    return session.run("report", "--json", "--last", "1h")
+
+
+def _check_topics(session: Session) -> str:
+    return session.run("topics", "check")
+
+
+def _verify(session: Session) -> str:
+    """What it finds is another matter: somebody wrote a decision here, and there is no job."""
+    return session.run("verify", "--json", prints="violations")
+
+
+def _start(session: Session) -> str:
+    """What a job says of its permissions before it starts anything. Without the enforcer's it does not start."""
+    admin = AdminClient({**session.settings.kafka, "bootstrap.servers": session.settings.bootstrap_servers})
+    with structlog.testing.capture_logs() as logs:
+        try:
+            check_permissions(admin, session.settings)
+        except CannotStart as error:
+            return f"refused: {error}"
+    return "".join(str(entry["error"]) for entry in logs)
+
+
+STEPS: dict[str, list[Step]] = {
+    **{owner: _owner(system) for system, owner in OWNERS.items()},
+    f"{JOB}-client": [partial(_follow, DecisionConsumer), _ask, _ask_in_python],
+    f"{JOB}-service": [partial(_follow, DecisionConsumer), _ask, _ask_in_python, _report],
+    f"{JOB}-audit": [_report],
+    f"{JOB}-facts": [_publish_facts],
+    f"{JOB}-watch": [
+        _check_topics,
+        _run_report,
+        partial(_tail, "alerts"),
+        partial(_tail, "decisions"),
+        partial(_follow, AlertConsumer),
+        partial(_follow, DecisionConsumer),
+    ],
+    f"{JOB}-verify": [_verify],
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[SecuredBroker]:
+    """A broker with the generated topics and users, and something in each topic that is read here."""
+    with secured_broker() as found:
+        certified = [_of_certificates(user) for user in user_manifests(SETTINGS, "kafka", "tls")]
+        apply(found.admin, [*topic_manifests(SETTINGS, "kafka", 2, 1), *user_manifests(SETTINGS, "kafka"), *certified])
+        _seed(found)
+        yield found
+
+
+def _of_certificates(user: dict[str, Any]) -> dict[str, Any]:
+    assert user["spec"]["authentication"] == {"type": "tls"}
+    return user
+
+
+def _seed(broker: SecuredBroker) -> None:
+    alert = {"id": "a", "kind": "k", "severity": "low", "time": "2026-11-22T00:00:00Z", "message": "m"}
+    place = {"topic": NAMES.requests[0], "partition": 0, "offset": 0}
+    decision = {"id": "d", "request_id": "r-1", "system": SYSTEM, "decision": False, "time": "2026-11-22T00:00:00Z"}
+    context = {"outcome": "deny", "source": place, "reasons": [], "missing": [], "policy_version": "sha256:"}
+    producer = Producer({"bootstrap.servers": broker.plain})
+    for topic, record in (
+        (NAMES.alerts, alert),
+        (NAMES.decisions, {**decision, "context": context}),
+        (NAMES.requests[0], request("r-1", "dana", "orders")),
+        *((NAMES.policy_topics()[system], document) for system, document in DOCUMENTS.items()),
+    ):
+        key = f"{record.get('kind')}/{record.get('name')}"
+        producer.produce(topic, json.dumps(record).encode(), key, partition=0)
+    assert producer.flush(SECONDS) == 0
+
+
+@pytest.fixture
+def session_of(broker: SecuredBroker, lockkeeper: Command, tmp_path: Path) -> Callable[[str], Session]:
+    """A session for a user who logs in with SCRAM over TLS."""
+
+    def of(user: str) -> Session:
+        settings = Settings(bootstrap_servers=broker.scram, kafka=broker.kafka(user))
+        return Session(user, lockkeeper, msgspec.structs.replace(settings, checkpoint=str(tmp_path / "c")), tmp_path)
+
+    return of
+
+
+SessionOf = Callable[[str], Session]
+
+
+def test_there_is_something_that_each_user_does() -> None:
+    assert {*STEPS, JOB} == {*USERS}
+
+
+@pytest.mark.parametrize("user", STEPS)
+def test_each_user_can_run_what_the_documentation_says(session_of: SessionOf, user: str) -> None:
+    session = session_of(user)
+    assert [said for step in STEPS[user] if (said := step(session))] == []
+    assert session.ran == documented_commands()[user]
+
+
+@pytest.mark.parametrize("user", STEPS)
+def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
+    broker: SecuredBroker, session_of: SessionOf, user: str
+) -> None:
+    session, unnamed = session_of(user), {}
+    for permission in permissions_of(SETTINGS, user):
+        with without(broker.admin, f"User:{user}", permission):
+            steps = _shown_by(user, permission)
+            said = next((said for step in steps if (said := step(session))), "nothing fails without it")
+        # The producer of facts is not ours.
+        if said != "TOPIC_AUTHORIZATION_FAILED" and not _names(said, f"User:{user}", permission, broker):
+            unnamed[str(permission)] = said
+    assert unnamed == {}
+
+
+def _shown_by(user: str, permission: Permission) -> list[Step]:
+    """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
+    describes = permission.type == "topic" and permission.operation.startswith("Describe")
+    return [step for step in STEPS[user] if (step is _check_topics) == describes or step is _verify]
+
+
+def _names(said: str, principal: str, permission: Permission, broker: SecuredBroker) -> bool:
+    """Whether it says who lacks what, with the command of Kafka's that grants it."""
+    add = f"kafka-acls.sh --bootstrap-server {broker.scram} --add --allow-principal '{principal}' "
+    wanted = (add, f"--operation {permission.operation} ", f" {permission.name}")
+    commands = [line for line in said.splitlines() if all(part in f"{line} " for part in wanted)]
+    lacks = str(permission).removesuffix("…")  # of a prefix, a name that begins so
+    return f"{principal} is not authorized to {lacks}" in said and len(commands) == 1
+
+
+def test_the_job_names_each_missing_permission_before_it_starts_anything(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """Without what its monitor alone needs, it decides all the same."""
+    session, unnamed = session_of(JOB), {}
+    assert _start(session) == ""
+    needed = set(enforcer_permissions(SETTINGS))
+    asked = [permission for permission in permissions_of(SETTINGS, JOB) if permission.type != "transactionalId"]
+    for permission in asked:
+        with without(broker.admin, f"User:{JOB}", permission):
+            said = _start(session)
+        refused = said.startswith("refused") == (permission in needed)
+        if not refused or not _names(said, f"User:{JOB}", permission, broker):
+            unnamed[str(permission)] = said
+    assert unnamed == {}
+    with without(broker.admin, f"User:{JOB}", asked[0]), pytest.raises(CannotStart, match="is not authorized to"):
+        run(session.settings, threading.Event())
+
+
+def test_the_jobs_writer_names_its_transactional_id_and_logs_in_by_password_or_certificate_as_its_reader_does(
+    broker: SecuredBroker,
+) -> None:
+    ca = {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(broker.authority.ca)}
+    login = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{JOB}" password="of-a-test";'
+    scram = {"kafka.sasl.mechanism": "SCRAM-SHA-512", "kafka.sasl.jaas.config": login}
+    by_password = Settings(
+        bootstrap_servers=broker.scram,
+        kafka=broker.kafka(JOB),
+        source={"kafka.security.protocol": "SASL_SSL", **ca, **scram},
+    )
+    keys = {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(broker.authority.issue(JOB).both)}
+    by_certificate = Settings(
+        bootstrap_servers=broker.mtls,
+        kafka=broker.kafka_by_certificate(JOB),
+        source={"kafka.security.protocol": "SSL", **ca, **keys},
+    )
+    spark = start_session("access", SHORT_LIVED, "local[1]")
+    try:
+        for settings in (by_password, monitor_settings(by_password)):
+            needed = Permission("transactionalId", settings.job_name, "Write")
+            with without(broker.admin, f"User:{JOB}", needed), pytest.raises(CannotWrite) as refused:
+                Output(settings, spark)
+            assert _names(str(refused.value), f"User:{JOB}", needed, broker), str(refused.value)
+        for settings in (by_password, by_certificate):
+            output = Output(settings, spark)
+            output.publish([(NAMES.verdicts, b"key", b"{}", ())], [TopicPartition(NAMES.requests[0], 0, 0, "")])
+            output.close()
+            options = {**connection_options(settings), "subscribe": NAMES.verdicts}
+            assert spark.read.format("kafka").options(**options).load().count() > 0
+    finally:
+        spark.stop()
+
+
+def test_users_with_client_certificates_can_do_the_same(
+    broker: SecuredBroker, lockkeeper: Command, tmp_path: Path
+) -> None:
+    for user in (f"{JOB}-client", OWNERS[SYSTEM]):
+        settings = Settings(bootstrap_servers=broker.mtls, kafka=broker.kafka_by_certificate(user))
+        session = Session(user, lockkeeper, settings, tmp_path)
+        assert [said for step in STEPS[user] if (said := step(session))] == []
+        lacking = Permission("topic", NAMES.requests[0], "Write" if user.endswith("client") else "Read")
+        with without(broker.admin, f"User:CN={user}", lacking):
+            said = "".join(step(session) for step in STEPS[user])
+        certificate = settings.kafka["ssl.certificate.location"]
+        assert f"the principal of the certificate {certificate} is not authorized to {lacking}" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("sasl.password", "s3cret", "uthentication failed"),
+        ("ssl.ca.location", "broker.crt", "certificate verify failed"),
+    ],
+)
+def test_a_login_that_fails_says_why(
+    session_of: SessionOf, tmp_path: Path, setting: str, value: str, said: str
+) -> None:
+    session = session_of(f"{JOB}-client")
+    value = value if setting == "sasl.password" else str(Authority(tmp_path).ca)
+    wrong = msgspec.structs.replace(session.settings, kafka={**session.settings.kafka, setting: value})
+    answers: list[str] = []
+    with Client(Connection.of(wrong)) as client:
+
+        def answer() -> str:
+            answers.append(str(client.authorize(request("r-1", "dana", "orders"), 0.1)))
+            return answers[-1]
+
+        wait_until(lambda: said in answer(), "it says why")
+    assert "s3cret" not in "".join(answers)
+
+
+def test_verify_sends_with_the_rights_of_those_who_may_ask_and_change_policies(
+    broker: SecuredBroker, session_of: SessionOf
+) -> None:
+    """As docs/pages/guides/access.md says: no user that is shipped has all of them."""
+    session = session_of("checker")
+    add_logins(broker.admin, ["checker"])
+    parts = (f"{JOB}-verify", f"{JOB}-client", OWNERS[SYSTEM])
+    grant(broker.admin, "User:checker", {permission for part in parts for permission in permissions_of(SETTINGS, part)})
+    lacking = Permission("topic", NAMES.policy_topics()[SYSTEM], "Write")
+    with without(broker.admin, "User:checker", lacking):
+        said = session.run("verify", "--send", "--seconds", "1")
+    assert _names(said, "User:checker", lacking, broker), said
+
+
+def test_nobody_writes_a_topic_but_its_writers(session_of: SessionOf) -> None:
+    """The trust root: policies by their owners alone, what was decided by the job alone."""
+    for user in USERS:
+        may = {p.name for p in permissions_of(SETTINGS, user) if p.type == "topic" and p.operation == "Write"}
+        settings = session_of(user).settings
+        producer = Producer({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"})
+        refused: dict[str, str] = {}
+
+        def note(error: Any, message: Any, refused: dict[str, str] = refused) -> None:
+            refused[message.topic()] = error.name() if error else "written"
+
+        for topic in set(TOPICS) - may:
+            producer.produce(topic, b"{}", b"Role/forged", on_delivery=note)
+        producer.flush(SECONDS)
+        assert refused == dict.fromkeys(set(TOPICS) - may, "TOPIC_AUTHORIZATION_FAILED"), user
+
+
+def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session_of: SessionOf) -> None:
+    own = {OWNERS[system]: transactional_id(SETTINGS, [system]) for system in all_systems()}
+    ids = [JOB, monitor_settings(SETTINGS).job_name, *own.values()]
+    for user in STEPS:
+        settings = session_of(user).settings
+        kafka = {**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
+        for id_ in ids:
+            if id_ != own.get(user):
+                with pytest.raises(KafkaException, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+                    Producer({**kafka, "transactional.id": id_}).init_transactions(SECONDS)
+        admin = AdminClient(kafka)
+        joining = [Permission("group", name, "Read") for name in (JOB, monitor_settings(SETTINGS).job_name)]
+        assert missing_permissions(admin, joining) == joining
+        if Permission("group", JOB, "Describe") in permissions_of(SETTINGS, user):  # others do not find the group
+            moved = ConsumerGroupTopicPartitions(JOB, [TopicPartition(NAMES.requests[0], 0, 0)])
+            [done] = admin.alter_consumer_group_offsets([moved]).values()
+            [partition] = done.result(SECONDS).topic_partitions
+            assert partition.error is not None
+            assert partition.error.name() == "GROUP_AUTHORIZATION_FAILED"
+
+
+def test_nobody_deletes_a_topic_or_changes_its_settings_or_the_acls(session_of: SessionOf) -> None:
+    for user in USERS:
+        settings = session_of(user).settings
+        admin = AdminClient({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"})
+        entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        changes = [ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry]) for topic in TOPICS]
+        acl = binding(f"User:{user}", Permission("topic", NAMES.decisions, "Write"))
+        done = [
+            *admin.delete_topics(list(TOPICS)).values(),
+            *admin.incremental_alter_configs(changes).values(),
+            *admin.create_acls([acl]).values(),
+        ]
+        for future in done:
+            with pytest.raises(KafkaException, match="AUTHORIZATION_FAILED"):
+                future.result(SECONDS)
+
+
+def test_a_publication_that_is_not_authorized_says_so_in_python_too(session_of: SessionOf) -> None:
+    from streaming.client import PolicyPublisher
+
+    publisher = PolicyPublisher(session_of(OWNERS["cdap"]).connection)
+    with pytest.raises(PublishFailed, match=r"is not authorized to Write topic authz\.policies\.lenses6\.v1"):
+        publisher.publish([role("forged", "kafka:topic:*")])

@@ -1,0 +1,156 @@
+"""Bugs to plant, one at a time, and the most inputs within which the fuzzer has to report each."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+import policy.index
+import policy.objects
+import policy.patterns
+import policy.requests
+import policy.texts
+import streaming.enforcer.answers
+import streaming.enforcer.deadletters
+import streaming.enforcer.judge
+import streaming.enforcer.masking
+import streaming.enforcer.worker
+from policy.caching import BUDGET
+from policy.decisions import Decision
+from policy.model import DENY, Grant
+from policy.patterns import Glob
+from policy.requests import CLAIMS
+from streaming.enforcer.headers import JSON
+
+Patch = pytest.MonkeyPatch
+_ENGINE = importlib.import_module("policy.decide")  # `policy.decide` is the function
+
+
+class Plant(msgspec.Struct, frozen=True):
+    """A bug: what it is, the target that finds it, the sort and start of the finding, and within how many inputs."""
+
+    bug: str
+    target: str
+    finding: tuple[str, str]
+    inputs: int
+    plant: Callable[[Patch], None]
+
+
+def _deny_ignored(patch: Patch) -> None:
+    """By the fast path alone, where it decides by one grant."""
+
+    def decisive(grants: Sequence[Grant]) -> Grant:
+        return min(grants, key=lambda grant: (grant.effect == DENY, grant.origin.place))
+
+    patch.setattr(policy.objects, "decisive", decisive)
+    patch.setattr(streaming.enforcer.answers, "decisive", decisive)
+
+
+def _deny_ignored_by_the_engine(patch: Patch) -> None:
+    leaf = _ENGINE._leaf
+    patch.setattr(_ENGINE, "_leaf", lambda atom, grants: leaf(atom, [g for g in grants if g.effect != DENY] or grants))
+
+
+def _case_ignored(patch: Patch) -> None:
+    def descend(self: Any, text: str, found: list[Any]) -> None:
+        for head, node in self.prefixes.items():
+            if text.lower().startswith(head.lower()):
+                found.append(node)
+        for globs in self.globs.values():
+            found += (node for glob, node in globs.items() if policy.patterns.match_part(glob, text))
+
+    patch.setattr(policy.index._Wild, "descend", descend)
+
+
+def _glob_off_by_one(patch: Patch) -> None:
+    right = policy.patterns._match_glob
+
+    def match(glob: Glob, text: str) -> bool:
+        return right(glob, text) or right(glob, text[:-1])
+
+    patch.setattr(policy.patterns, "_match_glob", match)
+
+
+def _error_is_an_allow(patch: Patch) -> None:
+    patch.setattr(_ENGINE, "_error", lambda reason: Decision("allow", (reason,)))
+
+
+def _answers_unbounded(patch: Patch) -> None:
+    patch.setattr(streaming.enforcer.judge, "record_size", lambda *_: 0)
+    patch.setattr(streaming.enforcer.worker, "fits", lambda *_: True)
+
+
+def _nesting_unbounded(patch: Patch) -> None:
+    patch.setattr(policy.texts, "MAX_NESTING", 10_000)
+    patch.setattr(policy.texts, "check_nesting", lambda *_: None)
+
+
+def _duplicate_keys_quadratic(patch: Patch) -> None:
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"the key {twice!r} stands twice in one mapping: leave one out")
+        return dict(pairs)
+
+    patch.setattr(policy.texts, "_object", object_of)
+
+
+def _secret_shown(patch: Patch) -> None:
+    hints = tuple(hint for hint in streaming.enforcer.masking._HINTS if hint not in (b"pass", b"secret"))
+    patch.setattr(streaming.enforcer.masking, "_HINTS", hints)
+
+
+def _secret_header_shown(patch: Patch) -> None:
+    patch.setattr(streaming.enforcer.deadletters, "_mask_header", lambda _name, value: value)
+
+
+def _cache_grows(patch: Patch) -> None:
+    patch.setattr(BUDGET, "spend", lambda _weight: None)
+
+
+def _header_crashes(patch: Patch) -> None:
+    def carried(headers: list[dict[str, Any]]) -> list[Any]:
+        return [
+            JSON,
+            *((h["key"], h["value"]) for h in headers if h["key"] == "traceparent" and len(h["value"]) < 1000),
+        ]
+
+    patch.setattr(streaming.enforcer.judge, "_carried", carried)
+
+
+def _claims_trusted(patch: Patch) -> None:
+    of = streaming.enforcer.answers.Answers.of
+    patch.setattr(streaming.enforcer.answers.Answers, "of", lambda self, asked, _trust: of(self, asked, CLAIMS))
+
+
+def _deadline_ignored(patch: Patch) -> None:
+    patch.setattr(_ENGINE, "_check_deadline", lambda *_: None)
+
+
+def _crash_while_a_document_is_refused(patch: Patch) -> None:
+    def read_json(text: str) -> Any:
+        return msgspec.json.decode(text)
+
+    patch.setattr(policy.texts, "read_json", read_json)
+
+
+PLANTS = (
+    Plant("a deny is ignored by the fast path", "requests", ("wrong", "allow"), 8000, _deny_ignored),
+    Plant("a deny is ignored by the engine", "decisions", ("wrong", "allow"), 6000, _deny_ignored_by_the_engine),
+    Plant("prefixes match whatever the case", "patterns", ("wrong", "match"), 500, _case_ignored),
+    Plant("a glob matches one character too many", "patterns", ("wrong", "match"), 2000, _glob_off_by_one),
+    Plant("an error is an allow", "decisions", ("wrong", "allow"), 100, _error_is_an_allow),
+    Plant("answers have no limit", "requests", ("wrong", "size"), 8000, _answers_unbounded),
+    Plant("nesting has no limit", "texts", ("crash", ""), 1000, _nesting_unbounded),
+    Plant("a key that stands twice is looked for twice", "texts", ("slow", ""), 4000, _duplicate_keys_quadratic),
+    Plant("a password is not masked", "dead-letters", ("wrong", "secret"), 500, _secret_shown),
+    Plant("secrets in headers are not masked", "dead-letters", ("wrong", "secret"), 200, _secret_header_shown),
+    Plant("a cache is unbounded", "memory", ("memory", ""), 10_000, _cache_grows),
+    Plant("a header without a value crashes", "requests", ("wrong", "letter"), 2000, _header_crashes),
+    Plant("claims count though they are not trusted", "requests", ("wrong", ""), 8000, _claims_trusted),
+    Plant("a deadline is ignored", "decisions", ("wrong", "allow"), 8000, _deadline_ignored),
+    Plant("JSON that is none ends in another error", "texts", ("crash", ""), 200, _crash_while_a_document_is_refused),
+)

@@ -1,0 +1,116 @@
+"""A backlog read in bounded batches: partitions get ahead of each other, and nothing is invented or lost by it."""
+
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streaming import incidents
+from streaming.monitor.rules import KindRule, MonitorSettings, Rules
+from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
+
+TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.LETTERS: LETTERS}
+DAY = incidents.Day(seed=7, accesses=5000, each=10)
+MINUTE = 60_000
+
+
+def _partitions(records: list[Record], rng: random.Random, count: int) -> list[list[Record]]:
+    """Each topic's records on so many partitions, in each by when they became known."""
+    found: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for record in records:
+        found[record[0], rng.randrange(count)].append(record)
+    return [sorted(part, key=lambda record: record[3]) for part in found.values()]
+
+
+def _portions(partitions: list[list[Record]], rng: random.Random, size: int) -> Iterator[tuple[list[Record], int]]:
+    """Batches of up to `size` records of each partition, and until when every partition is read by then (ms)."""
+    read = [0] * len(partitions)
+    while any(at < len(part) for at, part in zip(read, partitions, strict=True)):
+        batch: list[Record] = []
+        for number, part in enumerate(partitions):
+            portion = part[read[number] : read[number] + rng.randint(0, size)]
+            batch += portion
+            read[number] += len(portion)
+        unread = [part[at][3] for at, part in zip(read, partitions, strict=True) if at < len(part)]
+        yield batch, min(unread, default=2**62) - 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whichever_partition_is_read_ahead_all_incidents_of_a_day_are_found_and_none_is_invented(seed: int) -> None:
+    rng = random.Random(seed)
+    records: list[Record] = [(TOPICS[r.to], 0, number, r.known, r.value) for number, r in enumerate(DAY.records)]
+    monitor = PureMonitor(MonitorSettings())
+    for batch, until in _portions(_partitions(records, rng, 3), rng, 500):
+        monitor.batch(batch, until)
+    monitor.pass_time(incidents.START + 2 * incidents.DAY)
+    names = {LETTERS: incidents.LETTERS}
+    alerts = {(alert["kind"], names.get(alert["subject"], alert["subject"])) for alert in monitor.alerts.values()}
+    assert alerts == DAY.incidents
+    assert len(monitor.alerts) == len(DAY.incidents), "one alert for one incident"
+
+
+def test_an_access_is_not_held_against_anybody_while_its_decision_may_lie_unread() -> None:
+    """Accesses and ticks of hours are read before the decisions of the first minute."""
+    monitor = PureMonitor(MonitorSettings())
+    monitor.batch([verdict("1", "dana", "orders", T0 + 1000)], T0 - 1)
+    monitor.batch([verdict("2", "eve", "carts", T0 + 300 * MINUTE)], T0 - 1)
+    monitor.batch([], T0 - 1)
+    assert monitor.told == []
+    monitor.batch([decision("d", "dana", "orders", "allow", T0)], None)
+    monitor.pass_time(T0 + 600 * MINUTE)
+    assert [(alert["kind"], alert["subject"]) for alert in monitor.told] == [("unrequested-access", "eve")]
+
+
+SMALL_BURSTS = MonitorSettings(
+    rules=Rules(
+        window_seconds=20,
+        grace_seconds=5,
+        lateness_seconds=3000,
+        episode_seconds=30,
+        kinds={
+            "denial-burst": KindRule("medium", more_than=2, within_seconds=20),
+            "malformed-burst": KindRule("medium", more_than=2, within_seconds=20),
+        },
+    )
+)
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> list[Record]:
+    """Within ten minutes, each known at its own millisecond, when it happens or, of an access, up to a minute later."""
+    records = []
+    for number, second in enumerate(draw(st.lists(st.integers(0, 600), max_size=60))):
+        at = T0 + second * 1000 + number
+        who, what = draw(st.sampled_from(["dana", "eve"])), draw(st.sampled_from(["orders", "carts"]))
+        sort = draw(st.sampled_from("dddvl"))
+        if sort == "d":
+            outcome = draw(st.sampled_from(["allow", "deny", "deny"]))
+            records.append(decision(str(number), who, what, outcome, at))
+        elif sort == "v":
+            late = draw(st.sampled_from([0, 60_000]))
+            records.append(verdict(str(number), who, what, at, draw(st.sampled_from(["allow", "deny"])), at + late))
+        else:
+            records.append(letter(number, at))
+    return sorted(records, key=lambda record: record[3])
+
+
+def _alerts(batches: Iterator[tuple[list[Record], int]]) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    """Severity, subject and extent of each, by id, after time went on."""
+    monitor = PureMonitor(SMALL_BURSTS)
+    for batch, until in batches:
+        monitor.batch(batch, until)
+    monitor.pass_time(T0 + 24 * 60 * MINUTE)
+    return {id_: (alert["severity"], alert["subject"], alert["evidence"][0]) for id_, alert in monitor.alerts.items()}
+
+
+@given(traffic(), st.randoms(use_true_random=False), st.integers(1, 3))
+def test_the_alerts_are_those_of_records_read_one_by_one_as_they_became_known(
+    records: list[Record], rng: random.Random, count: int
+) -> None:
+    """To the id, the count, the first and the last: episodes begin and end where they do without a backlog."""
+    one_by_one = _alerts(([record], record[3]) for record in records)
+    assert _alerts(_portions(_partitions(records, rng, count), rng, 10)) == one_by_one

@@ -1,0 +1,45 @@
+"""`lockkeeper run` as it is, which may pause at a step of a batch: for what happens to Kafka just then.
+
+    python -m tests.stream.outage_process SETTINGS_FILE FOLDER
+
+Where FOLDER has a file of a step's name, such as `written`, the next batch that gets to this step renames it to
+`paused`, and goes on once that file is gone. Where it has `lost-answer`, the next batch is committed, but the job gets
+no answer that says so.
+"""
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+import streaming.application
+from streaming.cli import main
+from streaming.enforcer.errors import CannotWrite
+from streaming.enforcer.transaction import Evaluated, Output
+from tests.waiting import wait_until
+
+
+def _pause(folder: Path, step: str, batch: int) -> None:
+    wanted, paused = folder / step, folder / "paused"
+    if batch >= 0 and wanted.exists():
+        wanted.rename(paused)
+        wait_until(lambda: not paused.exists(), f"{paused} is removed", 120)
+
+
+def _lose_answers(folder: Path) -> None:
+    publish = Output.publish
+
+    def losing(output: Output, results: Any, offsets: Any, evaluated: Evaluated | None = None, *more: Any) -> None:
+        publish(output, results, offsets, evaluated, *more)
+        if evaluated is not None and (folder / "lost-answer").exists():
+            (folder / "lost-answer").unlink()
+            raise CannotWrite("the answer to a commit was lost")
+
+    Output.publish = losing  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _lose_answers(Path(sys.argv[2]))
+    on_step = functools.partial(_pause, Path(sys.argv[2]))
+    streaming.application.run = functools.partial(streaming.application.run, on_step=on_step)
+    main(["run", "--config", sys.argv[1]])

@@ -1,0 +1,103 @@
+"""A Spark batch that is too much for one transaction is decided range after range; other traffic does not wait."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streaming.verify.cluster import verify
+from tests.brokers import TestBroker
+from tests.stream.running import Job, running
+from tests.stream.world import World, group, request, role
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+HEAVY = 100
+EVALUATIONS = 40
+ORDERS = "kafka:topic:prod/main/orders"
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """A world where dana may read about orders, and a transaction holds two or three heavy requests at most."""
+    made = World(broker, fresh_name("ranges"), str(tmp_path / "checkpoint"), max_batch_bytes=50_000)
+    made.publish(group("readers", "user:dana"))
+    made.publish(role("readers", ORDERS))
+    return made
+
+
+def _send(world: World, id_: str, partition: int, **more: Any) -> None:
+    world.producer.produce(
+        world.names.requests[0], json.dumps(request(id_, "dana", "orders", **more)), b"k%d" % partition, partition
+    )
+    assert world.producer.flush(30) == 0
+
+
+def _send_heavy(world: World) -> list[str]:
+    """A backlog on one partition; returns the ids."""
+    ids = [f"heavy-{number}" for number in range(HEAVY)]
+    for id_ in ids:
+        _send(world, id_, 0, evaluations=[{}] * EVALUATIONS)
+    return ids
+
+
+def _decisions(world: World) -> dict[str, dict[str, Any]]:
+    """The decisions that are committed now, by id; each request has one at most."""
+    decided = world.everything(world.names.decisions)
+    found = {decision["request_id"]: decision for decision in decided}
+    assert len(found) == len(decided), "none twice"
+    return found
+
+
+def _assert_each_once(world: World, ids: list[str]) -> dict[str, dict[str, Any]]:
+    world.reader(world.names.decisions).until(lambda found: len(found) >= len(ids), "a decision for each", 120)
+    found = _decisions(world)
+    assert sorted(found) == sorted(ids)
+    findings = verify(world.settings)
+    assert not findings.violations
+    assert findings.requests == findings.decisions == len(ids)
+    return found
+
+
+def test_a_heavy_backlog_is_decided_in_ranges_each_by_its_policies_while_other_requests_are_answered(
+    world: World,
+) -> None:
+    """A request on another partition, and a change of policies, come while it lasts; then the job is stopped."""
+    heavy = _send_heavy(world)
+    decisions = world.reader(world.names.decisions)
+    with running(world.settings):
+        decisions.until(lambda found: len(found) >= 1, "a first range is decided")
+        offset = world.publish(role("readers", ORDERS, effect="deny"))
+        _send(world, "other", 1)
+        assert decisions.answer("other")["decision"] is False
+        assert len(_decisions(world)) < len(heavy), "it was answered before the backlog"
+    stopped_at = len(_decisions(world))
+    assert stopped_at < len(heavy), "the job stops between two ranges"
+    with running(msgspec.structs.replace(world.settings, max_batch_bytes=1 << 20)):
+        found = _assert_each_once(world, [*heavy, "other"])
+    judged = [found[id_]["context"]["policy_offsets"][world.policies]["0"] for id_ in heavy]
+    assert judged == sorted(judged)
+    assert judged[0] < offset
+    assert judged[-1] == offset
+    assert [found[id_]["decision"] for id_ in heavy] == [at < offset for at in judged]
+
+
+@pytest.mark.long
+def test_killed_between_ranges_and_with_partitions_split_over_tasks_each_is_decided_once_and_in_order(
+    world: World,
+) -> None:
+    """Three jobs that die after their first range, one within its transaction, one with eight tasks for a partition."""
+    heavy = _send_heavy(world)
+    split = msgspec.structs.replace(world.settings, source={"minPartitions": "16"})
+    for settings, step in ((world.settings, "committed"), (split, "committed"), (world.settings, "written")):
+        job = Job(settings, kill_at=step)
+        assert job.await_end() == -9, job.told
+        assert 0 < len(_decisions(world)) < len(heavy)
+    with running(split):
+        wait_until(lambda: len(_decisions(world)) > len(heavy) // 2, "half of it is decided")
+    with running(world.settings):
+        _assert_each_once(world, heavy)

@@ -1,0 +1,33 @@
+"""What is said of Spark's errors: the cause and the fix, without stacks and plans."""
+
+from streaming.enforcer.spark_errors import disk_full, without_stack
+from streaming.settings import Settings
+
+FAILED = """org.apache.spark.SparkException: Python worker exited
+ unexpectedly
+\tat org.apache.spark.api.python.BasePythonRunner.run(PythonRunner.scala:77)
+\t... 13 more
+Caused by: java.io.EOFException
+"""
+PLAN = """No space left on device
+=== Streaming Query ===
+Identifier: lockkeeper
+Logical Plan:
+"""
+
+
+def test_a_message_ends_where_its_stack_or_its_plan_begins() -> None:
+    assert without_stack(FAILED) == "org.apache.spark.SparkException: Python worker exited unexpectedly"
+    assert without_stack(PLAN) == "No space left on device"
+    assert len(without_stack("x" * 10_000)) == 1000
+
+
+def test_a_full_disk_is_told_with_the_folder_and_the_fix() -> None:
+    """Of a quota and a limit of the process, too."""
+    settings = Settings(checkpoint="/no/such/folder")
+    for text in ("No space left on device", "Disk quota exceeded", "File too large"):
+        told = disk_full(["StreamingQueryException: failed", f"java.io.IOException: {text}"], settings)
+        assert told is not None
+        assert told.startswith(f"the disk of /no/such/folder is full: java.io.IOException: {text}. Free space there")
+        assert "nothing is lost" in told
+    assert disk_full(["java.io.IOException: Connection refused"], settings) is None
