@@ -115,6 +115,7 @@ class Query(PreparedQuery):
 
     __slots__ = (
         "_by_grant",
+        "_effective",
         "_permission",
         "_resources",
         "_templates",
@@ -140,6 +141,7 @@ class Query(PreparedQuery):
         else:
             self._by_grant: dict[int, RenderedAnswer] = {}
             self._permission = inner(self.atom.permission_text)
+            self._effective = self.effective
             self._resources = answers.resources(request.system)
             self.states = self._resources.states
 
@@ -156,7 +158,7 @@ class Query(PreparedQuery):
 
     def render(self, state: State) -> RenderedAnswer:
         """The answer for the resources of a state."""
-        grants = self.effective.at(state)
+        grants = self._effective.at(state)
         key = id(grants[0]) if grants else 0
         answer = self._by_grant.get(key)
         if answer is None:
@@ -169,10 +171,14 @@ class Query(PreparedQuery):
 
 
 class Answers:
-    """The answers of one snapshot to producers with one trust. Queries whose facts have changed end by `follow`."""
+    """The answers of one snapshot to producers with one trust. Queries whose facts have changed end by `follow`.
 
-    def __init__(self, snapshot: Snapshot, trust: frozenset[str]) -> None:
+    `most`: how many queries are kept.
+    """
+
+    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int) -> None:
         self.snapshot, self.trust = snapshot, trust | TIME
+        self._most = most
         self.templates = Templates()
         self._prepared: PreparedQueries[Query] = PreparedQueries()
         self._resources: dict[str, Resources] = {}
@@ -208,6 +214,8 @@ class Answers:
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:
             return None
+        if len(self._prepared) >= self._most:
+            self._prepared.clear()
         self._prepared.add(key, query, 3 * len(key) + size)  # the request holds what is in the key, too
         return query
 

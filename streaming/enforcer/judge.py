@@ -99,7 +99,7 @@ class Judge:
         """The answers to producers with this trust."""
         answers = self._answers.get(trust)
         if answers is None:
-            answers = self._answers[trust] = Answers(self.snapshot, trust)
+            answers = self._answers[trust] = Answers(self.snapshot, trust, self.limits.cached_decisions)
         return answers
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import policy.grants
 import policy.index
 from policy import compile_documents
+from policy.caching import BUDGET
 from policy.grants import Grants, precedence
 from policy.model import ALLOW, DENY, Grant, Origin, Unanswerable
 from policy.patterns import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
@@ -96,7 +96,7 @@ def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> No
     documents = workload.documents(300)
     requests = list(workload.requests(documents, 300))
     before = [policy.decide(compile_documents(documents), request) for request in requests]
-    monkeypatch.setattr(policy.grants, "KNOWN", 3)
+    monkeypatch.setattr(BUDGET, "most", 3000)
     monkeypatch.setattr(policy.index, "HELD", 3)
     snapshot = compile_documents(documents)
     assert [policy.decide(snapshot, request) for request in (*requests, *requests)] == [*before, *before]

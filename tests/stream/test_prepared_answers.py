@@ -14,6 +14,10 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy.caching import BUDGET
+from policy.layer import FactLayer
+from policy.library import Library
+from policy.snapshot import Snapshot
+from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer import answers, rendering
 from streaming.enforcer import judge as judging
@@ -21,8 +25,12 @@ from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing, Packed
+from streaming.enforcer.worker import HeldFacts, _judge_of
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
+from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spoiled
+from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
+from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
 from tests.stream.lots import read_headers
 from tests.stream.world import group, role
@@ -365,3 +373,41 @@ def test_each_decision_tells_its_own_requests_time_and_offset_where_others_are_d
             _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
         ]
     assert _in_order(made) == careful
+
+
+class Shown:
+    """What a worker process has of a broadcast."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("system", WRITTEN_FOR)
+@settings(max_examples=25, deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) -> None:
+    """After each change, what is kept in a worker answers as what knows nothing: in all systems, over edges of time."""
+    kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
+    documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
+    asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
+    plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
+    sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
+    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    for order, document in enumerate(documents):
+        document.pop("effective_at", None)
+        if document["kind"] not in kinds:
+            policies.put(document, order, order)
+    compiled, held, judges = Snapshot(policies), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    changes = [document for document in documents if document["kind"] in kinds]
+    steps = [None, *changes, *map(spoiled, changes), *map(deletion, changes)]
+    for order, document in enumerate(steps, len(documents)):
+        if document is not None:
+            changed = change(facts, document, order)
+            layer.apply(changed)
+            held._apply(held.applied, [changed])
+        judge = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
+        for at in (data.draw(st.sampled_from(MOMENTS)), 6):
+            records = Records(records_batch(sent, at))
+            with unprepared():
+                fresh = _in_order(_sit(Judge(compiled.with_facts(layer), LIMITS)).decide_all(records))
+            assert _in_order(_sit(judge).decide_all(records)) == fresh
