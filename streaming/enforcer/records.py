@@ -54,8 +54,7 @@ def decode_headers(text: bytes) -> list[dict[str, Any]]:
 class Records:
     """Records of one `partition` of one `topic`, in order; at least one.
 
-    Columns: `keys`, `values`, `offsets`, and `times` in ms. `first`, `last`: the bounds of the times. Raises
-    RuntimeError where they come from several partitions.
+    Columns: `keys`, `values`, `offsets`, and `times` in ms. Raises RuntimeError where they come from several partitions.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -65,7 +64,6 @@ class Records:
         head, self._beside = _taken_apart(beside)
         self.offsets: Numbers = head["offset"].astype(np.int64)
         self.times: Numbers = head["time"].astype(np.int64)
-        self.first, self.last = int(self.times.min()), int(self.times.max())
         self.longest_key = max(int(head["key"].max()), 0)
         self._key_is_null, self._has_headers = head["key"] < 0, head["headers"] >= 0
         self.topic, self.partition = _place(self._piece(_TOPIC), head["partition"])
@@ -114,10 +112,7 @@ class Records:
         return decode_headers(self._beside[_PIECES * number + _HEADERS_TEXT].as_py())
 
     def header_texts(self) -> list[bytes | None]:
-        """The headers of the records as the source has them, to be decoded by `decode_headers`; None: there are none.
-
-        Raises nothing for headers that are not decodable.
-        """
+        """The headers of each record as the source has them, for `decode_headers`; None: it has none."""
         if not self._has_headers.any():
             return [None] * len(self)
         texts: list[bytes | None] = self._piece(_HEADERS_TEXT).to_pylist()
