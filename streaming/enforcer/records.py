@@ -54,7 +54,7 @@ def decode_headers(text: bytes) -> list[dict[str, Any]]:
 class Records:
     """Records of one `partition` of one `topic`, in order; at least one.
 
-    Columns: `keys`, `values`, `offsets`, and `times` in ms. Raises RuntimeError where they come from several partitions.
+    Columns: `keys`, `values`, `offsets`, and `times` in ms. Raises RuntimeError where they are of several partitions.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
