@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from policy.caching import BUDGET, ENTRY_BYTES
-from policy.decide import conclude, failed, leaf, try_request
 from policy.decisions import Decision
+from policy.evaluate import conclude, failed, leaf, try_request
 from policy.evidence import Trial
 from policy.facts import BOUND, Lookup, Reads
 from policy.grants import EffectivePermissions
@@ -23,6 +23,7 @@ from policy.requests import CLAIMS, Request, usable_time
 from policy.snapshot import Snapshot, Via
 from policy.systems import all_systems
 
+ANSWER_BYTES = 1_500  # of an answer, beside what it says of the resource
 QUERY_BYTES = 2_000  # of a query, beside its key
 READER_BYTES = 150  # of a lookup that it has made
 
@@ -34,19 +35,19 @@ class PreparedQuery:
     read of the facts. ``atom``: what is needed, where it answers for every id of a resource; else None.
     """
 
-    __slots__ = ("_answer", "_timeless", "_trial", "atom", "reads", "request", "since", "until")
+    __slots__ = ("_answers", "_timeless", "_trial", "atom", "reads", "request", "since", "until")
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, realm = Reads(), usable_time(request, trust), snapshot.realms.get(request.system)
         self.request, self._timeless = request, at is None
         self._trial: Trial | None = None
-        self._answer: Decision | None = None
+        self._answers: dict[str, Decision] = {}
         self.atom: Holds | None = None
         try:
             self._trial = try_request(snapshot, request, trust, reads)
             self.atom = _atom_of(self._trial)
         except Exception as failure:
-            self._answer = failed(failure)
+            self._answers[request.resource.id] = failed(failure)
         self.reads = frozenset((*reads.lookups, BOUND))
         self.since: int | None = None
         self.until: int | None = None
@@ -81,14 +82,20 @@ class PreparedQuery:
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or without ``atom`` the request's own."""
         try:
-            if self.atom is not None and resource != self.request.resource.id:
-                return self._answer_on(self.atom, resource)
-            if self._answer is None:
-                assert self._trial is not None
-                self._answer = conclude(self._trial)
-            return self._answer
+            answer = self._answers.get(resource)
+            if answer is None:
+                answer = self._work_out(resource)
+                BUDGET.spend(ANSWER_BYTES + 4 * len(resource))
+                self._answers[resource] = answer
+            return answer
         except Exception as failure:
             return failed(failure)
+
+    def _work_out(self, resource: str) -> Decision:
+        if self.atom is not None and resource != self.request.resource.id:
+            return self._answer_on(self.atom, resource)
+        assert self._trial is not None
+        return conclude(self._trial)
 
     def _answer_on(self, atom: Holds, resource: str) -> Decision:
         name_of = all_systems()[self.request.system].name_of_resource
@@ -147,6 +154,6 @@ class PreparedQueries(Generic[Query]):
                 self.queries.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all of them."""
+        """Forget all of them, and their answers."""
         self.queries.clear()
         self._readers.clear()

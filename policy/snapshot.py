@@ -206,6 +206,10 @@ class Snapshot:
         self.history_held = policies.history_held
         layer = layer_of(facts) if facts else FactLayer()
         self.realms = {name: _realm(name, policies).with_facts(name, layer) for name in all_systems()}
+        self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "prepared": {}}
 
     def with_facts(self, layer: FactLayer, moment: int | None = None) -> "Snapshot":
         """The same policies with the facts that a layer has now; what is applied to it later does not show here.
@@ -213,7 +217,7 @@ class Snapshot:
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
         where it does not, requests that need them are answered ``error``.
         """
-        other = copy.copy(self)
+        other = copy.copy(self)  # by way of what is pickled: nothing prepared
         other.realms = {name: realm.with_facts(name, layer, moment) for name, realm in self.realms.items()}
         return other
 
