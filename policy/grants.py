@@ -21,6 +21,9 @@ NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
 
 Thing = TypeVar("Thing")
 
+Rights = dict[int, int]
+"""The rights of one principal, by the number of their permission pattern."""
+
 
 def precedence(grant: Grant) -> tuple[bool, Any, str]:
     """By what grants go before others that match the same: denies first, then by document and statement."""
@@ -87,7 +90,8 @@ class Grants:
     """The index of these grants by principal. Threads may share it: nothing is filed once it is made."""
 
     def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
-        self._rights: dict[str, dict[int, int]] = {}  # by principal and the number of a permission pattern
+        self._rights: dict[str, Rights] = {}
+        self._matching: dict[Place[int], frozenset[int]] = {}
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
         self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
@@ -123,13 +127,22 @@ class Grants:
         """The patterns that match a permission: its state in their trie."""
         return self._permissions.place(permission)
 
+    def held_by(self, principals: Iterable[str]) -> tuple[Rights, ...]:
+        """The rights of each of the principals that has any."""
+        return tuple(filter(None, map(self._rights.get, principals)))
+
     def effective(
-        self, principals: Iterable[str], patterns: Place[int], at: int | None, epoch: int
+        self, held: Iterable[Rights], patterns: Place[int], at: int | None, epoch: int
     ) -> EffectivePermissions:
-        """What principals may do together by a permission, at a moment (ms; None: not known) of an epoch."""
-        held, matching = self._rights, patterns.values
-        found = [held[principal] for principal in principals if principal in held]
-        rights = frozenset(own[pattern] for own in found for pattern in matching if pattern in own)
+        """What principals with these rights may do together by a permission that these patterns match.
+
+        At a moment (ms; None: not known) of an epoch.
+        """
+        matching = self._matching.get(patterns)
+        if matching is None:
+            matching = self._matching[patterns] = frozenset(patterns.values)
+        # The fewer of both are gone through.
+        rights = frozenset([own[pattern] for own in held for pattern in own.keys() & matching])
         effective = self._effective.get((rights, epoch))
         if effective is None:
             BUDGET.spend(ENTRY_BYTES + 4 * NUMBER_BYTES * len(rights))
@@ -141,6 +154,7 @@ class Grants:
         for effective in list(self._effective.values()):
             effective.forget()
         self._effective.clear()
+        self._matching.clear()
 
 
 class _Numbered(Generic[Thing]):

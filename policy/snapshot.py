@@ -35,6 +35,7 @@ class Standing:
     def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
         self.via = via
         self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
+        self._held = realm.index.held_by(via)
         self._permissions: dict[Place[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
@@ -47,7 +48,7 @@ class Standing:
         patterns = index.permission(permission)
         found = self._permissions.get(patterns)
         if found is None:
-            found = self._permissions[patterns] = index.effective(self.via, patterns, self._at, self._epoch)
+            found = self._permissions[patterns] = index.effective(self._held, patterns, self._at, self._epoch)
         return found
 
 

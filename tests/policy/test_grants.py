@@ -67,7 +67,7 @@ def test_what_is_found_is_what_each_grant_says_by_itself(
     index = Grants(_by_principal(grants))
     for principals, permission, resource, at in (*asked, *asked):
         epoch = sum(edge <= at for edge in (10, 15, 20))
-        found = index.effective(sorted(principals), index.permission(permission), at, epoch).on(resource)
+        found = index.effective(index.held_by(sorted(principals)), index.permission(permission), at, epoch).on(resource)
         expected = _one_by_one(grants, sorted(principals), (permission, resource), at)
         assert sorted(map(id, found)) == sorted(map(id, expected))
         assert [precedence(grant) for grant in found] == sorted(precedence(grant) for grant in expected)
@@ -80,15 +80,17 @@ def _grant(principal: str, resource: Pattern = EVERYTHING, effect: str = ALLOW, 
 def test_what_matches_for_a_time_only_cannot_be_answered_without_a_time() -> None:
     index = Grants({"a": [_grant("a", window=Window(10, 20))], "b": [_grant("b", Pattern((Exact("x"),)))]})
     with pytest.raises(Unanswerable):
-        index.effective(["a", "b"], index.permission(("p",)), None, -1).on(("x",))
-    assert index.effective(["b"], index.permission(("p",)), None, -1).on(("x",))
+        index.effective(index.held_by(["a", "b"]), index.permission(("p",)), None, -1).on(("x",))
+    assert index.effective(index.held_by(["b"]), index.permission(("p",)), None, -1).on(("x",))
 
 
 def test_subjects_with_the_same_rights_share_what_is_worked_out() -> None:
     index = Grants({"role:r": [_grant("role:r")]})
-    one = index.effective(["user:a", "role:r"], index.permission(("p",)), 0, 0)
-    assert index.effective(["user:b", "role:r"], index.permission(("p",)), 0, 0) is one
-    assert index.effective(["user:b", "role:r"], index.permission(("p",)), 0, 1) is not one, "another epoch"
+    one = index.effective(index.held_by(["user:a", "role:r"]), index.permission(("p",)), 0, 0)
+    assert index.effective(index.held_by(["user:b", "role:r"]), index.permission(("p",)), 0, 0) is one
+    assert index.effective(index.held_by(["user:b", "role:r"]), index.permission(("p",)), 0, 1) is not one, (
+        "another epoch"
+    )
 
 
 def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +129,15 @@ def test_a_decision_costs_the_same_whatever_the_number_of_grants(shape: str) -> 
     steps = []
     for size in (100, 10_000):
         index = Grants(SHAPES[shape](size))
-        index.effective(["user:z"], index.permission(("p1", "x")), 0, 0).on(
+        index.effective(index.held_by(["user:z"]), index.permission(("p1", "x")), 0, 0).on(
             ("kafka", "other")
         )  # the trie's first states are made once
 
         def first_of_a_subject(index: Grants = index) -> None:
             principals = ["user:a", *(f"role:{number}" for number in range(10))]
-            assert index.effective(principals, index.permission(("p1", "x")), 0, 0).on(("kafka", "1-orders"))
+            assert index.effective(index.held_by(principals), index.permission(("p1", "x")), 0, 0).on(
+                ("kafka", "1-orders")
+            )
 
         steps.append(work(first_of_a_subject))
     assert steps[1] <= 2 * steps[0], steps
@@ -148,6 +152,6 @@ def test_the_first_of_several_denies_decides_then_the_first_allow() -> None:
             ]
         }
     )
-    found = index.effective(["r"], index.permission(("p",)), 0, 0).on(("x",))
+    found = index.effective(index.held_by(["r"]), index.permission(("p",)), 0, 0).on(("x",))
     assert [grant.origin.statement for grant in found] == [1, 2]
     assert list(itertools.pairwise(map(precedence, found)))
