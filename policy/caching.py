@@ -15,7 +15,6 @@ Value = TypeVar("Value")
 
 HELD_BYTES = 512 << 20
 ENTRY_BYTES = 250  # of an entry, beside the texts in it
-GRANT_BYTES = 2_000  # of a grant in an index, with the places that look-ups make of it
 
 
 class Clearable(Protocol):

@@ -1,17 +1,17 @@
-"""The decision: evaluate a requirement over a snapshot, and say why.
+"""Decisions on requests and batches.
 
-A requirement is true, false or cannot be told; only true allows. ``True`` needs a matching allow grant
-and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
+What a request reads beside its id, its resource's id and its time is prepared as a query (`policy.prepared`), which
+later requests like it use again.
 """
 
+import marshal
 from collections.abc import Mapping
 from typing import Any
 
 from policy.decisions import Decision, Outcome
-from policy.evidence import Evidence, Trial
-from policy.explain import missing_of, reasons_of
-from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
-from policy.query import to_question
+from policy.evaluate import conclude, error, failed, try_request
+from policy.model import Reason, Unanswerable
+from policy.prepared import PreparedQueries, PreparedQuery
 from policy.requests import (
     CLAIMS,
     MAX_CLAIMED_GROUPS,
@@ -22,15 +22,15 @@ from policy.requests import (
     parse_request,
     usable_time,
 )
-from policy.snapshot import Realm, Snapshot, Standing
-from policy.system import EVERYONE, System
-from policy.systems import all_systems
-
-MAX_RELATED = 10_000  # objects of one request …
-BESIDE = 2  # … beside the resource itself, and what it belongs to
-MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object, and the ways to have it
+from policy.snapshot import Snapshot
+from policy.times import to_ms
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
+PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time"})
+"""The fields of requests whose query is prepared; those with others are decided by themselves."""
+
+RESOURCE = frozenset({"type", "id", "properties"})
+MARSHAL = 2  # the version in which equal plain data of equal types is written alike
 
 
 def decide(
@@ -47,9 +47,46 @@ def decide(
     roles, that it may claim; with more of them the answer is ``error``.
     """
     try:
-        return answer(snapshot, parse_request(request, max_claimed_groups), trust)
+        found = _prepared(snapshot, request, trust, max_claimed_groups)
+        return found or answer(snapshot, parse_request(request, max_claimed_groups), trust)
     except MalformedRequest as malformed:
-        return _error(Reason("malformed-request", str(malformed)))
+        return error(Reason("malformed-request", str(malformed)))
+
+
+def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str], most: int) -> Decision | None:
+    """The decision by a prepared query; None: the request is not of the usual form. Raises MalformedRequest."""
+    if type(request) is not dict or not request.keys() <= PREPARED:
+        return None
+    resource, id_, get = request.get("resource"), request.get("id"), request.get
+    if type(resource) is not dict or not resource.keys() <= RESOURCE or type(id_) is not str or not id_:
+        return None
+    name = resource.get("id")
+    if type(name) is not str or not name:
+        return None
+    try:
+        at = None if get("time") is None else to_ms(request["time"])
+        of_resource = resource.get("type"), resource.get("properties", ...)
+        parts = (get("system"), get("subject"), get("action"), get("context", ...), *of_resource)
+        key = marshal.dumps(parts, MARSHAL)
+    except ValueError:  # not plain data
+        return None
+    queries = _queries(snapshot, trust, most)
+    at = at if "time" in trust else None
+    query = queries.find(key, at) or queries.find((key, name), at)
+    if query is None:
+        asked = parse_request(request, most)
+        assert isinstance(asked, Request)
+        query = PreparedQuery(snapshot, asked, trust)
+        queries.add(key if query.atom is not None else (key, name), query, 3 * len(key) + len(name))
+    return query.answer(name)
+
+
+def _queries(snapshot: Snapshot, trust: frozenset[str], most: int) -> PreparedQueries[PreparedQuery]:
+    """Those that the snapshot keeps."""
+    found: PreparedQueries[PreparedQuery] | None = snapshot.prepared.get((trust, most))
+    if found is None:
+        found = snapshot.prepared[trust, most] = PreparedQueries()
+    return found
 
 
 def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
@@ -61,11 +98,9 @@ def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = C
         return _answer_batch(snapshot, asked, trust)
     try:
         _check_deadline(asked.deadline, usable_time(asked, trust))
-        return _conclude(try_request(snapshot, asked, trust))
-    except Unanswerable as unanswerable:
-        return _error(unanswerable.reason)
-    except Exception as bug:
-        return _error(Reason("internal-error", f"{type(bug).__name__}: {bug}; please report it"))
+        return conclude(try_request(snapshot, asked, trust))
+    except Exception as failure:
+        return failed(failure)
 
 
 def _check_deadline(deadline: int | None, at: int | None) -> None:
@@ -75,108 +110,6 @@ def _check_deadline(deadline: int | None, at: int | None) -> None:
         raise Unanswerable("time-needed", "the request has a deadline, and no time (or is not trusted to say it)")
     if at > deadline:
         raise Unanswerable("deadline-exceeded", "the request was judged after its deadline")
-
-
-def try_request(snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> Trial:
-    """Evaluate one request and keep the evidence; raises Unanswerable."""
-    realm = snapshot.realms.get(request.system)
-    if realm is None:
-        known = ", ".join(snapshot.realms)
-        raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
-    system = all_systems()[request.system]
-    at = usable_time(request, trust)
-    question = to_question(system, request, realm.facts.at(at), trust)
-    standing = _sound_standing(realm, question.holders, at)
-    evidence = Evaluation(realm, standing, at).of(question.requirement)
-    return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
-
-
-def conclude_atom(
-    system: System, standing: Standing, atom: Holds, grants: list[Grant], claims: tuple[str, ...]
-) -> Decision:
-    """The decision of a question that is one atom, from the grants that match it: for callers that keep answers."""
-    return _conclude(Trial(system, _leaf(atom, grants), standing, claims, (), ()))
-
-
-def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:
-    """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    standing, broken = realm.standing(holders, at), realm.broken_at(at)
-    for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
-        raise Unanswerable("refused-document", _refusal(broken[holder], holder))
-    return standing
-
-
-def _refusal(document: str, holder: str) -> str:
-    refused = f"{document} was refused, has no earlier good version, and"
-    if holder != EVERYONE:
-        return f"{refused} binds {holder}"
-    return f"{refused} whom it affects cannot be determined: correct or delete it, until then all requests are errors"
-
-
-class Evaluation:
-    """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
-
-    def __init__(self, realm: Realm, standing: Standing, at: int | None) -> None:
-        self._realm = realm
-        self._standing = standing
-        self._at = at
-        self._parts = 0
-        self._objects: set[str] = set()
-
-    def of(self, requirement: Requirement) -> Evidence:
-        """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
-        if isinstance(requirement, Holds):
-            self._objects.add(requirement.object_text)
-            standing = self._standing
-            if requirement.holders:
-                standing = _sound_standing(self._realm, requirement.holders, self._at)
-            return _leaf(requirement, standing.grants_on(requirement.permission, requirement.object, self._at))
-        if isinstance(requirement, Given):
-            return Evidence(requirement, requirement.held)
-        self._bound(len(requirement.items))
-        items = tuple(self.of(item) for item in requirement.items)
-        self._bound(0)
-        return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
-
-    def _bound(self, more: int) -> None:
-        """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
-        self._parts += more
-        many = more > MAX_RELATED or len(self._objects) > MAX_RELATED + BESIDE
-        if many or self._parts > MAX_PARTS:
-            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
-
-
-def _leaf(requirement: Holds, grants: list[Grant]) -> Evidence:
-    denies = [grant for grant in grants if grant.effect == DENY] if grants else grants
-    return Evidence(requirement, bool(grants) and not denies, tuple(denies or grants))
-
-
-def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
-    """Kleene's three values; an empty All does not hold."""
-    decisive = isinstance(requirement, AnyOf)
-    if decisive in held:
-        return decisive
-    if None in held:
-        return None
-    return not decisive and bool(held)
-
-
-def _conclude(trial: Trial) -> Decision:
-    evidence = trial.evidence
-    reasons = (*reasons_of(trial), *trial.notes)
-    if evidence.held:
-        return Decision("allow", reasons, (), trial.claims)
-    if evidence.held is None:
-        return Decision("error", reasons, missing_of(evidence), trial.claims)
-    if trial.contested and not evidence.denied:
-        needed = ", ".join(trial.contested)
-        message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
-        return _error(Reason("untrusted-claim", message))
-    return Decision("deny", reasons, missing_of(evidence), trial.claims)
-
-
-def _error(reason: Reason) -> Decision:
-    return Decision("error", (reason,))
 
 
 def _answer_batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> Decision:
@@ -190,7 +123,7 @@ def _answer_batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> De
 
 def _answer_item(snapshot: Snapshot, item: Request | IncompleteItem, trust: frozenset[str]) -> Decision:
     if isinstance(item, IncompleteItem):
-        return _error(Reason("incomplete-evaluation", item.message))
+        return error(Reason("incomplete-evaluation", item.message))
     return answer(snapshot, item, trust)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from policy.decisions import Missing
 from policy.evidence import Evidence, Trial
 from policy.model import Given, Grant, Holds, Reason
-from policy.objects import decisive
 from policy.snapshot import Via
 
 
@@ -43,7 +42,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
     if leaf.grants:
-        return _granted(requirement, decisive(leaf.grants), trial)
+        return _granted(requirement, leaf.grants[0], trial)
     rule = trial.system.default_rule or requirement.rule
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 

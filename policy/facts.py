@@ -1,6 +1,6 @@
 """Facts: what exists and how it hangs together. The policy topics win over the facts topic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from policy.model import Fact, Unanswerable
@@ -8,6 +8,21 @@ from policy.times import Window
 
 Refused = Mapping[tuple[str, str], str]
 """(kind, name) of refused documents without a good version -> ``system/kind/name``."""
+
+
+Lookup = tuple[str, ...]
+"""What was looked up: ``("name", kind, name)``, ``("key", kind, index, value)`` or ``("refused", kind)``."""
+
+BOUND: Lookup = ("bound",)
+"""Which principals the refused documents of the facts topic affect: every query reads it."""
+
+
+class Reads:
+    """What a decision has read of the facts, found or not, and the moments (ms) at which that begins or ceases."""
+
+    def __init__(self) -> None:
+        self.lookups: set[Lookup] = set()
+        self.edges: set[int] = set()
 
 
 class FactTable:
@@ -108,11 +123,20 @@ class FactTable:
 
     def edges(self) -> set[int]:
         """The moments (ms) at which a fact or a refusal begins or ceases to count."""
-        facts = [fact for versions in self._versions.values() for fact in versions]
-        windows = [fact.window for fact in facts]
-        windows += [window for refusals in self._refused_while.values() for window, _ in refusals]
-        moments = {edge for window in windows for edge in (window.start, window.end)}
-        return {edge for edge in moments | {fact.not_before for fact in facts} if edge is not None}
+        return set[int]().union(*(self.edges_of(*place) for place in {*self._versions, *self._refused_while}))
+
+    def edges_of(self, kind: str, name: str) -> set[int]:
+        """The same of one thing."""
+        facts, refusals = self._versions.get((kind, name), ()), self._refused_while.get((kind, name), ())
+        return edges_of(facts) | {edge for window, _ in refusals for edge in window.edges}
+
+    def refused_names(self, kind: str) -> set[str]:
+        """Names of the things of ``kind`` that are refused at some moment."""
+        return {name for of, name in (*self.refused, *self._refused_while) if of == kind}
+
+    def named(self, kind: str, index: str, value: str) -> Iterable[str]:
+        """Names of the facts of ``kind`` with the key (index, value) at some moment."""
+        return self._by_key.get((kind, index, value), ())
 
 
 class FactSource(Protocol):
@@ -146,25 +170,46 @@ class FactSource(Protocol):
     def edges(self) -> set[int]:
         """The moments (ms) at which a fact or a refusal begins or ceases to count."""
 
+    def edges_of(self, kind: str, name: str) -> set[int]:
+        """The same of one thing."""
+
+    def named(self, kind: str, index: str, value: str) -> Iterable[str]:
+        """Names of the facts of ``kind`` with the key (index, value) at some moment."""
+
+    def refused_names(self, kind: str) -> Iterable[str]:
+        """Names of the things of ``kind`` that are refused at some moment."""
+
 
 class Facts:
     """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused.
 
-    ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`.
+    ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`. ``reads``: notes what is
+    looked up.
     """
 
-    def __init__(self, *layers: FactSource, moment: int | None = None) -> None:
+    def __init__(self, *layers: FactSource, moment: int | None = None, reads: Reads | None = None) -> None:
         self._layers = layers
         self._moment = moment
+        self._reads = reads
 
-    def at(self, moment: int | None) -> "Facts":
-        """The facts that count at ``moment`` (ms; None: not known)."""
-        if all(layer.timeless for layer in self._layers):
+    def at(self, moment: int | None, reads: Reads | None = None) -> "Facts":
+        """The facts that count at ``moment`` (ms; None: not known). ``reads``: to note what is looked up."""
+        if reads is None and all(layer.timeless for layer in self._layers):
             return self
-        return Facts(*self._layers, moment=moment)
+        return Facts(*self._layers, moment=moment, reads=reads)
+
+    def _note(self, reads: Reads, lookup: Lookup, names: Callable[[FactSource], Iterable[str]]) -> None:
+        """Note a lookup, and the moments at which what it found, in any layer, begins or ceases to count."""
+        reads.lookups.add(lookup)
+        if all(layer.timeless for layer in self._layers):
+            return
+        found = {name for layer in self._layers for name in names(layer)}
+        reads.edges.update(edge for name in found for layer in self._layers for edge in layer.edges_of(lookup[1], name))
 
     def get(self, kind: str, name: str) -> Any | None:
         """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
+        if self._reads is not None:
+            self._note(self._reads, ("name", kind, name), lambda _: (name,))
         for layer in self._layers:
             if (fact := layer.get(kind, name, self._moment)) is not None:
                 return fact.body
@@ -174,6 +219,8 @@ class Facts:
 
     def find(self, kind: str, index: str, value: str) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value), over all layers."""
+        if self._reads is not None:
+            self._note(self._reads, ("key", kind, index, value), lambda layer: layer.named(kind, index, value))
         found: set[str] = set()
         for number, layer in enumerate(self._layers):
             names = layer.find(kind, index, value, self._moment)
@@ -194,6 +241,8 @@ class Facts:
 
     def broken(self, kind: str) -> list[str]:
         """Names of the refused documents of ``kind`` that have no good version there or above, sorted."""
+        if self._reads is not None:
+            self._note(self._reads, ("refused", kind), lambda layer: layer.refused_names(kind))
         found = {
             name
             for number, layer in enumerate(self._layers)
@@ -208,3 +257,9 @@ class Facts:
 
     def _known_above(self, number: int, kind: str, name: str) -> bool:
         return any(above.get(kind, name, self._moment) is not None for above in self._layers[:number])
+
+
+def edges_of(facts: Iterable[Fact]) -> set[int]:
+    """The moments (ms) at which these begin or cease to count."""
+    edges = {edge for fact in facts for edge in fact.window.edges}
+    return edges | {fact.not_before for fact in facts if fact.not_before is not None}

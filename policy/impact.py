@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from policy.decide import decide, try_request
+from policy.decide import decide
+from policy.evaluate import try_request
 from policy.explain import route
 from policy.model import DENY, Grant, in_force
 from policy.patterns import covers, overlaps

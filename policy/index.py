@@ -6,7 +6,7 @@ that leads is noted as a `Place`, so that names that are matched alike are walke
 
 import re
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
 
@@ -16,7 +16,7 @@ TEXTS_KNOWN = 16  # that no pattern of a place names; those that one names are a
 TEXTS_FOR_EACH = 4  # and of an index so many for each pattern …
 TEXTS_FOR_NONE = 64  # … and so many beside
 TEXT_KNOWN = 64  # characters: clients choose the texts
-HELD = 50_000  # places, and values in tuples of their own, of which an index forgets all when there are more
+HELD = 200_000  # places, and values in tuples of their own, of which an index forgets all when there are more
 
 Value = TypeVar("Value")
 
@@ -106,12 +106,11 @@ def _literal_head(glob: Glob) -> str:
 class Place(Generic[Value]):
     """Where a name leads to in an index: names that the same patterns match lead to the very same place.
 
-    ``values``: what is filed under the patterns that match a name ending here; ``digest``: what the index makes of
-    these; ``final``: longer names lead to it too. Places are made as names come by, and never more than the patterns
-    tell apart.
+    ``values``: what is filed under the patterns that match a name ending here; ``final``: longer names lead to it too.
+    Places are made as names come by, and never more than the patterns tell apart.
     """
 
-    __slots__ = ("_index", "_known", "_nodes", "_past", "digest", "final", "values")
+    __slots__ = ("_index", "_known", "_nodes", "_past", "final", "values")
 
     def __init__(
         self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
@@ -122,7 +121,6 @@ class Place(Generic[Value]):
         self._past = past + opened if opened else past
         self.values = self._past + closed if closed else self._past
         index.held += 1 + len(opened and self._past) + len(closed and self.values)
-        self.digest = index.digest(self.values)
         self.final = not any(node.exact or node.wild for node in nodes) and not closed
         self._known: dict[str | tuple[int, ...], Place[Value]] = {}
 
@@ -215,10 +213,6 @@ class PatternIndex(Generic[Value]):
         self._start = None
         self._begun.clear()
         self.held = self._texts = 0
-
-    def digest(self, values: tuple[Value, ...]) -> Any:
-        """What is noted of values that are found together: for an index to say."""
-        return None
 
     def meeting(self, pattern: Pattern) -> list[Value]:
         """All values filed under patterns that some name matches beside ``pattern``, in no particular order."""

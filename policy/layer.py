@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from policy.documents import SINCE_EVER, Key
-from policy.facts import FactSource
+from policy.facts import BOUND, FactSource, Lookup, edges_of
 from policy.library import Library, Shelf
 from policy.model import NO_LONGER_KNOWN, Fact, Unanswerable
 from policy.persistent import Names, PersistentMap
@@ -280,9 +280,25 @@ class LayerTable:
 
     def edges(self) -> set[int]:
         """The moments (ms) at which a fact begins or ceases to count."""
-        facts = [fact for place in self._dated for fact in self.versions(*place)]
-        edges = {edge for fact in facts for edge in (fact.window.start, fact.window.end, fact.not_before)}
-        return {edge for edge in edges if edge is not None}
+        return set[int]().union(*(self.edges_of(*place) for place in self._dated))
+
+    def edges_of(self, kind: str, name: str) -> set[int]:
+        """The same of one thing."""
+        return edges_of(self.versions(kind, name)) if (kind, name) in self._dated else set()
+
+    def named(self, kind: str, index: str, value: str) -> Iterable[str]:
+        """Names of the facts of ``kind`` with the key (index, value) at some moment."""
+        return self._names.find((kind, index, value))
+
+    def refused_names(self, kind: str) -> Iterable[str]:
+        """Names of the things of ``kind`` that are refused."""
+        return self.refusals(kind)
+
+    def lookups_of(self, kind: str, name: str) -> set[Lookup]:
+        """The lookups that find a thing, or that it is refused."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        return _lookups(kind, name, held.newest) if held is not None else set()
 
     def version_at(self, kind: str, name: str, moment: int) -> Version | None:
         """What was known of a thing at a moment (ms), None: nothing; Unanswerable when that is not known any more."""
@@ -313,6 +329,11 @@ class LayerTable:
             raise _no_longer_known(f"every {kind}", moment)
 
 
+def _lookups(kind: str, name: str, version: Version) -> set[Lookup]:
+    found: set[Lookup] = {("name", kind, name), *(("key", kind, *key) for key in version.keys)}
+    return found if version.refused is None else found | {("refused", kind)}
+
+
 def _no_longer_known(what: str, moment: int) -> Unanswerable:
     return Unanswerable(NO_LONGER_KNOWN, f"what the facts said of {what} at {to_text(moment)} is not known any more")
 
@@ -325,6 +346,7 @@ class TableAt:
     def __init__(self, table: LayerTable, moment: int) -> None:
         self._table, self._moment = table, moment
         self.names, self.all, self.versions = table.names, table.all, table.versions
+        self.named, self.refused_names, self.edges_of = table.named, table.refused_names, table.edges_of
 
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact, or None."""
@@ -392,22 +414,29 @@ class FactLayer:
             self._table(system).sees_all_from_now(absent_since)
         self._copies.clear()
 
-    def apply(self, change: FactChange) -> None:
-        """Put what a document says now in the place of what it said. Tables handed out before do not change."""
+    def apply(self, change: FactChange) -> set[Lookup]:
+        """Put what a document says now in the place of what it said. Tables handed out before do not change.
+
+        Returns the lookups that it may answer otherwise from now on.
+        """
         key, versions = change.key, _versions(change)
         own = (key.kind, key.name)
         for place in self._elsewhere.pop(key, (own,)):
             versions.setdefault(place, Version(change.at))
-        table = self._table(key.system)
+        table, changed = self._table(key.system), set[Lookup]()
         for place, version in versions.items():
+            changed |= table.lookups_of(*place) | _lookups(*place, version)
             table.put(place, version, change.at)
             self.changed_at = max(self.changed_at, version.since)
         if versions.keys() != {own}:
             self._elsewhere[key] = tuple(versions)
-        self._bound.pop(key, None)
+        before = self._bound.pop(key, None)
         if change.broken:
             self._bound[key] = change.binds
+        if before != self._bound.get(key):
+            changed.add(BOUND)
         self._copies.pop(key.system, None)
+        return changed
 
 
 def _versions(change: FactChange) -> dict[Place, Version]:

@@ -7,24 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from policy.affected import ALL
-from policy.caching import BUDGET, ENTRY_BYTES, GRANT_BYTES, Cache, weight_of_texts
+from policy.caching import Cache, weight_of_texts
 from policy.documents import Key
 from policy.facts import Facts, FactTable
-from policy.index import PatternIndex, Place
+from policy.grants import EffectivePermissions, Grants
+from policy.index import Place
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Refusal, Rejected, Shelf
-from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable, in_force
-from policy.objects import GrantIndex, Objects, index_of
+from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.patterns import Name, Pattern
+from policy.patterns import Name
 from policy.system import EVERYONE
 from policy.systems import all_systems
 from policy.times import ALWAYS
 
-CACHED = 20_000  # entries that a cache of holders in documents may have before it is emptied
 HOLDER_BYTES = 100  # of one in a standing, beside its name
-BUNDLES_SHARED = 8  # of a subject; with more of them to look into, what it holds is indexed for it alone
-MERGED_UP_TO = 2_000  # grants of one holder; with more its index is shared instead of merged into others
 
 Bound = Mapping[Key, frozenset[str]]
 """Broken documents, each with the holders that it would have bound."""
@@ -32,68 +29,27 @@ Bound = Mapping[Key, frozenset[str]]
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
 
-class Bundle:
-    """What one holder holds, with all that it is within an epoch, indexed as asked for: shared by whoever is it.
-
-    ``at``: a moment of the epoch; unknown (None), windows are looked at when a grant matches. Permissions that the same
-    patterns match have the same indexes: there are no more than policies tell apart, whatever is asked for.
-
-    ``chosen``: requests choose which holders are together, by what they claim.
-    """
-
-    def __init__(self, realm: "Realm", holders: Iterable[str], at: int | None, chosen: bool = False) -> None:
-        self._holders = [holder for holder in holders if holder in realm.grants]
-        self._realm, self._at, self._chosen = realm, at, chosen
-        self._indexes: dict[Place[Pattern], tuple[GrantIndex, ...]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anything is held."""
-        return bool(self._holders)
-
-    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
-        """One index of the holders with few grants, and for each with many those that all bundles share."""
-        place = self._realm.permissions.place(permission)
-        found = self._indexes.get(place)
-        if found is None:
-            found = tuple(self._index(place.values))
-            self._indexes[place] = found
-        return found
-
-    def _index(self, patterns: Iterable[Pattern]) -> Iterator[GrantIndex]:
-        realm, at = self._realm, self._at
-        many = [holder for holder in self._holders if len(realm.grants[holder]) > MERGED_UP_TO]
-        few = (holder for holder in self._holders if len(realm.grants[holder]) <= MERGED_UP_TO)
-        merged = [grant for holder in few for grant in realm.grants_of(holder, patterns, at)]
-        if self._chosen:
-            BUDGET.spend(ENTRY_BYTES + GRANT_BYTES * len(merged))
-        if merged:
-            yield index_of(merged)
-        yield from (index for holder in many for index in realm.shared_indexes(holder, patterns, at))
-
-
 class Standing:
-    """Who a subject is within an epoch: every holder it is, and the grants these hold."""
+    """Who a subject is within an epoch: its effective principals, and what these may do."""
 
-    def __init__(self, realm: "Realm", via: Via, bundles: tuple[Bundle, ...], weight: int = 0) -> None:
+    def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
         self.via = via
-        self._realm, self._bundles = realm, bundles
-        self.weight = weight  # bytes, without the indexes
+        self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
+        self._held = realm.index.held_by(via)
+        self._permissions: dict[Place[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
         return itertools.chain.from_iterable(self._realm.grants.get(holder, ()) for holder in self.via)
 
-    def indexes(self, permission: Name) -> tuple[GrantIndex, ...]:
-        """The indexes in which the grants of a permission are found, by object; a grant may be in several."""
-        bundles = self._bundles
-        if len(bundles) == 1:
-            return bundles[0].indexes(permission)
-        return tuple({id(index): index for bundle in bundles for index in bundle.indexes(permission)}.values())
-
-    def grants_on(self, permission: Name, object_: Name, at: int | None) -> list[Grant]:
-        """The grants in force at ``at`` that match permission and object."""
-        found = {id(grant): grant for index in self.indexes(permission) for grant in index.find(object_)}
-        return [grant for grant in found.values() if grant.window is ALWAYS or in_force(grant.window, at)]
+    def permissions(self, permission: Name) -> EffectivePermissions:
+        """What may be done by one permission."""
+        index = self._realm.index
+        patterns = index.permission(permission)
+        found = self._permissions.get(patterns)
+        if found is None:
+            found = self._permissions[patterns] = index.effective(self._held, patterns, self._at, self._epoch)
+        return found
 
 
 class Realm:
@@ -122,13 +78,7 @@ class Realm:
         self._held_edges = sorted(set(self._edges()))
         self.edges = self._all_edges()
         self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
-        self._bundles: dict[tuple[str, int], Bundle] = {}
-        self._indexes: dict[tuple[str, Pattern, int], GrantIndex] = {}
-        self.permissions: PatternIndex[Pattern] = PatternIndex()  # of all grants, each once
-        for permission in {grant.permission for grants in self.grants.values() for grant in grants}:
-            self.permissions.add(permission, permission)
-        self._grouped: dict[str, dict[Pattern, list[Grant]]] = {}
-        self.objects = Objects(self.grants)
+        self.index = Grants(self.grants)
 
     def _edges(self) -> Iterable[int]:
         windows = {grant.window for grants in self.grants.values() for grant in grants}
@@ -174,49 +124,36 @@ class Realm:
         """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
         return -1 if at is None else bisect.bisect_right(self.edges, at)
 
-    def _held_epoch(self, at: int | None) -> int:
+    def held_epoch(self, at: int | None) -> int:
         """The same for what is held: grants and memberships, whatever the facts are."""
         return -1 if at is None else bisect.bisect_right(self._held_edges, at)
+
+    def interval(self, at: int, edges: Iterable[int] = ()) -> tuple[int | None, int | None]:
+        """Since when and until when (ms; None: for ever) nothing begins or ceases to be in force, around a moment.
+
+        Of the facts ``edges`` alone count, which a decision has read.
+        """
+        number = bisect.bisect_right(self._held_edges, at)
+        since, until = self._held_edges[:number][-1:], self._held_edges[number : number + 1]
+        since += [edge for edge in edges if edge <= at]
+        until += [edge for edge in edges if edge > at]
+        return max(since, default=None), min(until, default=None)
 
     def standing(self, start: tuple[str, ...], at: int | None) -> Standing:
         """Every holder that ``start`` is, directly or through memberships in force at ``at``.
 
         Raises Unanswerable when it depends on the time, and that is not known.
         """
-        key = (start, self._held_epoch(at))
+        key = (start, self.held_epoch(at))
         standing = self._standings.get(key)
         if standing is None:
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
+            standing = Standing(self, via, at)
             weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
-            standing = Standing(self, via, self._bundles_of(start, via, at), weight)
-            self._standings.hold(key, standing, standing.weight)
+            self._standings.hold(key, standing, weight)
         return standing
-
-    def _bundles_of(self, start: tuple[str, ...], via: Via, at: int | None) -> tuple[Bundle, ...]:
-        """What ``start`` holds: few bundles that others have in common with it, or one of its own."""
-        doors = self._doors(start, at)
-        if len(doors) > BUNDLES_SHARED:
-            return (Bundle(self, via, at, chosen=True),)
-        return tuple(bundle for holder in doors if (bundle := self._bundle(holder, at)))
-
-    def _doors(self, start: tuple[str, ...], at: int | None) -> Mapping[str, None]:
-        """Holders that hold together what ``start`` does; most are groups, which many subjects have in common."""
-        doors: dict[str, None] = {}
-        for holder in (*start, EVERYONE):
-            if holder in self.grants:
-                doors[holder] = None
-            doors.update((way.holder, None) for way in self._ways(holder, at))
-        return doors
-
-    def _bundle(self, holder: str, at: int | None) -> Bundle:
-        key = (holder, self._held_epoch(at))
-        bundle = self._bundles.get(key)
-        if bundle is None:
-            _make_room(self._bundles)
-            bundle = self._bundles[key] = Bundle(self, self._walk((holder,), at), at)
-        return bundle
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
         """Every holder on the shortest way, of several the first by name: the same whatever the order of documents."""
@@ -244,35 +181,6 @@ class Realm:
                 if way.holder not in via:
                     raise Unanswerable("time-needed", TIME_NEEDED)
 
-    def grants_of(self, holder: str, permissions: Iterable[Pattern], at: int | None) -> Iterable[Grant]:
-        """The grants of one holder with these permission patterns, in force at ``at`` as far as that is known."""
-        grouped = self._by_permission(holder)
-        for pattern in permissions:
-            for grant in grouped.get(pattern, ()):
-                if at is None or grant.window is ALWAYS or in_force(grant.window, at):
-                    yield grant
-
-    def _by_permission(self, holder: str) -> dict[Pattern, list[Grant]]:
-        found = self._grouped.get(holder)
-        if found is None:
-            found = {}
-            for grant in self.grants[holder]:
-                found.setdefault(grant.permission, []).append(grant)
-            self._grouped[holder] = found  # not before it is complete: other threads read it
-        return found
-
-    def shared_indexes(self, holder: str, permissions: Iterable[Pattern], at: int | None) -> Iterator[GrantIndex]:
-        """Indexes of one holder's grants, one for each permission pattern, made once for all subjects that are it."""
-        grouped, epoch = self._by_permission(holder), self._held_epoch(at)
-        for pattern in permissions:
-            key = (holder, pattern, epoch)
-            index = self._indexes.get(key)
-            if index is None and pattern in grouped:
-                _make_room(self._indexes)
-                index = self._indexes[key] = index_of(self.grants_of(holder, (pattern,), at))
-            if index is not None:
-                yield index
-
 
 def _by_place(way: Membership) -> tuple[str, Any]:
     return way.holder, way.origin.place
@@ -281,12 +189,6 @@ def _by_place(way: Membership) -> tuple[str, Any]:
 def _broken(documents: Bound) -> dict[str, str]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
     return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
-
-
-def _make_room(cache: dict[Any, Any]) -> None:
-    """For what is counted, not weighed: how much there is depends on policies alone."""
-    if len(cache) >= CACHED:
-        cache.clear()
 
 
 class Snapshot:
@@ -305,6 +207,10 @@ class Snapshot:
         self.history_held = policies.history_held
         layer = layer_of(facts) if facts else FactLayer()
         self.realms = {name: _realm(name, policies).with_facts(name, layer) for name in all_systems()}
+        self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "prepared": {}}
 
     def with_facts(self, layer: FactLayer, moment: int | None = None) -> "Snapshot":
         """The same policies with the facts that a layer has now; what is applied to it later does not show here.
@@ -312,7 +218,7 @@ class Snapshot:
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
         where it does not, requests that need them are answered ``error``.
         """
-        other = copy.copy(self)
+        other = copy.copy(self)  # by way of what is pickled: nothing prepared
         other.realms = {name: realm.with_facts(name, layer, moment) for name, realm in self.realms.items()}
         return other
 

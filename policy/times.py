@@ -36,6 +36,11 @@ class Window(msgspec.Struct, frozen=True):
         ends = self.end is None or (other.end is not None and other.end <= self.end)
         return starts and ends
 
+    @property
+    def edges(self) -> set[int]:
+        """The moments at which it begins and ends."""
+        return {edge for edge in (self.start, self.end) if edge is not None}
+
     def meet(self, other: "Window") -> "Window | None":
         """When both hold; None: never."""
         if self is ALWAYS or other is ALWAYS:

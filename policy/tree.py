@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from policy.decide import answer, try_request
+from policy.decide import answer
+from policy.evaluate import try_request
 from policy.evidence import Evidence, Trial
 from policy.explain import route, sentence
 from policy.model import All, AnyOf, Given, Requirement, Unanswerable

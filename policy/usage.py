@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.decide import STOPS, answer, try_request
+from policy.decide import STOPS, answer
+from policy.evaluate import try_request
 from policy.evidence import Evidence
 from policy.model import Grant, Origin
 from policy.requests import CLAIMS, Batch, Request

@@ -1,218 +1,243 @@
-"""Answers as JSON. Those to plain questions are rendered once and filled in: most differ in a few texts alone."""
+"""Answers to requests under one snapshot, kept by all that they read of a request and rendered as JSON once.
 
-import contextlib
-import copy
-import operator
-import re
-import secrets
-from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+Most requests differ from one before them in their id, their deadline and their resource's id alone. So their query is
+prepared once (`policy.prepared`), known by the bytes of everything else that it reads. What a resource's id means is
+the state to which its name leads in the trie of all resource patterns, and is kept as well; what is determined there,
+and its text, too.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from policy.caching import Cache
-from policy.decide import answer, conclude_atom
-from policy.decisions import Decision, Missing, Outcome
-from policy.explain import route
-from policy.model import Grant, Holds, Reason
-from policy.objects import Objects, decisive
+from policy.caching import BUDGET, ENTRY_BYTES, Cache
+from policy.decide import answer
+from policy.facts import Lookup
+from policy.grants import Table
+from policy.index import Place
+from policy.names import is_simple
 from policy.patterns import Name
-from policy.query import to_question
-from policy.requests import Batch, Request
-from policy.snapshot import Snapshot, Standing
+from policy.prepared import PreparedQueries, PreparedQuery
+from policy.query import check_name
+from policy.requests import MAX_NESTING, Batch, Request
+from policy.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.observability.tally import Label
+from streaming.enforcer.rendering import (
+    RenderedAnswer,
+    RenderedRequest,
+    Templates,
+    echo,
+    evaluations,
+    inner,
+    rendered,
+    rendered_request,
+    to_json,
+)
 
 TIME = frozenset({"time"})
 """Added to the trust where the stream has set the time itself: it is no claim then."""
 
-TEMPLATE_BYTES = OUTLINE_BYTES = 1_000  # beside their texts
-
-_encode = msgspec.json.encode
+KEY_BYTES = 4096  # larger queries are not worth their memory
+RESOURCE_BYTES = 256  # the same of longer ids
+STATE_BYTES = 100  # of an answer that is kept for a state
+REQUEST_BYTES = 8192  # a larger request is not prepared
+SLASH, QUOTE = b"/", ord('"')
+FIRST, LAST = -sys.maxsize, sys.maxsize
 
 Answer = tuple[bytes, bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, `,"request":{…}`, and `,"evaluations":[…]` of a batch."""
 
-Labelled = tuple[bytes, bytes, bytes, Label]
-"""An answer, and as what it is counted."""
+State = Place[Table]
 
 
-class Context(msgspec.Struct, gc=False):
-    """The part of a decision record that says why."""
+class ResourcePart(msgspec.Struct, gc=False):
+    """The resource of a request, its parts undecoded."""
 
-    outcome: Outcome
-    reasons: tuple[Reason, ...]
-    missing: tuple[Missing, ...]
-    claims: tuple[str, ...]
-
-
-def to_json(decision: Decision) -> bytes:
-    """A decision as its record has it, up to and with `claims`."""
-    # Decision.to_record in other words: the same fields, without plain data made of them in between.
-    context = _encode(Context(decision.outcome, decision.reasons, decision.missing, decision.claims))
-    return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1])
+    type: msgspec.Raw
+    id: msgspec.Raw
+    properties: msgspec.Raw = msgspec.Raw()
 
 
-def echo(request: Request) -> bytes:
-    """Who asked for what, for those who read decisions without the requests. Properties of a subject may be secrets."""
-    subject = {"type": request.subject.type, "id": request.subject.id}
-    told = {"subject": subject, "action": request.action, "resource": request.resource}
-    return b',"request":' + _encode(told)
+class QueryParts(msgspec.Struct, gc=False):
+    """A request with its parts undecoded: to look its query up, nothing more is needed."""
+
+    id: msgspec.Raw
+    system: msgspec.Raw
+    subject: msgspec.Raw
+    action: msgspec.Raw
+    resource: ResourcePart
+    context: msgspec.Raw = msgspec.Raw()
+    time: str | int | None = None
+    deadline: str | int | None = None
+    evaluations: msgspec.Raw = msgspec.Raw()
+    options: msgspec.Raw = msgspec.Raw()
 
 
-def _evaluations(batch: Batch, decision: Decision) -> bytes:
-    """The answers to the items that were decided, each with its own request."""
-    answered = zip(batch.items, decision.evaluations, strict=False)
-    parts = (
-        b"{%b%b}}" % (to_json(given), echo(item) if isinstance(item, Request) else b"") for item, given in answered
-    )
-    return b',"evaluations":[%b]' % b",".join(parts)
+class Resources:
+    """The ids of one system's resources, each with the state of the trie to which its name leads.
 
-
-class Template:
-    """The answer to every question that a grant decides (or the lack of one), whoever asks, about whatever object.
-
-    `pieces` are what stands around the texts to fill in, which are marked in `decision` with `marks`. `order` picks
-    pieces and texts in the order in which they make the answer, from the pieces with the texts after them.
+    Ids that begin alike are read once, up to their last slash.
     """
 
-    __slots__ = ("order", "outcome", "pieces")
+    def __init__(self, snapshot: Snapshot, system: str, name_of: Callable[[str], Name]) -> None:
+        self._index, self._name_of = snapshot.realms[system].index, name_of
+        self.states: Cache[bytes, State] = Cache()  # by id as JSON has it
+        self._heads: Cache[bytes, State] = Cache()
 
-    def __init__(self, decision: Decision, marks: Sequence[bytes]) -> None:
-        either, answer = b"|".join(marks), to_json(decision)
-        self.outcome = decision.outcome
-        self.pieces = tuple(re.split(either, answer))
-        texts = [len(self.pieces) + marks.index(mark) for mark in re.findall(either, answer)]
-        picked = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
-        self.order = operator.itemgetter(*picked, len(texts))
+    def find(self, text: bytes) -> State:
+        """The state for an id as JSON has it, without escapes. Raises Unanswerable or ValueError for an invalid id."""
+        state = self._find(text)
+        if len(text) <= RESOURCE_BYTES:
+            self.states.hold(text, state, len(text))
+        return state
 
-    def fill(self, texts: tuple[bytes, bytes, bytes]) -> bytes:
-        """The answer with these permission, object and route, as JSON has them between quotes."""
-        return b"".join(self.order(self.pieces + texts))
+    def _find(self, text: bytes) -> State:
+        id_ = text[1:-1].decode()
+        head, slash, tail = text[1:-1].rpartition(SLASH)
+        if not (slash and tail and is_simple(id_)):
+            check_name(id_, "resource.id")
+            return self._index.state(self._name_of(id_))
+        state = self._heads.get(head)
+        if state is None:
+            state = self._index.state(self._name_of(f"{head.decode()}/x")[:-1])
+            if len(head) <= RESOURCE_BYTES:
+                self._heads.hold(head, state, len(head))
+        return state.next(tail.decode())
+
+
+class Query(PreparedQuery):
+    """A prepared query with its answers as JSON. It holds from moment `first` (ms) up to, without it, `end`.
+
+    `resources`: None where it answers for one resource alone, by `only`. `answers`: else by state. `request_text`: what
+    its decisions repeat of the request.
+    """
+
+    __slots__ = (
+        "_by_grant",
+        "_effective",
+        "_permission",
+        "_resources",
+        "_templates",
+        "answers",
+        "end",
+        "first",
+        "only",
+        "request_text",
+        "states",
+    )
+
+    def __init__(self, answers: "Answers", request: Request) -> None:
+        super().__init__(answers.snapshot, request, answers.trust)
+        self.first = FIRST if self.since is None else self.since
+        self.end = LAST if self.until is None else self.until
+        self.request_text: RenderedRequest = rendered_request(request)
+        self._templates = answers.templates
+        self.answers: dict[State, RenderedAnswer] = {}
+        self.only: RenderedAnswer | None = None
+        self.states: dict[bytes, State] | None = None
+        if self.atom is None:
+            self.only = rendered(request.system, to_json(self.answer(request.resource.id)))
+        else:
+            self._by_grant: dict[int, RenderedAnswer] = {}
+            self._permission = inner(self.atom.permission_text)
+            self._effective = self.effective
+            self._resources = answers.resources(request.system)
+            self.states = self._resources.states
+
+    def answer_for(self, resource: bytes) -> RenderedAnswer:
+        """The answer for a resource's id as JSON has it, without escapes. Raises Unanswerable or ValueError for an
+        invalid one."""
+        if self.states is None:
+            assert self.only is not None
+            return self.only
+        state = self.states.get(resource)
+        if state is None:
+            state = self._resources.find(resource)
+        return self.answers.get(state) or self.render(state)
+
+    def render(self, state: State) -> RenderedAnswer:
+        """The answer for the resources of a state."""
+        grants = self._effective.at(state)
+        key = id(grants[0]) if grants else 0
+        answer = self._by_grant.get(key)
+        if answer is None:
+            answer = self._templates.render(self, self._permission, grants)
+            BUDGET.spend(ENTRY_BYTES + answer.size)
+            self._by_grant[key] = answer
+        BUDGET.spend(STATE_BYTES)
+        self.answers[state] = answer
+        return answer
 
 
 class Answers:
-    """What `policy.answer` says to requests, under one snapshot.
+    """The answers of one snapshot to producers with one trust. Queries whose facts have changed end by `follow`.
 
-    Most questions are one atom: does the subject hold a permission on an object? One grant decides it, or the lack of
-    one, and all answers by the same grant are alike but for three texts: the permission's, the object's, and the route
-    by which the subject came to hold the grant. So the first is rendered by the engine with marks for these texts,
-    and the others are the same with theirs in place. Everything else goes the engine's whole way.
+    `most`: how many queries are kept.
     """
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._templates: Cache[Hashable, Template] = Cache()
-        self._marks = [f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")]
-        self.object_mark = self._marks[1].encode()
+    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int) -> None:
+        self.snapshot, self.trust = snapshot, trust | TIME
+        self._most = most
+        self.templates = Templates()
+        self._prepared: PreparedQueries[Query] = PreparedQueries()
+        self._resources: dict[str, Resources] = {}
 
-    def of(self, asked: Request | Batch, trust: frozenset[str]) -> Answer:
-        """The answer to a request, whose `time` is the moment to judge by."""
+    def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
+        """Go on with the same policies and other facts, which differ in these lookups."""
+        self.snapshot = snapshot
+        self._prepared.end(changed)
+
+    def resources(self, system: str) -> Resources:
+        """The resources of a system whose ids have names."""
+        found = self._resources.get(system)
+        if found is None:
+            name_of = all_systems()[system].name_of_resource
+            assert name_of is not None
+            found = self._resources[system] = Resources(self.snapshot, system, name_of)
+        return found
+
+    def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
+        """The query that is prepared for a request and holds at a moment (ms)."""
+        key, queries = _key(parts), self._prepared.queries
+        query = queries.get(key) or queries.get(b"\0".join((key, resource)))
+        return query if query is not None and query.first <= at < query.end else None
+
+    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
+        """Prepare the query of a request, whose time is the moment to judge by; None: it is too large."""
+        key = _key(parts)
+        if len(key) + len(resource) > KEY_BYTES:
+            return None
+        query = Query(self, request)
+        if query.atom is None:
+            key = b"\0".join((key, resource))
+        size = query.request_text.size + (query.only.size if query.only else 0)
+        if query.request_text.size > REQUEST_BYTES:
+            return None
+        if len(self._prepared) >= self._most:
+            self._prepared.clear()
+        self._prepared.add(key, query, 3 * len(key) + size)  # the request holds what is in the key, too
+        return query
+
+    def of(self, asked: Request | Batch) -> Answer:
+        """The answer to any request, whose `time` is the moment to judge by."""
+        decision = answer(self.snapshot, asked, self.trust)
         if isinstance(asked, Batch):
-            decision = answer(self._snapshot, asked, trust | TIME)
-            return to_json(decision), b"", _evaluations(asked, decision)
-        return self._single(asked, trust), echo(asked), b""
-
-    def _single(self, asked: Request, trust: frozenset[str]) -> bytes:
-        outline = self.outline(asked, trust)
-        if outline is not None:
-            with contextlib.suppress(Exception):  # whatever it is: the engine's whole way answers `error`, and says why
-                return outline.answer(outline.atom.object, inner(outline.atom.object_text))
-        return to_json(answer(self._snapshot, asked, trust | TIME))
-
-    def outline(self, request: Request, trust: frozenset[str]) -> "Outline | None":
-        """What the answer to a question of one atom rests on; None: it is not one, or needs the engine's care."""
-        realm = self._snapshot.realms.get(request.system)
-        if realm is None or realm.broken_at(request.time) or request.time is None:
-            return None
-        try:
-            question = to_question(all_systems()[request.system], request, realm.facts.at(request.time), trust)
-            atom = question.requirement
-            if type(atom) is not Holds or atom.holders or question.notes or question.contested:
-                return None
-            return Outline(self, request.system, realm.standing(question.holders, request.time), atom, question.claims)
-        except Exception:  # the engine's whole way answers `error`, and says why
-            return None
-
-    def objects(self, system: str) -> Objects:
-        """The objects of a system's grants."""
-        return self._snapshot.realms[system].objects
-
-    def template(self, outline: "Outline", grant: Grant | None) -> Template:
-        """The template of the answers that `grant` decides; it lives as long as the snapshot, so its id names it."""
-        atom, claims = outline.atom, outline.claims
-        key = (outline.system, atom.rule, atom.because, claims, grant and id(grant))
-        template = self._templates.get(key)
-        if template is None:
-            permission, object_, route = self._marks
-            marked = msgspec.structs.replace(atom, permission_text=permission, object_text=object_)
-            grants = [] if grant is None else [msgspec.structs.replace(grant, holder=route)]
-            system, nobody = all_systems()[outline.system], Standing(self._snapshot.realms[outline.system], {}, ())
-            decision = conclude_atom(system, nobody, marked, grants, claims)
-            template = Template(decision, [mark.encode() for mark in self._marks])
-            self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)) + len(atom.because))
-        return template
+            return to_json(decision), b"", evaluations(asked, decision)
+        return to_json(decision), echo(asked), b""
 
 
-class Outline:
-    """Who asks for which permission, in one epoch: all that an answer rests on, but for the object."""
-
-    __slots__ = ("_answers", "_indexes", "_permission", "_via", "atom", "claims", "system", "weight")
-
-    def __init__(self, answers: Answers, system: str, standing: Standing, atom: Holds, claims: tuple[str, ...]) -> None:
-        self.system, self.atom, self.claims = system, atom, claims
-        self._answers, self._via = answers, standing.via
-        self._indexes = standing.indexes(atom.permission)
-        self._permission = inner(atom.permission_text)
-        self.weight = standing.weight + OUTLINE_BYTES + 2 * len(self._permission)  # bytes, without the indexes
-
-    def without_grants(self) -> "Outline":
-        """The same for `filling` and `pieces` alone: to be kept, as it keeps no index."""
-        other = copy.copy(self)
-        other._indexes = ()
-        return other
-
-    def grant(self, object_: Name) -> Grant | None:
-        """The grant that decides about an object; None: there is none."""
-        decides: Grant | None = None
-        for index in self._indexes:
-            grant = index.place(object_).digest
-            if grant is not None:
-                decides = grant if decides is None else decisive((decides, grant))
-        return decides
-
-    def deciding(self) -> tuple[Mapping[int, Grant], ...]:
-        """Of each index of what is held, the grant that decides about an object by its number in the realm."""
-        objects = self._answers.objects(self.system)
-        return tuple(index.deciding(objects) for index in self._indexes)
-
-    def answer(self, object_: Name, text: bytes) -> bytes:
-        """The answer about an object; `text`: what it is called, as JSON has it between quotes."""
-        return self.filling(self.grant(object_)).answer(text)
-
-    def pieces(self, filling: "Filling") -> tuple[bytes, ...]:
-        """An answer as what stands around the object's text."""
-        mark = self._answers.object_mark
-        return tuple(filling.answer(mark).split(mark))
-
-    def filling(self, grant: Grant | None) -> "Filling":
-        """All that the answer rests on, but for the object, when this grant decides."""
-        held = b"" if grant is None else inner(route(self._via, grant.holder))
-        return Filling(self._answers.template(self, grant), self._permission, held)
+def _key(parts: QueryParts) -> bytes:
+    """All that an answer reads but the resource's id and the time. No part of a well-formed request holds a NUL."""
+    part = parts.resource
+    return b"\0".join((parts.system, parts.subject, parts.action, part.type, part.properties, parts.context))
 
 
-class Filling(NamedTuple):
-    """A template with two of its texts: the permission and the route, as JSON has them between quotes."""
-
-    template: Template
-    permission: bytes
-    route: bytes
-
-    def answer(self, text: bytes) -> bytes:
-        """The answer about the object of this name, as JSON has it between quotes."""
-        return self.template.fill((self.permission, text, self.route))
+def has_many_parts(parts: QueryParts, value: bytes) -> bool:
+    """Whether a request has several queries, or perhaps parts that are nested too deep."""
+    return bool(parts.evaluations or parts.options) or value.count(b"{") + value.count(b"[") > MAX_NESTING
 
 
-def inner(text: str) -> bytes:
-    """A text as JSON has it between quotes."""
-    return _encode(text)[1:-1]
+def is_plain(text: bytes) -> bool:
+    """Whether it is a text in JSON, not empty and without escapes: it is written as JSON writes it."""
+    return len(text) > 2 and text[0] == text[-1] == QUOTE and b"\\" not in text

@@ -7,15 +7,14 @@ the beginning of its range: the driver commits the offset up to which it came, a
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from streaming.enforcer.kafka import Partition
-from streaming.enforcer.records import Row
-from streaming.enforcer.texts import Numbers
+from streaming.enforcer.records import Numbers, Row
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import Counts
 from streaming.records.size_gate import record_size
@@ -92,27 +91,26 @@ class Usage:
             return len(sizes)
         return max(int(np.searchsorted(np.cumsum(sizes), room, side="right")), least)
 
-    def decide(
-        self, decide: Decide, rows: Iterable[Row], sizes: Iterable[int], counts: Counts, first: bool
-    ) -> Iterator[Outgoing]:
-        """Decide records one by one until the budget is used up. What goes beyond it is left out, and not counted.
+    def is_over(self, first: bool) -> bool:
+        """Whether the seconds are used up. `first`: no record of this Arrow batch is before the next one."""
+        return not (first and self._must_go_on()) and self.seconds >= self._budget.seconds
 
-        `sizes`: of the rows, bytes; `first`: no record of this Arrow batch is before them.
+    def decide(self, decide: Decide, row: Row, size: int, counts: Counts, first: bool) -> Outgoing | None:
+        """The record to write for one; None, and nothing is counted: it would go beyond the budget.
+
+        `size`: of the row, bytes; `first`: no record of this Arrow batch is before it.
         """
-        for row, size in zip(rows, sizes, strict=True):
-            least = first and self._must_go_on()
-            if not least and self.seconds >= self._budget.seconds:
-                return
-            before = counts.copy()
-            made = decide(*row)
-            used = size + record_size(made[1], made[2], made[3])
-            if not least and self.bytes + used > self._budget.bytes:
-                counts.clear()
-                counts.update(before)
-                return
-            self.bytes += used
-            first = False
-            yield made
+        if self.is_over(first):
+            return None
+        before = counts.copy()
+        made = decide(*row)
+        used = size + record_size(made[1], made[2], made[3])
+        if self.bytes + used > self._budget.bytes and not (first and self._must_go_on()):
+            counts.clear()
+            counts.update(before)
+            return None
+        self.bytes += used
+        return made
 
     def _must_go_on(self) -> bool:
         return self._budget.exceeds and not self.records

@@ -1,19 +1,17 @@
-"""Decisions of the short way as a lot: what differs between them in columns, all else once for those that share it."""
+"""Decisions as a lot: what differs between them in columns, all else once for those that share it."""
 
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from streaming.enforcer.plans import Answered
-from streaming.enforcer.texts import Codes, Numbers
-from streaming.enforcer.wire import NO_TEXT, Lot, Part, Picked
+from streaming.enforcer.rendering import RenderedAnswer, RenderedRequest
+from streaming.enforcer.wire import NO_TEXT, Codes, Lot, Part, Picked
 
-MOMENT_AND_OFFSETS_BYTES = len("2026-11-21T00:00:00.000Z") + 2 * len(str(2**63))
+Shared = TypeVar("Shared")
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -33,53 +31,77 @@ def layout(frame: Frame, number: Any, asker: Any, system: Any, at: Any, told: An
     return *begin, *told, frame.tail, number, b"}}", evaluations, b"}"
 
 
+class Answered:
+    """Requests with their answers, as columns.
+
+    `rows`: the numbers of their records, rising; `ids`, `resources`: as JSON, without escapes.
+    """
+
+    __slots__ = ("answers", "ids", "requests", "resources", "rows", "times")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.ids: list[bytes] = []
+        self.resources: list[bytes] = []
+        self.times: list[int] = []
+        self.answers: list[RenderedAnswer] = []
+        self.requests: list[RenderedRequest] = []
+
+    def add(
+        self, row: int, id_: bytes, resource: bytes, at: int, answer: RenderedAnswer, request: RenderedRequest
+    ) -> None:
+        """Append one."""
+        self.rows.append(row)
+        self.ids.append(id_)
+        self.resources.append(resource)
+        self.times.append(at)
+        self.answers.append(answer)
+        self.requests.append(request)
+
+
 class Beside(msgspec.Struct, frozen=True):
     """What a decision record has of its request's record. `times`: as texts."""
 
     keys: pa.BinaryArray
-    offsets: Numbers
+    offsets: pa.Array
     times: Picked
     headers: pa.BinaryArray
 
 
-def sizes(frame: Frame, answered: Answered) -> Numbers:
-    """How many bytes each decision record has at most."""
-    around = b"".join(layout(frame, b"", b"", msgspec.json.encode(answered.system), b"", ()))
-    told = np.array([told.size for told in answered.told], np.int64)
-    times = np.array([len(told.pieces) for told in answered.told], np.int64)  # once in the echo, too
-    echoes = np.array([len(echo.before) + len(echo.after) for echo in answered.echoes], np.int64)
-    shared: Numbers = told[answered.answers] + echoes[answered.askers] + (len(around) + MOMENT_AND_OFFSETS_BYTES)
-    return shared + _lengths(answered.ids) + times[answered.answers] * _lengths(answered.resources)
-
-
-def lot_of(frame: Frame, answered: Answered, beside: Beside) -> Lot:
-    """The decisions."""
-    number = pa.array(beside.offsets).cast(pa.string()).cast(pa.binary())
-    before, after = (
-        Picked(pa.array(texts, pa.binary()), answered.askers)
-        for texts in zip(*((echo.before, echo.after) for echo in answered.echoes), strict=True)
+def lot_of(frame: Frame, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]) -> Lot:
+    """The decisions. `which`: of the answers."""
+    number = beside.offsets.cast(pa.string()).cast(pa.binary())
+    ids = pa.array(answered.ids, pa.binary())
+    resources = pa.array([text[1:-1] for text in answered.resources], pa.binary())
+    of, requests = coded(answered.requests)
+    system, before, after = (
+        Picked(pa.array(texts, pa.binary()), of)
+        for texts in zip(*((request.system, request.before, request.after) for request in requests), strict=True)
     )
-    told = *_answers(answered), before, answered.resources, after
-    parts = layout(frame, number, answered.ids, msgspec.json.encode(answered.system), beside.times, told)
-    return Lot(beside.keys, beside.headers, parts, answered.rows.astype(np.int32))
+    told = *_answers(which, answers, resources), before, resources, after
+    parts = layout(frame, number, ids, system, beside.times, told)
+    return Lot(beside.keys, beside.headers, parts, np.array(answered.rows, np.int32))
 
 
-def _answers(answered: Answered) -> Iterator[Part]:
+def _answers(which: Codes, answers: list[RenderedAnswer], resources: pa.BinaryArray) -> Iterator[Part]:
     """The answers: their pieces, and the resource's id between each two of them."""
-    for number, texts in enumerate(itertools.zip_longest(*(told.pieces for told in answered.told))):
+    for number, texts in enumerate(itertools.zip_longest(*(answer.pieces for answer in answers))):
         if number:
-            yield _where([text is not None for text in texts], answered)
-        yield Picked(pa.array(texts, pa.binary()), answered.answers)
+            yield _where([text is not None for text in texts], which, resources)
+        yield Picked(pa.array(texts, pa.binary()), which)
 
 
-def _where(answers: list[bool], answered: Answered) -> Part:
+def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part:
     """The ids of the resources of those records whose answer is among these."""
     if all(answers):
-        return answered.resources
-    rows: Codes = np.arange(len(answered.rows), dtype=np.int32)
-    return Picked(answered.resources, np.where(np.array(answers)[answered.answers], rows, np.int32(NO_TEXT)))
+        return resources
+    rows: Codes = np.arange(len(which), dtype=np.int32)
+    return Picked(resources, np.where(np.array(answers)[which], rows, np.int32(NO_TEXT)))
 
 
-def _lengths(texts: pa.BinaryArray) -> Numbers:
-    lengths: Numbers = pc.binary_length(texts).to_numpy().astype(np.int64)
-    return lengths
+def coded(shared: list[Shared]) -> tuple[Codes, list[Shared]]:
+    """Objects that are shared as codes: the places of the distinct ones in a list."""
+    distinct = {id(one): one for one in shared}
+    places = {number: place for place, number in enumerate(distinct)}
+    codes = np.fromiter(map(places.__getitem__, map(id, shared)), np.int32, len(shared))
+    return codes, list(distinct.values())

@@ -1,11 +1,10 @@
-"""Decides request records: bytes in, bytes out. The fast path of the stream, one judge a worker process and snapshot.
+"""Decides request records: bytes in, bytes out. One judge a worker process and snapshot.
 
-What a decision reads (system, subject, action, resource, context, and the validity epoch of its time) is the key
-of a bounded cache; the cached answer is JSON already, and a decision record is put together from pieces.
+Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,38 +12,49 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from policy.caching import Cache
 from policy.decisions import Decision
-from policy.model import Reason
+from policy.facts import Lookup
+from policy.model import Reason, Unanswerable
 from policy.requests import MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
-from streaming.enforcer.answers import Answer, Answers, Labelled, echo, to_json
+from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.budget import UNLIMITED, Usage
-from streaming.enforcer.columns import Beside, Frame, layout, lot_of, sizes
+from streaming.enforcer.columns import Answered, Beside, Frame, coded, layout, lot_of
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
 from streaming.enforcer.headers import JSON, Header
-from streaming.enforcer.plans import TEXT_BYTES, Answered, Plans
-from streaming.enforcer.questions import PLAIN_CONTEXTS, Envelope, Parts, moment, must_be_read_whole, open_envelope
-from streaming.enforcer.records import Records
-from streaming.enforcer.texts import Numbers, Rows, Texts
+from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope
+from streaming.enforcer.records import Records, decode_headers
+from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, echo, to_json
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
-from streaming.observability.tally import DEAD, label, no_counts, outcome_of
+from streaming.observability.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 log = structlog.get_logger()
 
-CAREFUL_AT_FIRST = 1000  # records of which plans are made before the short way is tried once more
-CACHED_KEY_BYTES = 4096  # larger questions are not worth their memory
+TEXT_BYTES = 4096  # longer requests are decided one by one: a batch of decisions is no larger than Arrow can have it
+LARGEST_BYTES = (
+    REQUEST_BYTES + ANSWER_BYTES + (SLOTS + 2) * TEXT_BYTES
+)  # of a decision in columns: the resource's id stands in it a few times
+AROUND_BYTES = 300  # of a decision, beside all that
+HEADERS_KEPT = 1000  # that are alike
+EXPECTED = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest)
+"""What an invalid request raises."""
+
+CLOCK_EVERY = 256  # records, for the budget
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
 
 _encode = msgspec.json.encode
+
+
+Labelled = tuple[bytes, bytes, bytes, Label]
+"""An answer, and as what it is counted."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -79,27 +89,24 @@ class Judge:
         self.snapshot = snapshot
         self.limits = limits
         self.parts = Parts(limits.claimed_groups)
-        self.answers = Answers(snapshot)
-        self._caches: dict[frozenset[str], Cache[bytes, Labelled]] = {}
-        self._plans: dict[frozenset[str], Plans] = {}
+        self._answers: dict[frozenset[str], Answers] = {}
 
     def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
         """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
-        cache = self._caches.get(source.trust)
-        if cache is None:
-            cache = self._caches[source.trust] = Cache()
-        return Sitting(self, cache, source, basis, reader or Reader(JSON_ALONE))
+        return Sitting(self, self.answers(source.trust), source, basis, reader or Reader(JSON_ALONE))
 
-    def plans(self, trust: frozenset[str], first: int, last: int) -> Plans | None:
-        """The plans for these moments (ms); None where some document begins or ceases to be valid between them."""
-        realms = self.snapshot.realms.values()
-        epoch = tuple(realm.epoch(first) for realm in realms)
-        if epoch != tuple(realm.epoch(last) for realm in realms):
-            return None
-        plans = self._plans.get(trust)
-        if plans is None or plans.epoch != epoch:
-            plans = self._plans[trust] = Plans(self.answers, trust, epoch)
-        return plans
+    def answers(self, trust: frozenset[str]) -> Answers:
+        """The answers to producers with this trust."""
+        answers = self._answers.get(trust)
+        if answers is None:
+            answers = self._answers[trust] = Answers(self.snapshot, trust, self.limits.cached_decisions)
+        return answers
+
+    def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
+        """Go on with the same policies and other facts, which differ in these lookups, by system."""
+        self.snapshot, changed = snapshot, tuple(changed)
+        for answers in self._answers.values():
+            answers.follow(snapshot, changed)
 
 
 class Clock:
@@ -122,17 +129,19 @@ class Clock:
         return b"%b%03dZ" % (self._begin, rest)
 
 
+_parts = msgspec.json.Decoder(QueryParts).decode
+
+
 class Sitting:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
-    def __init__(
-        self, judge: Judge, cache: Cache[bytes, Labelled], source: Source, basis: Basis, reader: Reader
-    ) -> None:
-        self._judge, self._limits, self._cache, self._reader = judge, judge.limits, cache, reader
+    def __init__(self, judge: Judge, answers: Answers, source: Source, basis: Basis, reader: Reader) -> None:
+        self._judge, self._limits, self._answers, self._reader = judge, judge.limits, answers, reader
         self._clock = Clock()
         self.counts = no_counts()
-        self._plans: Plans | None = None
         self._source, self._basis = source, basis
+        self._trusts_time = "time" in source.trust
+        self._has_failed = False
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
         told = {
             "policy_version": basis.policy_version,
@@ -145,76 +154,105 @@ class Sitting:
         self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
 
     def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
-        """The records to write for these as far as the budget goes, by the short way where a plan fits. Never raises.
-
-        Where few do, plans are made of some records, and the others tried once more: after a change of policies there
-        are none, and a large batch would go the careful way whole.
-        """
-        lots, others, left = list[tuple[Answered, Lot]](), list[tuple[int, Outgoing]](), np.ones(len(records), np.bool_)
-        texts, some, usage = None, CAREFUL_AT_FIRST, usage or Usage(UNLIMITED)
-        while left.any():
-            try:
-                texts = texts or self._texts(records)
-                for answered in self._shortly(texts, left, self._limits.record_out - records.longest_key):
-                    lots.append((answered, self._lot(answered, records)))
-                    left[answered.rows] = False
-                    usage.bytes += int(records.sizes[answered.rows].sum())
-            except Exception as error:  # a bug: it costs time alone, and what it says may hold what was asked
-                log.warning("records are decided the slow way; please report it", error=type(error).__name__)
-                some = len(records)
-            rows = np.flatnonzero(left)[:some]
-            sizes, first = records.sizes[rows].tolist(), bool(left[0])
-            decided = list(usage.decide(self.decide, records.rows(rows), sizes, self.counts, first))
-            others.extend(zip(rows.tolist(), decided, strict=False))
-            left[rows[: len(decided)]] = False
-            if len(decided) < len(rows):
+        """The records to write for these as far as the budget goes. Never raises."""
+        usage, answered, others = usage or Usage(UNLIMITED), Answered(), list[tuple[int, Outgoing]]()
+        longest, is_text = self._longest(records), _is_text(records.values)
+        values, sizes, times = records.values.to_pylist(), records.sizes.tolist(), records.times.tolist()
+        decided = len(values)
+        for number, value in enumerate(values):
+            if number and not number % CLOCK_EVERY and usage.is_over(first=False):
+                decided = number
                 break
-            some *= 2
-        return self._packed(lots, others, int(np.argmax(left)) if left.any() else len(left))
-
-    def _packed(self, lots: list[tuple[Answered, Lot]], others: list[tuple[int, Outgoing]], decided: int) -> Packed:
-        """What was made of the first records, so many. Others of those that follow may be among the lots."""
-        for answered, _ in lots:
-            self._count(answered, decided)
+            fits_columns = value is not None and len(value) <= longest
+            if fits_columns and self._answer_prepared(value, is_text, number, times[number], answered):
+                usage.bytes += sizes[number]
+                continue
+            made = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
+            if made is None:
+                decided = number
+                break
+            others.append((number, made))
+        lots = self._lots(answered, records, others)
         others.sort(key=lambda pair: pair[0])
-        made, positions = [record for _, record in others], [position for position, _ in others]
-        shortly = (lot.before(decided) for _, lot in lots)
-        return Packed([lot for lot in shortly if len(lot.keys)], made, positions, decided)
+        return Packed(lots, [record for _, record in others], [number for number, _ in others], decided)
 
-    def _texts(self, records: Records) -> Texts:
-        """The records' values, and from now on the plans for their moments."""
-        self._plans = self._judge.plans(self._source.trust, records.first, records.last)
-        return Texts(records.values, min(TEXT_BYTES, self._limits.record_in - records.longest_key))
+    def _longest(self, records: Records) -> int:
+        """How many bytes a value may have whose decision is made in columns: no decision may be too large there."""
+        around = len(self._frame.head) + len(self._frame.tail) + AROUND_BYTES
+        if around + LARGEST_BYTES + records.longest_key > self._limits.record_out:
+            return -1
+        return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
 
-    def _shortly(self, texts: Texts, left: Rows, room: int) -> Iterator[Answered]:
-        """What is decided by plans of those that are left: answers that are known and not too large."""
-        for answered in self._plans.answer(texts, left) if self._plans is not None else ():
-            fitting = answered.among(sizes(self._frame, answered) <= room)
-            if len(fitting.rows):
-                yield fitting
+    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int, answered: Answered) -> bool:
+        """Whether a record could be answered by a prepared query; it is among the answered then."""
+        try:
+            if not is_text:
+                value.decode()
+            parts = _parts(value)
+            deadline, id_ = parts.deadline, bytes(parts.id)
+            if parts.time is not None:
+                claimed = moment(parts.time)
+                at = claimed if self._trusts_time else at
+            if deadline is not None and not self._basis.now <= moment(deadline):
+                return False
+            if not is_plain(id_):
+                return False
+            found = self._find(parts, value, at)
+        except Exception as failure:
+            self._note(failure)
+            return False
+        if found is None:
+            return False
+        query, answer, resource = found
+        answered.add(number, id_, resource, at, answer, query.request_text)
+        return True
 
-    def _lot(self, answered: Answered, records: Records) -> Lot:
-        rows = answered.rows
-        times, which = np.unique(records.times[rows], return_inverse=True)
-        told = pa.array(map(self._clock.text, times.tolist()), pa.binary())
-        keys, headers = records.keys.take(pa.array(rows)), self._headers(records, rows)
-        beside = Beside(keys, records.offsets[rows], Picked(told, which.astype(np.int32)), headers)
-        return lot_of(self._frame, answered, beside)
+    def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[Query, RenderedAnswer, bytes] | None:
+        """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
+        resource = bytes(parts.resource.id)
+        if has_many_parts(parts, value) or not is_plain(resource):
+            return None
+        query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
+        if query is None:
+            return None
+        answer = query.answer_for(resource)
+        return None if answer.is_large else (query, answer, resource)
 
-    def _headers(self, records: Records, rows: Numbers) -> pa.BinaryArray:
-        """The headers to carry over, of those of the records that have any."""
-        some = set(records.with_headers().tolist())
-        if not some:
-            return pa.nulls(len(rows), pa.binary())
-        carried = (
-            encode_headers(_carried(records.headers(row) or [])) if row in some else None for row in rows.tolist()
-        )
-        return pa.array(carried, pa.binary())
+    def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> Query | None:
+        if may_name_offsets(parts.context):
+            return None
+        asked = self._judge.parts.request(open_envelope(value), value, at)
+        return self._answers.prepare(parts, resource, asked) if isinstance(asked, Request) else None
 
-    def _count(self, answered: Answered, decided: int) -> None:
-        answers = answered.answers[answered.rows < decided]
-        for told, count in zip(answered.told, np.bincount(answers).tolist(), strict=False):
-            self.counts[told.label] += count
+    def _note(self, failure: Exception) -> None:
+        """A bug costs time alone, for the record is decided by itself. It is logged, without what was asked."""
+        if not isinstance(failure, EXPECTED) and not self._has_failed:
+            self._has_failed = True
+            log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
+
+    def _lots(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[Lot]:
+        if not answered.rows:
+            return []
+        try:
+            which, distinct = coded(answered.answers)
+            lot = lot_of(self._frame, answered, self._beside(answered, records), which, distinct)
+        except Exception as failure:
+            self._note(failure)
+            others.extend((number, self.decide(*records.row(number))) for number in answered.rows)
+            return []
+        for answer, count in zip(distinct, np.bincount(which).tolist(), strict=True):
+            self.counts[answer.label] += count
+        return [lot]
+
+    def _beside(self, answered: Answered, records: Records) -> Beside:
+        rows = pa.array(answered.rows, pa.int32())
+        texts = {at: self._clock.text(at) for at in sorted(set(answered.times))}
+        places = {at: place for place, at in enumerate(texts)}
+        times = np.fromiter(map(places.__getitem__, answered.times), np.int32, len(answered.times))
+        headers = records.header_texts()
+        carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in answered.rows])
+        told = Picked(pa.array(texts.values(), pa.binary()), times)
+        return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), told, carried.cast(pa.binary()))
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -233,7 +271,7 @@ class Sitting:
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
-        given = self._answer(envelope, system, value, at)
+        given = self._answer(envelope, value, at)
         made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
         if record_size(key, made) > self._limits.record_out:
             made, given = self._too_large(key, envelope, offset, at)
@@ -284,44 +322,33 @@ class Sitting:
         parts = layout(self._frame, b"%d" % offset, asker, system, self._clock.text(at), (told,), evaluations)
         return b"".join(parts)
 
-    def _answer(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
-        if must_be_read_whole(envelope, value) or _may_name_offsets(envelope.context):
-            given = self._work_out(envelope, value, at)
-        else:
-            given = self._recall(envelope, system, value, at)
+    def _answer(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
+        given = self._prepared(value, at) or self._work_out(envelope, value, at)
         if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
             return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
         return given
 
-    def _recall(self, envelope: Envelope, system: bytes, value: bytes, at: int) -> Labelled:
-        realm = self._judge.snapshot.realms.get(envelope.system)
-        epoch = realm.epoch(at) if realm is not None and realm.edges else 0
-        # No part of a well-formed request holds a NUL, so the parts cannot be mistaken for others.
-        parts = (b"%d" % epoch, system, envelope.subject, envelope.action, envelope.resource, envelope.context)
-        question = b"\0".join(parts)
-        given = self._cache.get(question)
-        if given is None:
-            given = self._work_out(envelope, value, at)
-            if len(question) <= CACHED_KEY_BYTES:
-                self._remember(question, given)
-        return given
-
-    def _remember(self, question: bytes, given: Labelled) -> None:
-        if len(self._cache) >= self._limits.cached_decisions:
-            self._cache.clear()
-        self._cache.hold(question, given, len(question) + sum(map(len, given)))
+    def _prepared(self, value: bytes, at: int) -> Labelled | None:
+        """The answer by a prepared query, `at` being the moment to judge by."""
+        try:
+            found = self._find(_parts(value), value, at)
+        except Exception as failure:
+            self._note(failure)
+            return None
+        if found is None:
+            return None
+        query, answer, resource = found
+        id_, request = resource[1:-1], query.request_text
+        return id_.join(answer.pieces), b"%b%b%b" % (request.before, id_, request.after), b"", answer.label
 
     def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
-        """Decide, `at` being the moment to judge by; deadlines are looked at later, for they are not cached."""
+        """Decide, `at` being the moment to judge by; deadlines are looked at later."""
         asked = self._judge.parts.request(envelope, value, at)
-        if self._plans is not None and isinstance(asked, Request) and _is_timeless(envelope):
-            with contextlib.suppress(Exception):  # whatever it is: without a plan its like is decided with care
-                self._plans.learn(value, asked)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             asker = echo(asked) if isinstance(asked, Request) else b""
             return _error(envelope.system, "policies-behind", stale, asker)
-        return _labelled(envelope.system, self._judge.answers.of(asked, self._source.trust))
+        return _labelled(envelope.system, self._answers.of(asked))
 
 
 def _labelled(system: str, given: Answer) -> Labelled:
@@ -332,16 +359,20 @@ def _error(system: str, code: str, message: str, echoed: bytes = b"") -> Labelle
     return _labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
 
 
-def _is_timeless(envelope: Envelope) -> bool:
-    return envelope.time is None and envelope.deadline is None and bytes(envelope.context) in PLAIN_CONTEXTS
-
-
-def _may_name_offsets(context: msgspec.Raw) -> bool:
-    """Whether `min_policy_offsets` may be in it: also with a letter written as an escape."""
-    if len(context) <= 2:
+def _is_text(values: pa.BinaryArray) -> bool:
+    """Whether all values are UTF-8."""
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
         return False
-    text = bytes(context)
-    return b"min_policy_offsets" in text or b"\\u" in text
+    return True
+
+
+@functools.lru_cache(HEADERS_KEPT)
+def _carried_text(text: bytes) -> bytes | None:
+    """The headers to carry over of those that the source has in this form; None: there are none."""
+    headers = decode_headers(text)
+    return encode_headers(_carried(headers)) if headers else None
 
 
 def _carried(headers: list[dict[str, Any]]) -> list[Header]:

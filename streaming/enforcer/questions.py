@@ -120,3 +120,11 @@ def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
         return msgspec.structs.replace(asked, time=at, deadline=None)
     items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
     return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+
+
+def may_name_offsets(context: msgspec.Raw) -> bool:
+    """Whether `min_policy_offsets` may be in it: also with a letter written as an escape."""
+    if len(context) <= 2:
+        return False
+    text = bytes(context)
+    return b"min_policy_offsets" in text or b"\\u" in text

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.enforcer.texts import Numbers, pieces_of
+Numbers = npt.NDArray[np.int64]
 
 _HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4")])
 
@@ -46,11 +46,15 @@ class _Header(msgspec.Struct):
 _decode_headers = msgspec.json.Decoder(list[_Header]).decode
 
 
+def decode_headers(text: bytes) -> list[dict[str, Any]]:
+    """Headers as the source has them."""
+    return [{"key": header.key, "value": header.value} for header in _decode_headers(text)]
+
+
 class Records:
     """Records of one `partition` of one `topic`, in order; at least one.
 
-    Columns: `keys`, `values`, `offsets`, and `times` in ms. `first`, `last`: the bounds of the times. Raises
-    RuntimeError where they come from several partitions.
+    Columns: `keys`, `values`, `offsets`, and `times` in ms. Raises RuntimeError where they are of several partitions.
     """
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -60,7 +64,6 @@ class Records:
         head, self._beside = _taken_apart(beside)
         self.offsets: Numbers = head["offset"].astype(np.int64)
         self.times: Numbers = head["time"].astype(np.int64)
-        self.first, self.last = int(self.times.min()), int(self.times.max())
         self.longest_key = max(int(head["key"].max()), 0)
         self._key_is_null, self._has_headers = head["key"] < 0, head["headers"] >= 0
         self.topic, self.partition = _place(self._piece(_TOPIC), head["partition"])
@@ -93,16 +96,27 @@ class Records:
         offsets, times = self.offsets[numbers].tolist(), self.times[numbers].tolist()
         return zip(keys, values, map(self.headers, numbers.tolist()), offsets, times, strict=True)
 
+    def row(self, number: int) -> Row:
+        """One record."""
+        key, value = self._lists[0][number], self._lists[1][number]
+        return key, value, self.headers(number), int(self.offsets[number]), int(self.times[number])
+
+    @functools.cached_property
+    def _lists(self) -> tuple[list[bytes | None], list[bytes | None]]:
+        return self.keys.to_pylist(), self.values.to_pylist()
+
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""
         if not self._has_headers[number]:
             return None
-        text = self._beside[_PIECES * number + _HEADERS_TEXT].as_py()
-        return [{"key": header.key, "value": header.value} for header in _decode_headers(text)]
+        return decode_headers(self._beside[_PIECES * number + _HEADERS_TEXT].as_py())
 
-    def with_headers(self) -> Numbers:
-        """The numbers of the records that have headers."""
-        return np.flatnonzero(self._has_headers)
+    def header_texts(self) -> list[bytes | None]:
+        """The headers of each record as the source has them, for `decode_headers`; None: it has none."""
+        if not self._has_headers.any():
+            return [None] * len(self)
+        texts: list[bytes | None] = self._piece(_HEADERS_TEXT).to_pylist()
+        return [text or None for text in texts]
 
     def some_headers(self) -> Iterator[list[dict[str, Any]] | None]:
         """The headers of the records, one after the other, decoded when asked for."""
@@ -123,7 +137,7 @@ def _taken_apart(beside: pa.BinaryArray) -> tuple[npt.NDArray[np.void], pa.Binar
     bounds[:, _KEY] = bounds[:, 0] + _HEAD.itemsize
     bounds[:, _HEADERS_TEXT] = bounds[:, _KEY] + np.maximum(head["key"], 0)
     bounds[:, _TOPIC] = bounds[:, _HEADERS_TEXT] + np.maximum(head["headers"], 0)
-    return head, pieces_of(bounds, ends[-1], content)
+    return head, _pieces_of(bounds, ends[-1], content)
 
 
 def _place(topics: pa.BinaryArray, partitions: npt.NDArray[np.int32]) -> tuple[str, int]:
@@ -132,3 +146,12 @@ def _place(topics: pa.BinaryArray, partitions: npt.NDArray[np.int32]) -> tuple[s
     if len(names) != 1 or len(numbers) != 1:
         raise RuntimeError(f"one Spark task holds records of {names} {numbers}; unset `minPartitions`")
     return names[0].decode(), numbers[0]
+
+
+def _pieces_of(bounds: npt.NDArray[np.int32], end: np.int32, content: pa.Buffer) -> pa.BinaryArray:
+    """What stands in a buffer between these places, one row of them after the other, and before `end`.
+
+    They rise, and so cover all that is between the first and the last: nothing is copied.
+    """
+    offsets = np.append(bounds, end).astype(np.int32)
+    return pa.BinaryArray.from_buffers(pa.binary(), bounds.size, [None, pa.py_buffer(offsets), content])

@@ -11,11 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streaming.enforcer.headers import Headers
-from streaming.enforcer.texts import Codes
+
+Codes = npt.NDArray[np.int32]
+"""Places in a list of what records share."""
 
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 

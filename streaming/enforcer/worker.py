@@ -1,6 +1,7 @@
 """The part of a request's path that runs in Spark's Python workers: filter, decode, decide, encode, pack."""
 
 import bisect
+import collections
 import gc
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy.caching import BUDGET
+from policy.facts import Lookup
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
@@ -27,7 +29,7 @@ from streaming.enforcer.headers import JSON_ALONE, content_type
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, Lot, Packed, pack
+from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.observability.comparison import NOTHING, Compared
 from streaming.observability.tally import DEAD, Counts, Tally, no_counts, tally
 from streaming.records.size_gate import TooLarge, fits, record_size
@@ -39,6 +41,7 @@ PACKED, TOLD = range(2)
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
 DRAINED_BYTES = 256 << 20  # of what a task does not decide; a worker that leaves more is not used again
+LOOKUPS_HELD = 50_000  # of facts that have changed; a judge that has seen none of them for longer starts from nothing
 MOMENTS_TOLD = 1000  # of an Arrow batch; when snapshots of these are there, others follow
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -217,8 +220,7 @@ class Worker:
     def _candidate_judge(self) -> Judge:
         assert self._candidate is not None
         held, task = _facts_of(self._task.facts, self._facts), self._task
-        key = (task.candidate, held.base, held.applied)
-        return _judge_of(key, self._candidate, held.layer, task.limits, _candidates)
+        return _judge_of(task.candidate, held, self._candidate, task.limits, _candidates)
 
     def _audit(
         self, verdicts: int, dead_letters: int, reader: Reader, records: Records, usage: Usage
@@ -231,7 +233,7 @@ class Worker:
     def _newest_judge(self) -> Judge:
         (_, _, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
         held = _facts_of(self._task.facts, self._facts)
-        return _judge_of((number, held.base, held.applied), snapshot, held.layer, self._task.limits, _judges)
+        return _judge_of(number, held, snapshot, self._task.limits, _judges)
 
     def _snapshot_at(self, at: int) -> Snapshot | None:
         """The snapshot in force at a moment (ms), the newest as a rule; None for what is older than all held."""
@@ -266,7 +268,12 @@ def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: 
 
 
 def _one_by_one(decide: Decide, records: Records, counts: Counts, usage: Usage) -> Packed:
-    made = list(usage.decide(decide, records.rows(), records.sizes.tolist(), counts, first=True))
+    made: list[Outgoing] = []
+    for row, size in zip(records.rows(), records.sizes.tolist(), strict=True):
+        record = usage.decide(decide, row, size, counts, first=not made)
+        if record is None:
+            break
+        made.append(record)
     return Packed([], made, None, len(made))
 
 
@@ -304,10 +311,15 @@ def _set_caches_aside() -> None:
 
 
 class HeldFacts:
-    """The facts that this process knows: a layer, and how many changes of it are applied."""
+    """The facts that this process knows: a layer, and how many changes of it are applied.
+
+    `changes`: what may be answered otherwise after some of them, the newest last, by system: see `changed_since`.
+    """
 
     def __init__(self, base: int, layer: FactLayer) -> None:
         self.base, self.layer, self.applied = base, layer, 0
+        self._changes: collections.deque[tuple[int, str, Lookup]] = collections.deque()
+        self._known_since = 0
 
     def follow(self, facts: Facts, parts: "Sequence[Broadcast[Any]]") -> None:
         """Apply the changes that are not applied yet; never back: an older batch is over."""
@@ -317,18 +329,34 @@ class HeldFacts:
         self._apply(facts.tail_start, facts.tail)
 
     def _apply(self, start: int, changes: Sequence[FactChange]) -> None:
-        for change in changes[max(self.applied - start, 0) :]:
-            self.layer.apply(change)
+        for number, change in enumerate(changes[max(self.applied - start, 0) :], max(self.applied, start)):
+            self._changes.extend((number, change.key.system, lookup) for lookup in self.layer.apply(change))
         self.applied = max(self.applied, start + len(changes))
+        while len(self._changes) > LOOKUPS_HELD:
+            self._known_since = self._changes.popleft()[0] + 1
+
+    def changed_since(self, applied: int) -> list[tuple[str, Lookup]] | None:
+        """The lookups that may have other answers than after so many changes; None: that is not known any more."""
+        if applied < self._known_since:
+            return None
+        newer = itertools.takewhile(lambda change: change[0] >= applied, reversed(self._changes))
+        return [(system, lookup) for _, system, lookup in newer]
 
 
-JudgeKey = tuple[int, int, int]
-"""Numbers of the snapshot, of the layer of facts, and of the changes applied to it."""
+class HeldJudge(msgspec.Struct):
+    """A judge, and how many changes of the facts it has seen."""
+
+    judge: Judge
+    applied: int
+
 
 _facts: dict[int, HeldFacts] = {}
-_judges: dict[JudgeKey, Judge] = {}
-_candidates: dict[JudgeKey, Judge] = {}
-"""The judge of the newest policies and facts that this process has seen, with its caches. At most one of each."""
+_judges: dict[tuple[int, int], HeldJudge] = {}
+_candidates: dict[tuple[int, int], HeldJudge] = {}
+"""The judge of the newest policies that this process has seen, with its caches. At most one of each.
+
+By the numbers of the snapshot and of the layer of facts.
+"""
 
 
 def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts:
@@ -341,13 +369,24 @@ def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts
 
 
 def _judge_of(
-    key: JudgeKey, snapshot: "Broadcast[Snapshot]", layer: FactLayer, limits: Limits, held: dict[JudgeKey, Judge]
+    number: int,
+    facts: HeldFacts,
+    snapshot: "Broadcast[Snapshot]",
+    limits: Limits,
+    judges: dict[tuple[int, int], HeldJudge],
 ) -> Judge:
-    judge = held.get(key)
-    if judge is None:
-        held.clear()
-        judge = held[key] = Judge(snapshot.value.with_facts(layer), limits)
+    """The judge of a snapshot with the facts that are known now. It keeps answers that no change of them affects."""
+    held = judges.get((number, facts.base))
+    if held is not None and held.applied == facts.applied:
+        return held.judge
+    now, changed = snapshot.value.with_facts(facts.layer), facts.changed_since(held.applied) if held else None
+    if held is None or changed is None:
+        judges.clear()
+        held = judges[number, facts.base] = HeldJudge(Judge(now, limits), facts.applied)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
-    return judge
+    else:
+        held.judge.follow(now, changed)
+        held.applied = facts.applied
+    return held.judge

@@ -1,14 +1,14 @@
 """Bugs to plant, one at a time, and the most inputs within which the fuzzer has to report each."""
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+import policy.grants
 import policy.index
-import policy.objects
 import policy.patterns
 import policy.requests
 import policy.texts
@@ -19,13 +19,13 @@ import streaming.enforcer.masking
 import streaming.enforcer.worker
 from policy.caching import BUDGET
 from policy.decisions import Decision
-from policy.model import DENY, Grant
+from policy.evidence import Evidence
 from policy.patterns import Glob
 from policy.requests import CLAIMS
 from streaming.enforcer.headers import JSON
 
 Patch = pytest.MonkeyPatch
-_ENGINE = importlib.import_module("policy.decide")  # `policy.decide` is the function
+_ENGINE = importlib.import_module("policy.evaluate")
 
 
 class Plant(msgspec.Struct, frozen=True):
@@ -39,18 +39,13 @@ class Plant(msgspec.Struct, frozen=True):
 
 
 def _deny_ignored(patch: Patch) -> None:
-    """By the fast path alone, where it decides by one grant."""
-
-    def decisive(grants: Sequence[Grant]) -> Grant:
-        return min(grants, key=lambda grant: (grant.effect == DENY, grant.origin.place))
-
-    patch.setattr(policy.objects, "decisive", decisive)
-    patch.setattr(streaming.enforcer.answers, "decisive", decisive)
+    """Where other grants match, too."""
+    patch.setattr(policy.grants, "DENY", "")
 
 
-def _deny_ignored_by_the_engine(patch: Patch) -> None:
-    leaf = _ENGINE._leaf
-    patch.setattr(_ENGINE, "_leaf", lambda atom, grants: leaf(atom, [g for g in grants if g.effect != DENY] or grants))
+def _deny_taken_for_an_allow(patch: Patch) -> None:
+    """Where a request is decided by itself: no query is prepared."""
+    patch.setattr(_ENGINE, "leaf", lambda atom, grants: Evidence(atom, bool(grants), grants))
 
 
 def _case_ignored(patch: Patch) -> None:
@@ -74,7 +69,7 @@ def _glob_off_by_one(patch: Patch) -> None:
 
 
 def _error_is_an_allow(patch: Patch) -> None:
-    patch.setattr(_ENGINE, "_error", lambda reason: Decision("allow", (reason,)))
+    patch.setattr(_ENGINE, "error", lambda reason: Decision("allow", (reason,)))
 
 
 def _answers_unbounded(patch: Patch) -> None:
@@ -127,7 +122,7 @@ def _claims_trusted(patch: Patch) -> None:
 
 
 def _deadline_ignored(patch: Patch) -> None:
-    patch.setattr(_ENGINE, "_check_deadline", lambda *_: None)
+    patch.setattr(importlib.import_module("policy.decide"), "_check_deadline", lambda *_: None)
 
 
 def _crash_while_a_document_is_refused(patch: Patch) -> None:
@@ -138,8 +133,8 @@ def _crash_while_a_document_is_refused(patch: Patch) -> None:
 
 
 PLANTS = (
-    Plant("a deny is ignored by the fast path", "requests", ("wrong", "allow"), 8000, _deny_ignored),
-    Plant("a deny is ignored by the engine", "decisions", ("wrong", "allow"), 6000, _deny_ignored_by_the_engine),
+    Plant("a deny is ignored", "requests", ("wrong", "allow"), 8000, _deny_ignored),
+    Plant("a deny is taken for an allow", "decisions", ("wrong", "allow"), 6000, _deny_taken_for_an_allow),
     Plant("prefixes match whatever the case", "patterns", ("wrong", "match"), 500, _case_ignored),
     Plant("a glob matches one character too many", "patterns", ("wrong", "match"), 2000, _glob_off_by_one),
     Plant("an error is an allow", "decisions", ("wrong", "allow"), 100, _error_is_an_allow),

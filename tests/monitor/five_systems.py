@@ -18,9 +18,9 @@ from policy.library import Library
 from policy.requests import parse_request
 from policy.snapshot import Snapshot
 from policy.times import to_text
-from streaming.enforcer.answers import echo, to_json
 from streaming.enforcer.auditing import AuditSitting, AuditSource
 from streaming.enforcer.documents import Record as DocumentRecord
+from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.topic_specs import DAY_MS, TopicNames

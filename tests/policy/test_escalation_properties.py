@@ -74,7 +74,7 @@ class Held:
         self._effects = {who: [self._effect(who, *place) for place in PLACES] for who in (*SUBJECTS, *CLAIMS)}
 
     def _effect(self, who: str, permission: Name, object_: Name) -> int:
-        effects = {grant.effect for grant in self._realm.standing((who,), 0).grants_on(permission, object_, 0)}
+        effects = {grant.effect for grant in self._realm.standing((who,), 0).permissions(permission).on(object_)}
         return ALLOWED * ("allow" in effects) | DENIED * ("deny" in effects)
 
     def at_all_places(self, askers: Askers) -> Iterable[int]:

@@ -97,7 +97,7 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
     snapshot = policy.compile_documents(POLICIES)
     realm, other = (some.realms["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
     assert other.standing(("user:dana",), 20) is realm.standing(("user:dana",), 20)
-    assert other.objects is realm.objects
+    assert other.index is realm.index
 
 
 @settings(max_examples=100, deadline=None)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy import reference
-from policy.decide import try_request
+from policy.evaluate import try_request
 from policy.evidence import Evidence
 from policy.facts import FactTable
 from policy.impact import Who, holdings, swallows, who_can

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import policy
-from policy import caching, index, snapshot
+from policy import caching, index
 from policy.casefile import load_cases
 from policy.caserun import scenes
 from policy.decisions import Decision
@@ -83,8 +83,6 @@ def test_threads_that_share_a_snapshot_get_what_one_gets(
     """Each round has a new snapshot, whose caches all threads fill; what they leave behind is right too."""
     if small:
         monkeypatch.setattr(caching.BUDGET, "most", 2_000)
-        monkeypatch.setattr(snapshot, "CACHED", 2)
-        monkeypatch.setattr(snapshot, "MERGED_UP_TO", 4)
         monkeypatch.setattr(index, "HELD", 8)
     documents = _documents()
     requests = [_requests(subject) for subject in SUBJECTS]

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from policy.layer import FactLayer
 from streaming.contracts.formats import JSON_ALONE
-from streaming.enforcer import judge as judging
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
@@ -28,7 +27,7 @@ from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, records_batch
 from tests.stream.lots import read_lot
-from tests.stream.test_plans import SNAPSHOT, _in_order
+from tests.stream.test_prepared_answers import SNAPSHOT, _in_order
 from tests.stream.world import request
 
 PARTITION = ("requests", 3)
@@ -75,19 +74,17 @@ VALUES = st.lists(
 def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_record(
     values: list[bytes], size: int, exceeds: bool, is_taught: bool
 ) -> None:
-    """By plans and without; records and counts are those of an unlimited budget, of the records that are decided."""
+    """With and without prepared queries; records and counts are those of an unlimited budget."""
     judge, records = Judge(SNAPSHOT, Limits()), _records(values)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
-        if is_taught:
-            _sit(judge).decide_all(records)
-        usage = Usage(Budget(size, 1.0, exceeds), Clock())
-        fitting = usage.fitting(records.sizes)
-        assert fitting >= int(exceeds)
-        if not fitting:
-            return
-        sitting, whole = _sit(judge), _sit(Judge(SNAPSHOT, Limits()))
-        packed = sitting.decide_all(records.head(fitting), usage)
+    if is_taught:
+        _sit(judge).decide_all(records)
+    usage = Usage(Budget(size, 1.0, exceeds), Clock())
+    fitting = usage.fitting(records.sizes)
+    assert fitting >= int(exceeds)
+    if not fitting:
+        return
+    sitting, whole = _sit(judge), _sit(Judge(SNAPSHOT, Limits()))
+    packed = sitting.decide_all(records.head(fitting), usage)
     decided = packed.decided
     assert decided is not None
     assert decided >= int(exceeds)
@@ -121,7 +118,7 @@ def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record(
     assert Usage(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
 
 
-def test_bytes_of_requests_that_are_answered_by_plans_count() -> None:
+def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
     judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
     _sit(judge).decide_all(records)
     usage = Usage(Budget(2**40, 1.0), Clock())
@@ -141,7 +138,8 @@ def test_a_record_that_goes_beyond_the_budget_is_neither_written_nor_counted() -
 
     rows = [(b"k", b"", None, number, AT) for number in range(5)]
     usage = Usage(Budget(350, 1.0), Clock())
-    assert list(usage.decide(decide, rows, [20] * 5, counts, first=True)) == [made, made]
+    decided = [usage.decide(decide, row, 20, counts, first=not number) for number, row in enumerate(rows)]
+    assert decided == [made, made, None, None, None]
     assert counts == {"lenses6 allow": 2}
     assert usage.bytes == 2 * (20 + 101)
 

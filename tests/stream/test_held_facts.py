@@ -10,6 +10,7 @@ from policy.documents import Key
 from policy.layer import FactChange, FactLayer
 from policy.model import Fact
 from streaming.enforcer import broadcasts as broadcasts_module
+from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import FactBroadcasts
 from streaming.enforcer.worker import HeldFacts
 
@@ -28,6 +29,7 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(broadcasts_module, "REBASED", 23)
     rng, layer, feed = random.Random(1), FactLayer(), FactBroadcasts(Arrived)
     held: HeldFacts | None = None
+    mark, layer_is_new = 0, False
     for batch in range(200):
         changes = [_change(f"user-{rng.randrange(8)}", batch) for _ in range(rng.randrange(4))]
         for change in changes:
@@ -36,12 +38,30 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
         if rng.random() < skipped:
             continue
         if held is None or held.base != facts.base:
-            held = HeldFacts(facts.base, feed.broadcasts[0].value)
+            held, mark, layer_is_new = HeldFacts(facts.base, feed.broadcasts[0].value), 0, True
         held.follow(facts, feed.broadcasts)
         for _ in range(2):  # another task of the same batch
             held.follow(facts, feed.broadcasts)
+        seen, mark = held.changed_since(mark), held.applied
+        expected = {("streamsets", ("name", "Session", change.key.name)) for change in changes}
+        assert seen is None or layer_is_new or expected <= {*seen}
+        layer_is_new = False
         for name in (f"user-{number}" for number in range(8)):
             assert held.layer.table("streamsets").get("Session", name) == layer.table("streamsets").get("Session", name)
+
+
+def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "LOOKUPS_HELD", 10)
+    feed, layer = FactBroadcasts(Arrived), FactLayer()
+    facts = feed.current(layer, [])
+    held = HeldFacts(facts.base, feed.broadcasts[0].value)
+    for number in range(1, 40):
+        change = _change(f"user-{number}", number)
+        layer.apply(change)
+        held.follow(feed.current(layer, [change]), feed.broadcasts)
+    assert held.changed_since(held.applied) == []
+    assert held.changed_since(held.applied - 1) == [("streamsets", ("name", "Session", "user-39"))]
+    assert held.changed_since(0) is None
 
 
 def _change(name: str, number: int) -> FactChange:

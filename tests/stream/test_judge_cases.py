@@ -40,12 +40,9 @@ def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said_shortly(judge: Judge, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
-    """The same of a judge who has met its like twice and has no answer left but by a plan, where there is one."""
+    """The same in columns, where it can be."""
     value = json.dumps(request).encode()
-    batch = records_batch([(None, value, None)], at)
-    for _ in range(3):
-        judge._caches.clear()
-        packed = judge.sit(source, BASIS).decide_all(Records(batch))
+    packed = judge.sit(source, BASIS).decide_all(Records(records_batch([(None, value, None)], at)))
     decisions = list(packed.decisions())
     return _told(decisions[0]) if decisions else None
 

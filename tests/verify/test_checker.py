@@ -118,7 +118,7 @@ def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytes
         denies = [grant for grant in grants if grant.effect == DENY]
         return Evidence(requirement, bool(denies) or not grants, tuple(denies or grants))
 
-    monkeypatch.setattr(sys.modules["policy.decide"], "_leaf", inverted)
+    monkeypatch.setattr(sys.modules["policy.evaluate"], "leaf", inverted)
     history = History()
     history.publish(group("readers", "user:dana"), role("readers", "orders", effect="deny"))
     history.ask(request("batch", evaluations=[{}]))

@@ -8,7 +8,7 @@ go with their application: below one that lies elsewhere they do so too, whether
 
 from collections.abc import Iterator, Sequence
 
-from policy.decide import MAX_RELATED
+from policy.evaluate import MAX_RELATED
 from policy.facts import Facts
 from policy.patterns import Name
 from policy.systems.cdap.catalogue import has_below

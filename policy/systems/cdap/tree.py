@@ -9,7 +9,7 @@ import contextlib
 import functools
 from collections.abc import Iterable, Iterator
 
-from policy.decide import MAX_RELATED
+from policy.evaluate import MAX_RELATED
 from policy.facts import Facts
 from policy.model import Unanswerable
 from policy.patterns import Name

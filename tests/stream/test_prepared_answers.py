@@ -1,7 +1,9 @@
-"""The short way says what the careful way says, byte for byte, whatever is sent; and it is taken."""
+"""Prepared queries answer as requests that are decided one by one, byte for byte; and they are used."""
 
+import contextlib
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,16 +13,24 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from policy import compile_documents
+from policy.caching import BUDGET
+from policy.layer import FactLayer
+from policy.library import Library
+from policy.snapshot import Snapshot
+from policy.systems import all_systems
 from streaming import workload
+from streaming.enforcer import answers, rendering
 from streaming.enforcer import judge as judging
-from streaming.enforcer import matching, plans
+from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.matching import RESOURCE_BYTES
-from streaming.enforcer.plans import Plans
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import Outgoing, Packed
+from streaming.enforcer.worker import HeldFacts, _judge_of
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
+from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spoiled
+from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
+from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
 from tests.stream.lots import read_headers
 from tests.stream.world import group, role
@@ -58,15 +68,22 @@ def _values(packed: Packed) -> list[bytes]:
     return sorted(packed.decisions())
 
 
-def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
-    """What a judge with plans answers, who tries the short way again and again, and one who has never seen anything."""
-    records = Records(records_batch(sent, at))
-    careful = []
-    for number, (key, value, _) in enumerate(sent):
-        careful.append(_sit(Judge(judge.snapshot, limits)).decide(key, value, records.headers(number), number, at))
+@contextlib.contextmanager
+def unprepared() -> Iterator[None]:
+    """While it is open, no query is prepared: each request is decided by itself."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(judging, "CAREFUL_AT_FIRST", 2)
-        assert _in_order(_sit(judge).decide_all(records)) == careful
+        patched.setattr(Sitting, "_find", lambda *_: None)
+        yield
+
+
+def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
+    """Records together, and one by one, beside those of a judge who knows nothing and prepares nothing."""
+    records = Records(records_batch(sent, at))
+    rows = [(key, value, records.headers(number), number, at) for number, (key, value, _) in enumerate(sent)]
+    with unprepared():
+        careful = [_sit(Judge(judge.snapshot, limits)).decide(*row) for row in rows]
+    assert _in_order(_sit(judge).decide_all(records)) == careful
+    assert [_sit(judge).decide(*row) for row in rows] == careful
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -81,12 +98,11 @@ def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/order
 
 
 def _taught() -> Judge:
-    """A judge with plans for what dana and eve ask."""
+    """A judge with prepared queries for what dana and eve ask."""
     judge = Judge(SNAPSHOT, LIMITS)
     for user in ("dana", "eve"):
-        for number in range(2):
-            value = json.dumps(_request("t", user, f"prod/main/taught-{number}")).encode()
-            _sit(judge).decide_all(Records(records_batch([(None, value, None)])))
+        value = json.dumps(_request("t", user, "prod/main/taught")).encode()
+        _sit(judge).decide_all(Records(records_batch([(None, value, None)])))
     return judge
 
 
@@ -96,14 +112,14 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     for length in (RESOURCE_BYTES // 2 + 1, RESOURCE_BYTES + 1):
         for topic in (f"prod/main/{'x' * length}", f"prod/{'x' * length}/orders"):
             _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], judge)
-    resources = judge._plans[DEFAULT_TRUST]._families["lenses6"]._resources
-    for parts in (resources._beginnings, resources._endings):
-        assert RESOURCE_BYTES // 2 < max(map(len, parts)) <= RESOURCE_BYTES
+    resources = judge.answers(DEFAULT_TRUST).resources("lenses6")
+    for known in (resources.states, resources._heads):
+        assert RESOURCE_BYTES // 2 < max(map(len, known)) <= RESOURCE_BYTES
 
 
-def test_requests_of_a_plan_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = _taught()
-    monkeypatch.setattr(Sitting, "decide", None)  # whoever took the careful way now would fail
+    monkeypatch.setattr(Sitting, "decide", None)  # a request that is decided by itself would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
     assert len(_values(_sit(judge).decide_all(Records(records_batch(sent))))) == 100
 
@@ -114,7 +130,7 @@ FAULTY = ("orders-1 ", " orders-1", "orders-1\xa0", "ord\u200bers-1", "e\u0301",
 @pytest.mark.parametrize("name", FAULTY)
 @pytest.mark.parametrize("place", ["prod/main/{}", "prod/{}/orders-1", "{}/main/orders-1"])
 def test_a_name_that_may_be_taken_for_another_gets_no_other_answer(name: str, place: str) -> None:
-    """Written as it is, between requests that have a plan, and twice."""
+    """Written as it is, between requests whose query is prepared, and twice."""
     asked = [_request("r-2"), *[_request(f"r-{n}", topic=place.format(name)) for n in (3, 4)], _request("r-5")]
     sent = [(None, json.dumps(request, ensure_ascii=False).encode(), None) for request in asked]
     judge = _taught()
@@ -128,27 +144,10 @@ def test_a_workload_gets_the_same_answers() -> None:
     judge, lone = Judge(snapshot, LIMITS), Judge(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
     made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
-    careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
+    with unprepared():
+        careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
+    assert (len(made.shortly[0].keys), len(made.others)) == (3000, 0)
     assert _in_order(made) == careful
-
-
-def test_a_first_batch_learns_from_its_first_records_and_decides_the_others_the_short_way() -> None:
-    judge, first = Judge(SNAPSHOT, LIMITS), judging.CAREFUL_AT_FIRST
-    sent: list[Sent] = [
-        (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(3 * first)
-    ]
-    made = _sit(judge).decide_all(Records(records_batch(sent)))
-    assert ([len(lot.keys) for lot in made.shortly], len(made.others)) == ([2 * first], first)
-    offsets = (json.loads(value)["context"]["source"]["offset"] for value in made.decisions())
-    assert sorted(offsets) == list(range(3 * first))
-
-
-def test_where_nothing_can_be_learnt_each_try_is_for_twice_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[int] = []
-    monkeypatch.setattr(judging, "CAREFUL_AT_FIRST", 10)
-    monkeypatch.setattr(Plans, "answer", lambda _, __, left: tries.append(int(left.sum())) or iter(()))
-    made = _sit(Judge(SNAPSHOT, LIMITS)).decide_all(Records(records_batch([(b"k", b"{", None)] * 100)))
-    assert (tries, len(made.others)) == ([100, 90, 70, 30], 100)
 
 
 TEXTS = st.one_of(
@@ -184,7 +183,25 @@ WRITTEN = st.sampled_from(
     ]
 )
 MORE = st.sampled_from(
-    [{}, {}, {}, {"context": {}}, {"context": {"min_policy_offsets": {"x": {"0": 1}}}}, {"time": AT}, {"deadline": 1}]
+    [
+        {},
+        {},
+        {},
+        {"context": {}},
+        {"context": {"min_policy_offsets": {"x": {"0": 1}}}},
+        {"time": AT},
+        {"time": "2026-11-21T10:00:00+01:00"},
+        {"time": "yesterday"},
+        {"deadline": 1},
+        {"deadline": AT},
+        {"deadline": AT - 1},
+        {"deadline": -1},
+        {"deadline": True},
+        {"deadline": "2100-01-01T00:00:00Z"},
+        {"deadline": "2100-01-01"},
+        {"evaluations": []},
+        {"unknown": {"a": [1]}},
+    ]
 )
 
 
@@ -204,8 +221,8 @@ def _sent(draw: st.DrawFn) -> Sent:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_sent(), min_size=1, max_size=12))
-def test_the_short_way_says_what_the_careful_way_says(sent: list[Sent]) -> None:
-    """Also of records that were made to look like one of a plan, and in a batch with any others."""
+def test_a_prepared_query_answers_as_a_request_that_is_decided_by_itself(sent: list[Sent]) -> None:
+    """Also where records were made to look like those of a prepared query, and in a batch with any others."""
     judge = _taught()
     _compare(sent, judge)
     _compare(sent, judge)
@@ -213,10 +230,10 @@ def test_the_short_way_says_what_the_careful_way_says(sent: list[Sent]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(lenses6.documents(), st.lists(lenses6.requests(), min_size=1, max_size=4), st.integers(0, 4))
-def test_the_short_way_says_so_whatever_the_policies_are(
+def test_prepared_queries_answer_so_whatever_the_policies_are(
     documents: list[dict[str, Any]], asked: list[dict[str, Any]], at: int
 ) -> None:
-    """In the epochs of documents that are valid for a time only, too; the third batch has plans for all of them."""
+    """In the epochs of documents that are valid for a time only, too."""
     judge = Judge(compile_documents(documents), LIMITS)
     for batch in range(3):
         told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
@@ -225,62 +242,30 @@ def test_the_short_way_says_so_whatever_the_policies_are(
         _compare(sent, judge, at=at)
 
 
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [
-        ("PLANS_HELD", plans),
-        ("ANSWERS_HELD", plans),
-        ("PAIRS_HELD", plans),
-        ("OBJECTS_HELD", matching),
-        ("RESOURCES_HELD", matching),
-    ],
-)
-def test_what_is_forgotten_is_learnt_anew(monkeypatch: pytest.MonkeyPatch, name: str, module: Any) -> None:
-    """With room for next to nothing every batch forgets what the one before has learnt, and says the same."""
-    monkeypatch.setattr(module, name, 2)
+def test_what_is_forgotten_is_prepared_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for next to nothing it is forgotten again and again, also within a batch."""
+    monkeypatch.setattr(BUDGET, "most", 20_000)
     judge = _taught()
-    family = judge._plans[DEFAULT_TRUST]._families["lenses6"]
     for batch in range(6):
         users = ("dana", "eve", "zoe")[: 1 + batch % 3]
-        asked = (_request(f"r-{batch}", user, f"prod/main/t-{n}") for user in users for n in range(3))
+        asked = (_request(f"r-{batch}", user, f"prod/main/t-{n}") for user in users for n in range(9))
         _compare([(None, json.dumps(request).encode(), None) for request in asked], judge)
-        family.make_room()
-        held = {
-            "PLANS_HELD": [family._keys],
-            "ANSWERS_HELD": [family._told, family._numbers],
-            "PAIRS_HELD": [family._grants, family._answers_of],
-            "OBJECTS_HELD": [family._resources._members, family._holdings.grants],
-            "RESOURCES_HELD": [family._resources._known, family._resources._beginnings, family._resources._endings],
-        }
-        assert all(len(one) <= 2 for one in held[name])
 
 
-def test_where_no_plan_could_be_made_the_next_one_made_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["prepare", "answer_for", "render"])
+def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     judge = Judge(SNAPSHOT, LIMITS)
 
     def ask(user: str, topic: str) -> None:
         _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], judge)
 
     with monkeypatch.context() as patched:
-        patched.setattr(matching.Holdings, "number", None)
+        patched.setattr(Answers if step == "prepare" else Query, step, None)
         for n in range(2):
             ask("eve", f"secret-{n}")
     for n in range(2):
         ask("dana", f"secret-{n}")
     ask("eve", "secret-2")
-
-
-def test_where_no_answer_could_be_kept_the_next_one_made_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = _taught()
-    asked = [
-        [(None, json.dumps(_request("r", user, "prod/main/secret-1")).encode(), None)]
-        for user in ("eve", "dana", "eve")
-    ]
-    with monkeypatch.context() as patched:
-        patched.setattr(plans, "label", None)
-        _compare(asked[0], judge)
-    for sent in asked[1:]:
-        _compare(sent, judge)
 
 
 LONG = "x" * 200
@@ -290,9 +275,7 @@ LONG = "x" * 200
 @pytest.mark.parametrize(
     ("user", "topic", "tag"), [("dana", "t-1", ""), ("dana", LONG, ""), (LONG, "t-1", ""), ("dana", "t-1", LONG)]
 )
-def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(
-    user: str, topic: str, tag: str, missing: int
-) -> None:
+def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str, tag: str, missing: int) -> None:
     """Beside one that is smaller and fits: each gets its own."""
     snapshot = compile_documents(
         [role("open", "kafka:topic:prod/main/*"), group("open", "user:u", "user:dana", f"user:{LONG}")]
@@ -303,23 +286,20 @@ def test_an_answer_of_the_short_way_is_as_large_as_it_may_be_and_no_larger(
         request["resource"]["properties"] = {"tag": tag}
         return b"key", json.dumps(request).encode(), None
 
-    taught = Judge(snapshot, LIMITS)
-    for number in range(2):
-        for name, said in (("u", ""), (user, tag)):
-            _sit(taught).decide_all(Records(records_batch([ask("t", name, f"taught-{number}", said)])))
+    judge = Judge(snapshot, LIMITS)
     small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
-    [(_, key, value, _)] = _in_order(_sit(taught).decide_all(Records(records_batch([large]))))
-    taught.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
-    _compare([large, small], taught, taught.limits)
-    made = _sit(taught).decide_all(Records(records_batch([large, small])))
-    answers = (json.loads(value or b"") for _, _, value, _ in _in_order(made))
-    decided = {answer["request_id"]: answer["decision"] for answer in answers}
+    [(_, key, value, _)] = _in_order(_sit(judge).decide_all(Records(records_batch([large]))))
+    judge.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
+    _compare([large, small], judge, judge.limits)
+    made = _sit(judge).decide_all(Records(records_batch([large, small])))
+    said = [json.loads(value or b"") for _, _, value, _ in _in_order(made)]
+    decided = {answer["request_id"]: answer["decision"] for answer in said}
     assert decided == {"small": True, "large": missing == 0}
 
 
 @pytest.mark.parametrize("hidden", ["id", "resource"])
 def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> None:
-    """An id of something else, which stands before the real one and says the same while a plan could be made of it."""
+    """An id of something else, which stands before the real one, and says the same at first."""
     judge = Judge(SNAPSHOT, LIMITS)
     for looks in ("same", "same", "same", "other"):
         request = _request("r-1", "dana", "prod/main/secret-1" if hidden == "resource" else "prod/main/orders-1")
@@ -329,20 +309,20 @@ def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> 
             resource = request["resource"]
             shown = {"id": resource["id"] if looks == "same" else "kafka:topic:prod/main/orders-1"}
             request = {**request, "resource": {"properties": shown, **resource}}
-        judge._caches.clear()  # an answer that is remembered makes no plan
         _compare([(None, json.dumps(request).encode(), None)], judge)
 
 
-def test_answers_too_large_for_columns_are_given_with_care(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, module, bytes_ in (("TOLD_BYTES", plans, 10), ("TEXT_BYTES", judging, 10)):
-        with monkeypatch.context() as patched:
-            patched.setattr(module, name, bytes_)
-            judge = _taught()
-            made = _sit(judge).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)])))
-            assert (len(made.shortly), len(made.others)) == (0, 1)
-    assert len(
-        _sit(_taught()).decide_all(Records(records_batch([(None, json.dumps(_request()).encode(), None)]))).shortly
-    )
+@pytest.mark.parametrize(
+    ("name", "module"), [("ANSWER_BYTES", rendering), ("TEXT_BYTES", judging), ("REQUEST_BYTES", answers)]
+)
+def test_what_is_too_large_for_columns_is_decided_by_itself(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: Any
+) -> None:
+    sent: list[Sent] = [(None, json.dumps(_request()).encode(), None)]
+    assert len(_sit(_taught()).decide_all(Records(records_batch(sent))).shortly) == 1
+    monkeypatch.setattr(module, name, 10)
+    made = _sit(_taught()).decide_all(Records(records_batch(sent)))
+    assert (len(made.shortly), len(made.others)) == (0, 1)
 
 
 def test_records_beyond_the_limits_are_refused_as_ever() -> None:
@@ -353,7 +333,7 @@ def test_records_beyond_the_limits_are_refused_as_ever() -> None:
         _compare(sent, judge, limits)
 
 
-def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -> None:
+def test_a_document_ceases_to_be_valid_within_a_batch() -> None:
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
     judge = Judge(compile_documents([ending, group("open", "user:dana")]), LIMITS)
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
@@ -366,7 +346,7 @@ def test_a_batch_in_which_a_document_ceases_to_be_valid_is_decided_with_care() -
             assert [json.loads(value)["decision"] for value in _values(made)] == [allowed] * 10
 
 
-def test_a_bug_in_the_short_way_costs_time_alone_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what it says, in which a request's secrets may be."""
     judge = _taught()
     sent: list[Sent] = [
@@ -374,21 +354,60 @@ def test_a_bug_in_the_short_way_costs_time_alone_and_is_told(monkeypatch: pytest
     ]
 
     def fail(*_: Any) -> Any:
-        raise ValueError("secret")
+        raise KeyError("secret")
 
     monkeypatch.setattr(judging, "lot_of", fail)
     with capture_logs() as told:
         _compare(sent, judge)
-    assert [(line["log_level"], line["error"]) for line in told] == [("warning", "ValueError")]
+    assert [(line["log_level"], line["error"]) for line in told] == [("warning", "KeyError")]
     assert "secret" not in repr(told)
 
 
-def test_each_decision_tells_its_own_requests_time_and_offset_where_others_go_the_careful_way() -> None:
+def test_each_decision_tells_its_own_requests_time_and_offset_where_others_are_decided_by_themselves() -> None:
     values = [b"{", *(json.dumps(_request(f"r-{n}")).encode() for n in range(3))]
     sent = [(b"k", value, None, AT + 1000 * late) for value, late in zip(values, (0, 3, 1, 2), strict=True)]
     made = _sit(_taught()).decide_all(Records(records_at(sent)))
     assert (len(made.shortly), len(made.others)) == (1, 1)
-    careful = [
-        _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
-    ]
+    with unprepared():
+        careful = [
+            _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
+        ]
     assert _in_order(made) == careful
+
+
+class Shown:
+    """What a worker process has of a broadcast."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("system", WRITTEN_FOR)
+@settings(max_examples=25, deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) -> None:
+    """After each change, what is kept in a worker answers as what knows nothing: in all systems, over edges of time."""
+    kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
+    documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
+    asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
+    plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
+    sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
+    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    for order, document in enumerate(documents):
+        document.pop("effective_at", None)
+        if document["kind"] not in kinds:
+            policies.put(document, order, order)
+    compiled, held, judges = Snapshot(policies), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    changes = [document for document in documents if document["kind"] in kinds]
+    steps = [None, *changes, *map(spoiled, changes), *map(deletion, changes)]
+    for order, document in enumerate(steps, len(documents)):
+        if document is not None:
+            changed = change(facts, document, order)
+            layer.apply(changed)
+            held._apply(held.applied, [changed])
+        judge = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
+        for at in (data.draw(st.sampled_from(MOMENTS)), 6):
+            records = Records(records_batch(sent, at))
+            with unprepared():
+                fresh = _in_order(_sit(Judge(compiled.with_facts(layer), LIMITS)).decide_all(records))
+            assert _in_order(_sit(judge).decide_all(records)) == fresh

@@ -1,0 +1,126 @@
+"""The evaluation of one request over a snapshot: a requirement worked out to a decision that says why.
+
+A requirement is true, false or cannot be told; only true allows. ``True`` needs a matching allow grant
+and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
+"""
+
+from policy.decisions import Decision
+from policy.evidence import Evidence, Trial
+from policy.explain import missing_of, reasons_of
+from policy.facts import Reads
+from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
+from policy.query import to_question
+from policy.requests import CLAIMS, Request, usable_time
+from policy.snapshot import Realm, Snapshot, Standing
+from policy.system import EVERYONE
+from policy.systems import all_systems
+
+MAX_RELATED = 10_000  # objects of one request …
+BESIDE = 2  # … beside the resource itself, and what it belongs to
+MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object, and the ways to have it
+
+
+def try_request(
+    snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
+) -> Trial:
+    """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
+    realm = snapshot.realms.get(request.system)
+    if realm is None:
+        known = ", ".join(snapshot.realms)
+        raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
+    system = all_systems()[request.system]
+    at = usable_time(request, trust)
+    question = to_question(system, request, realm.facts.at(at, reads), trust)
+    standing = _sound_standing(realm, question.holders, at)
+    evidence = Evaluation(realm, standing, at).of(question.requirement)
+    return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
+
+
+def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> Standing:
+    """Whoever a refused document binds is answered ``error``: it may have held a deny."""
+    standing, broken = realm.standing(holders, at), realm.broken_at(at)
+    for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
+        raise Unanswerable("refused-document", _refusal(broken[holder], holder))
+    return standing
+
+
+def _refusal(document: str, holder: str) -> str:
+    refused = f"{document} was refused, has no earlier good version, and"
+    if holder != EVERYONE:
+        return f"{refused} binds {holder}"
+    return f"{refused} whom it affects cannot be determined: correct or delete it, until then all requests are errors"
+
+
+class Evaluation:
+    """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
+
+    def __init__(self, realm: Realm, standing: Standing, at: int | None) -> None:
+        self._realm = realm
+        self._standing = standing
+        self._at = at
+        self._parts = 0
+        self._objects: set[str] = set()
+
+    def of(self, requirement: Requirement) -> Evidence:
+        """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
+        if isinstance(requirement, Holds):
+            self._objects.add(requirement.object_text)
+            standing = self._standing
+            if requirement.holders:
+                standing = _sound_standing(self._realm, requirement.holders, self._at)
+            return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
+        if isinstance(requirement, Given):
+            return Evidence(requirement, requirement.held)
+        self._bound(len(requirement.items))
+        items = tuple(self.of(item) for item in requirement.items)
+        self._bound(0)
+        return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
+
+    def _bound(self, more: int) -> None:
+        """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
+        self._parts += more
+        many = more > MAX_RELATED or len(self._objects) > MAX_RELATED + BESIDE
+        if many or self._parts > MAX_PARTS:
+            raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
+
+
+def leaf(requirement: Holds, grants: tuple[Grant, ...]) -> Evidence:
+    """The evidence for an atom that these grants determine."""
+    return Evidence(requirement, bool(grants) and grants[0].effect != DENY, grants)
+
+
+def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
+    """Kleene's three values; an empty All does not hold."""
+    decisive = isinstance(requirement, AnyOf)
+    if decisive in held:
+        return decisive
+    if None in held:
+        return None
+    return not decisive and bool(held)
+
+
+def conclude(trial: Trial) -> Decision:
+    """The decision of an evaluation."""
+    evidence = trial.evidence
+    reasons = (*reasons_of(trial), *trial.notes)
+    if evidence.held:
+        return Decision("allow", reasons, (), trial.claims)
+    if evidence.held is None:
+        return Decision("error", reasons, missing_of(evidence), trial.claims)
+    if trial.contested and not evidence.denied:
+        needed = ", ".join(trial.contested)
+        message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
+        return error(Reason("untrusted-claim", message))
+    return Decision("deny", reasons, missing_of(evidence), trial.claims)
+
+
+def failed(failure: Exception) -> Decision:
+    """The decision where an evaluation has raised: ``error``."""
+    if isinstance(failure, Unanswerable):
+        return error(failure.reason)
+    return error(Reason("internal-error", f"{type(failure).__name__}: {failure}; please report it"))
+
+
+def error(reason: Reason) -> Decision:
+    """The decision where there is no answer, and why."""
+    return Decision("error", (reason,))

@@ -1,0 +1,176 @@
+"""The grants of a policy set in one index: found by effective principals, permission and resource.
+
+No subject has an index of its own. A *right* is a permission pattern for which a principal has grants. All resource
+patterns are in one trie, and at each of them are its grants by right. What a request matches is found in three steps:
+the rights of the subject for the permission, which subjects with the same principals share; the trie state to which
+the resource's name leads, which all subjects share; and what both have in common, at each of the few patterns that
+match the name.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from policy.caching import BUDGET, ENTRY_BYTES
+from policy.index import PatternIndex, Place
+from policy.model import DENY, Grant, in_force
+from policy.patterns import Name, Pattern
+from policy.times import ALWAYS
+
+KNOWN_BYTES = 120  # of an answer that is kept
+NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
+
+Thing = TypeVar("Thing")
+
+Rights = dict[int, int]
+"""The rights of one principal, by the number of their permission pattern."""
+
+
+def precedence(grant: Grant) -> tuple[bool, Any, str]:
+    """By what grants go before others that match the same: denies first, then by document and statement."""
+    return grant.effect != DENY, grant.origin.place, grant.holder
+
+
+class Table:
+    """The grants on one resource pattern, by right."""
+
+    __slots__ = ("grants", "rights")
+
+    def __init__(self, grants: dict[int, tuple[Grant, ...]]) -> None:
+        self.rights, self.grants = frozenset(grants), grants
+
+
+class EffectivePermissions:
+    """What principals may do together by one permission, within an epoch of the policies."""
+
+    __slots__ = ("_at", "_grants", "_known", "_rights")
+
+    def __init__(self, grants: "Grants", rights: frozenset[int], at: int | None) -> None:
+        self._grants, self._rights, self._at = grants, rights, at
+        self._known: dict[Place[Table], tuple[Grant, ...]] = {}
+
+    def on(self, resource: Name) -> tuple[Grant, ...]:
+        """The determining grants for a resource: the denies in force that match it, else the allows; see `at`."""
+        return self.at(self._grants.state(resource))
+
+    def at(self, state: Place[Table]) -> tuple[Grant, ...]:
+        """The same for all resources whose names lead to a state of the trie. By precedence: the first one decides.
+
+        Raises Unanswerable when they depend on the time, and that is not known.
+        """
+        found = self._known.get(state)
+        if found is None:
+            found = self._work_out(state)
+            BUDGET.spend(KNOWN_BYTES + NUMBER_BYTES * len(found))
+            self._known[state] = found
+        return found
+
+    def _work_out(self, state: Place["Table"]) -> tuple[Grant, ...]:
+        rights, elsewhere = self._rights, self._rights.isdisjoint
+        matching = [
+            grant
+            for table in state.values
+            if not elsewhere(table.rights)  # the fewer of both are gone through
+            for right in rights & table.rights
+            for grant in table.grants[right]
+        ]
+        if not matching:
+            return ()
+        matching = [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
+        if len(matching) > 1:
+            denies = [grant for grant in matching if grant.effect == DENY]
+            matching = sorted(denies or matching, key=precedence)
+        return tuple(matching)
+
+    def forget(self) -> None:
+        """Empty what is kept of answers."""
+        self._known.clear()
+
+
+class Grants:
+    """The index of these grants by principal. Threads may share it: nothing is filed once it is made."""
+
+    def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+        self._rights: dict[str, Rights] = {}
+        self._matching: dict[Place[int], frozenset[int]] = {}
+        self._permissions: PatternIndex[int] = PatternIndex()
+        self._resources: PatternIndex[Table] = PatternIndex()
+        self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
+        self._file(grants)
+        BUDGET.join(self)
+
+    def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
+        permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
+        tables: list[dict[int, tuple[Grant, ...]]] = []
+        rights = 0
+        for principal, held in grants.items():
+            own = self._rights[principal] = {}
+            for grant in held:
+                permission, resource = permissions.of(grant.permission), resources.of(grant.object)
+                right = own.get(permission)
+                if right is None:
+                    right = own[permission] = rights
+                    rights += 1
+                if resource == len(tables):
+                    tables.append({right: (grant,)})
+                else:
+                    tables[resource][right] = (*tables[resource].get(right, ()), grant)
+        for number, pattern in enumerate(permissions.things):
+            self._permissions.add(pattern, number)
+        for pattern, table in zip(resources.things, tables, strict=True):
+            self._resources.add(pattern, Table(table))
+
+    def state(self, resource: Name) -> Place[Table]:
+        """The state of the trie to which a resource's name leads."""
+        return self._resources.place(resource)
+
+    def permission(self, permission: Name) -> Place[int]:
+        """The patterns that match a permission: its state in their trie."""
+        return self._permissions.place(permission)
+
+    def held_by(self, principals: Iterable[str]) -> tuple[Rights, ...]:
+        """The rights of each of the principals that has any."""
+        return tuple(filter(None, map(self._rights.get, principals)))
+
+    def effective(
+        self, held: Iterable[Rights], patterns: Place[int], at: int | None, epoch: int
+    ) -> EffectivePermissions:
+        """What principals with these rights may do together by a permission that these patterns match.
+
+        At a moment (ms; None: not known) of an epoch.
+        """
+        matching = self._matching.get(patterns)
+        if matching is None:
+            matching = self._matching[patterns] = frozenset(patterns.values)
+        # The fewer of both are gone through.
+        rights = frozenset([own[pattern] for own in held for pattern in own.keys() & matching])
+        effective = self._effective.get((rights, epoch))
+        if effective is None:
+            BUDGET.spend(ENTRY_BYTES + 4 * NUMBER_BYTES * len(rights))
+            effective = self._effective[rights, epoch] = EffectivePermissions(self, rights, at)
+        return effective
+
+    def clear(self) -> None:
+        """Forget what was worked out."""
+        for effective in list(self._effective.values()):
+            effective.forget()
+        self._effective.clear()
+        self._matching.clear()
+
+
+class _Numbered(Generic[Thing]):
+    """Distinct things in the order in which they came. Most come again as the same object: its hash is not needed."""
+
+    def __init__(self) -> None:
+        self.things: list[Thing] = []
+        self._by_value: dict[Thing, int] = {}
+        self._by_id: dict[int, int] = {}
+
+    def of(self, thing: Thing) -> int:
+        """The number of a thing, which is to live as long as this."""
+        number = self._by_id.get(id(thing))
+        if number is None:
+            number = self._by_value.setdefault(thing, len(self.things))
+            if number == len(self.things):
+                self.things.append(thing)
+            self._by_id[id(thing)] = number
+        return number

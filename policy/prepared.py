@@ -1,0 +1,159 @@
+"""Prepared queries: all that an answer rests on, worked out once for requests that differ in their resource's id alone.
+
+A query is prepared from one request. Where its system reads nothing else by the resource's id than its name, the
+answers to all ids are prepared with it; else the answer to this id is. What is prepared holds in an interval of time,
+in which nothing that it rests on begins or ceases to be in force, and as long as no fact changes that it has read.
+"""
+
+from collections.abc import Hashable, Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from policy.caching import BUDGET, ENTRY_BYTES
+from policy.decisions import Decision
+from policy.evaluate import conclude, failed, leaf, try_request
+from policy.evidence import Trial
+from policy.facts import BOUND, Lookup, Reads
+from policy.grants import EffectivePermissions
+from policy.model import Grant, Holds
+from policy.names import is_simple
+from policy.query import check_name
+from policy.requests import CLAIMS, Request, usable_time
+from policy.snapshot import Snapshot, Via
+from policy.systems import all_systems
+
+ANSWER_BYTES = 1_500  # of an answer, beside what it says of the resource
+QUERY_BYTES = 2_000  # of a query, beside its key
+READER_BYTES = 150  # of a lookup that it has made
+
+
+class PreparedQuery:
+    """The answers to a query. Immutable: threads may share it.
+
+    ``request``: which it was made from. ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
+    read of the facts. ``atom``: what is needed, where it answers for every id of a resource; else None.
+    """
+
+    __slots__ = ("_answers", "_timeless", "_trial", "atom", "reads", "request", "since", "until")
+
+    def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
+        reads, at, realm = Reads(), usable_time(request, trust), snapshot.realms.get(request.system)
+        self.request, self._timeless = request, at is None
+        self._trial: Trial | None = None
+        self._answers: dict[str, Decision] = {}
+        self.atom: Holds | None = None
+        try:
+            self._trial = try_request(snapshot, request, trust, reads)
+            self.atom = _atom_of(self._trial)
+        except Exception as failure:
+            self._answers[request.resource.id] = failed(failure)
+        self.reads = frozenset((*reads.lookups, BOUND))
+        self.since: int | None = None
+        self.until: int | None = None
+        if realm is not None and at is not None:
+            self.since, self.until = realm.interval(at, reads.edges)
+
+    def holds(self, at: int | None) -> bool:
+        """Whether it answers for a moment (ms; None: not known)."""
+        if at is None or self._timeless:
+            return self._timeless and at is None
+        return (self.since is None or self.since <= at) and (self.until is None or at < self.until)
+
+    @property
+    def effective(self) -> EffectivePermissions:
+        """What the subject may do by the permission of ``atom``."""
+        assert self._trial is not None
+        assert self.atom is not None
+        return self._trial.standing.permissions(self.atom.permission)
+
+    @property
+    def via(self) -> Via:
+        """The effective principals of the subject, each with the membership by which it was reached."""
+        assert self._trial is not None
+        return self._trial.standing.via
+
+    @property
+    def beside(self) -> tuple[Hashable, ...]:
+        """What answers say beside the atom, the same for every resource."""
+        assert self._trial is not None
+        return self._trial.claims, self._trial.notes, self._trial.contested
+
+    def answer(self, resource: str) -> Decision:
+        """The answer for a resource's id: any one, or without ``atom`` the request's own."""
+        try:
+            answer = self._answers.get(resource)
+            if answer is None:
+                answer = self._work_out(resource)
+                BUDGET.spend(ANSWER_BYTES + 4 * len(resource))
+                self._answers[resource] = answer
+            return answer
+        except Exception as failure:
+            return failed(failure)
+
+    def _work_out(self, resource: str) -> Decision:
+        if self.atom is not None and resource != self.request.resource.id:
+            return self._answer_on(self.atom, resource)
+        assert self._trial is not None
+        return conclude(self._trial)
+
+    def _answer_on(self, atom: Holds, resource: str) -> Decision:
+        name_of = all_systems()[self.request.system].name_of_resource
+        assert name_of is not None
+        if not is_simple(resource):
+            check_name(resource, "resource.id")
+        name = name_of(resource)
+        return self.conclude(msgspec.structs.replace(atom, object=name, object_text=resource), self.effective.on(name))
+
+    def conclude(self, atom: Holds, grants: tuple[Grant, ...]) -> Decision:
+        """The answer when these grants determine it, for an atom on whatever resource."""
+        assert self._trial is not None
+        return conclude(msgspec.structs.replace(self._trial, evidence=leaf(atom, grants)))
+
+
+def _atom_of(trial: Trial) -> Holds | None:
+    """What is needed, where nothing but its object depends on the resource's id."""
+    needed = trial.evidence.requirement
+    return needed if trial.system.name_of_resource and type(needed) is Holds and not needed.holders else None
+
+
+Query = TypeVar("Query", bound=PreparedQuery)
+
+
+class PreparedQueries(Generic[Query]):
+    """Prepared queries by their keys; those that rest on a fact end with it.
+
+    A key is everything that an answer reads except the time; with the resource's id or, for queries that answer for
+    every id, without it. ``queries``: for callers that look a query up by themselves; see `PreparedQuery.holds`.
+    """
+
+    def __init__(self) -> None:
+        self.queries: dict[Hashable, Query] = {}
+        self._readers: dict[tuple[str, Lookup], set[Hashable]] = {}
+        BUDGET.join(self)
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def find(self, key: Hashable, at: int | None) -> Query | None:
+        """The query that is prepared for a key and holds at a moment (ms; None: not known)."""
+        query = self.queries.get(key)
+        return query if query is not None and query.holds(at) else None
+
+    def add(self, key: Hashable, query: Query, weight: int) -> None:
+        """Keep a query in place of the one with its key. ``weight``: of the key, and of what callers keep with it."""
+        BUDGET.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.reads) + weight)
+        self.queries[key] = query
+        for lookup in query.reads:
+            self._readers.setdefault((query.request.system, lookup), set()).add(key)
+
+    def end(self, changed: Iterable[tuple[str, Lookup]]) -> None:
+        """End the queries that have read what has changed, by system."""
+        for lookup in changed:
+            for key in self._readers.pop(lookup, ()):
+                self.queries.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all of them, and their answers."""
+        self.queries.clear()
+        self._readers.clear()

@@ -1,0 +1,157 @@
+"""The one index of all grants finds what every grant says by itself, for any subject and its groups."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import policy.index
+from policy import compile_documents
+from policy.caching import BUDGET
+from policy.grants import Grants, precedence
+from policy.model import ALLOW, DENY, Grant, Origin, Unanswerable
+from policy.patterns import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
+from policy.times import ALWAYS, Window
+from streaming import workload
+from tests.work import work
+
+TEXTS = st.text("ab", max_size=2)
+PARTS = st.one_of(st.builds(Exact, TEXTS), st.builds(Prefix, TEXTS), st.sampled_from([Glob("a*b"), Glob("*a*")]))
+PATTERNS = st.builds(Pattern, st.lists(PARTS, max_size=3).map(tuple), st.booleans())
+NAMES = st.lists(TEXTS, max_size=4).map(tuple)
+PRINCIPALS = ("user:a", "role:b", "role:c")
+WINDOWS = st.sampled_from([ALWAYS, Window(10, 20), Window(None, 15)])
+GRANTS = st.builds(
+    Grant,
+    st.sampled_from(PRINCIPALS),
+    st.sampled_from([ALLOW, DENY]),
+    PATTERNS,
+    PATTERNS,
+    st.builds(Origin, st.sampled_from(["lenses6/Role/x", "lenses6/Role/y"]), st.integers(0, 3)),
+    WINDOWS,
+)
+
+
+def _by_principal(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
+    found: dict[str, list[Grant]] = {}
+    for grant in grants:
+        found.setdefault(grant.holder, []).append(grant)
+    return found
+
+
+def _one_by_one(grants: Sequence[Grant], principals: Sequence[str], names: tuple[Name, Name], at: int) -> list[Grant]:
+    permission, resource = names
+    matching = [
+        grant
+        for grant in grants
+        if grant.holder in principals
+        and matches(grant.permission, permission)
+        and matches(grant.object, resource)
+        and grant.window.holds(at)
+    ]
+    return [grant for grant in matching if grant.effect == DENY] or matching
+
+
+@given(
+    st.lists(GRANTS, max_size=10),
+    st.lists(
+        st.tuples(st.sets(st.sampled_from(PRINCIPALS)), NAMES, NAMES, st.sampled_from([5, 12, 17, 30])), max_size=6
+    ),
+)
+def test_what_is_found_is_what_each_grant_says_by_itself(
+    grants: list[Grant], asked: list[tuple[set[str], Name, Name, int]]
+) -> None:
+    """Asked twice, as the second answer is one that was kept."""
+    index = Grants(_by_principal(grants))
+    for principals, permission, resource, at in (*asked, *asked):
+        epoch = sum(edge <= at for edge in (10, 15, 20))
+        found = index.effective(index.held_by(sorted(principals)), index.permission(permission), at, epoch).on(resource)
+        expected = _one_by_one(grants, sorted(principals), (permission, resource), at)
+        assert sorted(map(id, found)) == sorted(map(id, expected))
+        assert [precedence(grant) for grant in found] == sorted(precedence(grant) for grant in expected)
+
+
+def _grant(principal: str, resource: Pattern = EVERYTHING, effect: str = ALLOW, **fields: object) -> Grant:
+    return Grant(principal, effect, EVERYTHING, resource, Origin("lenses6/Role/x", 0), **fields)  # type: ignore[arg-type]
+
+
+def test_what_matches_for_a_time_only_cannot_be_answered_without_a_time() -> None:
+    index = Grants({"a": [_grant("a", window=Window(10, 20))], "b": [_grant("b", Pattern((Exact("x"),)))]})
+    with pytest.raises(Unanswerable):
+        index.effective(index.held_by(["a", "b"]), index.permission(("p",)), None, -1).on(("x",))
+    assert index.effective(index.held_by(["b"]), index.permission(("p",)), None, -1).on(("x",))
+
+
+def test_subjects_with_the_same_rights_share_what_is_worked_out() -> None:
+    index = Grants({"role:r": [_grant("role:r")]})
+    one = index.effective(index.held_by(["user:a", "role:r"]), index.permission(("p",)), 0, 0)
+    assert index.effective(index.held_by(["user:b", "role:r"]), index.permission(("p",)), 0, 0) is one
+    assert index.effective(index.held_by(["user:b", "role:r"]), index.permission(("p",)), 0, 1) is not one, (
+        "another epoch"
+    )
+
+
+def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of answers and of states is bounded; nothing else changes."""
+    documents = workload.documents(300)
+    requests = list(workload.requests(documents, 300))
+    before = [policy.decide(compile_documents(documents), request) for request in requests]
+    monkeypatch.setattr(BUDGET, "most", 3000)
+    monkeypatch.setattr(policy.index, "HELD", 3)
+    snapshot = compile_documents(documents)
+    assert [policy.decide(snapshot, request) for request in (*requests, *requests)] == [*before, *before]
+
+
+def _prefixes(count: int) -> Iterable[Pattern]:
+    return (Pattern((Exact("kafka"), Prefix(f"{number}-")), open=True) for number in range(count))
+
+
+SHAPES = {
+    "many principals with a lone *": lambda size: {f"role:{n}": [_grant(f"role:{n}")] for n in range(size)},
+    "one role with many resources": lambda size: {"role:0": [_grant("role:0", each) for each in _prefixes(size)]},
+    "many roles, a resource each": lambda size: {
+        f"role:{n}": [_grant(f"role:{n}", each)] for n, each in enumerate(_prefixes(size))
+    },
+    "many permissions on one resource": lambda size: {
+        "role:0": [
+            Grant("role:0", ALLOW, Pattern((Exact(f"p{n}"), ANY)), EVERYTHING, Origin("lenses6/Role/x", n))
+            for n in range(size)
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_decision_costs_the_same_whatever_the_number_of_grants(shape: str) -> None:
+    """The first one of a subject, too: no subject has an index of its own."""
+    steps = []
+    for size in (100, 10_000):
+        index = Grants(SHAPES[shape](size))
+        index.effective(index.held_by(["user:z"]), index.permission(("p1", "x")), 0, 0).on(
+            ("kafka", "other")
+        )  # the trie's first states are made once
+
+        def first_of_a_subject(index: Grants = index) -> None:
+            principals = ["user:a", *(f"role:{number}" for number in range(10))]
+            assert index.effective(index.held_by(principals), index.permission(("p1", "x")), 0, 0).on(
+                ("kafka", "1-orders")
+            )
+
+        steps.append(work(first_of_a_subject))
+    assert steps[1] <= 2 * steps[0], steps
+
+
+def test_the_first_of_several_denies_decides_then_the_first_allow() -> None:
+    index = Grants(
+        {
+            "r": [
+                Grant("r", effect, EVERYTHING, EVERYTHING, Origin("lenses6/Role/x", n))
+                for n, effect in enumerate((ALLOW, DENY, DENY, ALLOW))
+            ]
+        }
+    )
+    found = index.effective(index.held_by(["r"]), index.permission(("p",)), 0, 0).on(("x",))
+    assert [grant.origin.statement for grant in found] == [1, 2]
+    assert list(itertools.pairwise(map(precedence, found)))

@@ -1,0 +1,163 @@
+"""A prepared query answers as the evaluator does, and as the reference does, as long as it says that it holds."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+import policy
+from policy import reference
+from policy.caching import BUDGET
+from policy.documents import Key
+from policy.facts import BOUND
+from policy.layer import FactLayer, change_of
+from policy.library import Library
+from policy.prepared import PreparedQueries, PreparedQuery
+from policy.requests import CLAIMS, Request, parse_request
+from policy.snapshot import Snapshot
+from policy.systems import all_systems
+from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
+
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+checked = settings(max_examples=75, deadline=None, suppress_health_check=UNHURRIED)
+MOMENTS = range(8)
+
+
+def _request(data: st.DataObject, system: str) -> Request:
+    found = parse_request(data.draw(requests_of(system)))
+    assert isinstance(found, Request)
+    return found
+
+
+def _at(request: Request, at: int | None, resource: str | None = None) -> Request:
+    on = request.resource if resource is None else msgspec.structs.replace(request.resource, id=resource)
+    return msgspec.structs.replace(request, time=at, deadline=None, resource=on)
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_it_answers_as_the_evaluator_at_every_moment_of_its_interval(system: str, data: st.DataObject) -> None:
+    """The whole decision is the same, and its outcome is the reference's, over each edge of validity."""
+    snapshot, trust = policy.compile_documents(data.draw(dated(system))), data.draw(trusts)
+    request = _at(_request(data, system), data.draw(st.one_of(st.none(), st.sampled_from(MOMENTS))))
+    query, id_ = PreparedQuery(snapshot, request, trust), request.resource.id
+    assert query.holds(request.time if "time" in trust else None)
+    held = 0
+    for at in (None, *MOMENTS):
+        if query.holds(at if "time" in trust else None):
+            held += 1
+            asked = _at(request, at)
+            decision = query.answer(id_)
+            assert decision == policy.answer(snapshot, asked, trust)
+            assert decision.outcome == reference.answer(snapshot, asked, trust)
+    event(f"held {held} moments")
+
+
+@pytest.mark.parametrize("system", [name for name in WRITTEN if all_systems()[name].name_of_resource])
+@checked
+@given(data=st.data())
+def test_it_answers_for_every_resource_as_the_evaluator(system: str, data: st.DataObject) -> None:
+    """Malformed names, too."""
+    snapshot, request = policy.compile_documents(data.draw(dated(system))), _at(_request(data, system), 3)
+    query = PreparedQuery(snapshot, request)
+    ids = [_request(data, system).resource.id, data.draw(st.text("abk:/*", min_size=1, max_size=12)), "a\u202eb:c/d"]
+    for id_ in ids if query.atom is not None else ():
+        decision = query.answer(id_)
+        assert decision == policy.answer(snapshot, _at(request, 3, id_))
+        event(decision.outcome)
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system: str, data: st.DataObject) -> None:
+    """Good documents, refused ones and deletions of the facts topic, one by one."""
+    kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
+    documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
+    for document in documents:
+        document.pop("effective_at", None)
+    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    for order, document in enumerate(document for document in documents if document["kind"] not in kinds):
+        policies.put(document, order, order)
+    compiled, queries = Snapshot(policies), PreparedQueries()
+    requests = [_at(_request(data, system), 6) for _ in range(3)]
+    changes = [document for document in documents if document["kind"] in kinds]
+    for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
+        if document is not None:
+            queries.end((system, lookup) for lookup in layer.apply(change(facts, document, order)))
+        snapshot = compiled.with_facts(layer)
+        for number, request in enumerate(requests):
+            query = queries.find(number, request.time)
+            event("kept" if query else "prepared")
+            if query is None:
+                query = PreparedQuery(snapshot, request)
+                queries.add(number, query, 1)
+            assert query.answer(request.resource.id) == policy.answer(snapshot, request)
+            assert query.answer(request.resource.id).outcome == reference.answer(snapshot, request)
+
+
+def spoiled(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "spec": {"wrong": 1}}
+
+
+def deletion(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "spec": None}
+
+
+def change(facts: Library, document: dict[str, Any], order: int) -> Any:
+    key = Key(document["system"], document["kind"], document["name"])
+    if document["spec"] is None:
+        facts.delete(key, order, order)
+    else:
+        facts.put(document, order, order)
+    return change_of(key, facts.shelves.get(key))
+
+
+def test_a_login_ends_the_queries_of_that_user_alone() -> None:
+    documents = [
+        {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
+        {
+            "system": "streamsets",
+            "kind": "Object",
+            "name": "pipeline:p",
+            "spec": {"type": "pipeline", "owner": "o", "acl": {"user:dana": ["READ"], "user:nora": ["READ"]}},
+        },
+    ]
+    layer, facts = FactLayer(), Library(facts_only=True)
+    snapshot, queries = policy.compile_documents(documents).with_facts(layer), PreparedQueries()
+    for user in ("dana", "nora"):
+        subject = {"type": "user", "id": user, "properties": {"organization": "acme"}}
+        resource = {"type": "pipeline", "id": "pipeline:p"}
+        action = {"name": "pipeline.view"}
+        asked = {"id": "r", "system": "streamsets", "subject": subject, "action": action, "resource": resource}
+        request = parse_request({**asked, "time": 20})
+        assert isinstance(request, Request)
+        queries.add(user, PreparedQuery(snapshot, request), 1)
+    login = {"system": "streamsets", "kind": "Session", "name": "dana", "spec": {"login_at": 10}}
+    changed = layer.apply(change(facts, login, 1))
+    assert BOUND not in changed
+    queries.end(("streamsets", lookup) for lookup in changed)
+    assert queries.find("dana", 20) is None
+    assert queries.find("nora", 20) is not None
+
+
+def test_beyond_their_weight_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BUDGET, "most", 12_000)
+    snapshot, queries = policy.compile_documents([]), PreparedQueries[PreparedQuery]()
+    request = parse_request(
+        {
+            "id": "r",
+            "system": "lenses6",
+            "subject": {"type": "user", "id": "user:a"},
+            "action": {"name": "kafka:ListTopic"},
+            "resource": {"type": "lrn", "id": "kafka:topic:a/b/c"},
+        }
+    )
+    assert isinstance(request, Request)
+    for number in range(9):
+        queries.add(number, PreparedQuery(snapshot, request, CLAIMS), 1000)
+    assert 1 <= len(queries) <= 4
+    assert queries.find(8, None) is not None
