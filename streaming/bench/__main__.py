@@ -21,7 +21,7 @@ import structlog
 import typer
 
 from streaming.bench import latency, stream, traffic
-from streaming.bench.machine import machine, stamped
+from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import Round, fresh, own_process
 from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
@@ -66,6 +66,7 @@ def main(
     if traffic_ not in ("mix", "lenses6"):
         raise typer.BadParameter("--traffic is mix or lenses6")
     plan = Plan(traffic_, statements, requests, rounds, rate, seconds, changes)  # type: ignore[arg-type]
+    commit()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _print({"progress": "start", **machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
@@ -90,8 +91,8 @@ def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
             found["latency"] = _latencies(settings, plan, folder, copier, decider)
         if plan.changes:
             slow = _slow_topic(settings)
-            found["changes"] = _in(decider, latency.change_latency, fresh(slow, folder), plan, plan.changes)
-            _print({"progress": "changes", **found["changes"]})
+            found["change_latency"] = _in(decider, latency.change_latency, fresh(slow, folder), plan, plan.changes)
+            _print({"progress": "policy changes", **found["change_latency"]})
     with own_process() as idle:
         found["idle_memory"] = _idle_memory(settings, folder, idle)
     found["worker_memory_above_idle"] = round(found["worker_memory"] - found["idle_memory"], 1)
@@ -120,7 +121,8 @@ def _throughput(settings: Settings, plan: Plan, folder: str, copier: Executor, d
 
 def _median(rounds: Sequence[Round], field: str) -> float:
     """Of the warm ones."""
-    return statistics.median(getattr(one, field) for one in rounds[1:])
+    values: list[float] = [getattr(one, field) for one in rounds[1:]]
+    return statistics.median(values)
 
 
 def _rounded(one: Round) -> dict[str, float]:

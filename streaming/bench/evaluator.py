@@ -21,7 +21,7 @@ import typer
 
 from streaming.bench import opa, traffic
 from streaming.bench.engines import ENGINES, Request, referenced
-from streaming.bench.machine import stamped
+from streaming.bench.machine import commit, stamped
 from streaming.bench.memory import private_memory
 
 SIZES = (100, 1_000, 10_000, 100_000)
@@ -49,6 +49,7 @@ def main(
     output: Annotated[Path | None, typer.Option(help="Append the lines to this file, too.")] = None,
 ) -> None:
     """Measure, print a line of JSON for each engine and size, and fail when answers differ."""
+    commit()
     differing = 0
     for size in statements or SIZES:
         for row in compare(size, requests, seconds, seed, engines):

@@ -1,5 +1,6 @@
 """What a benchmark runs on, when, and on which commit."""
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -25,6 +26,7 @@ def machine() -> dict[str, Any]:
     }
 
 
+@functools.cache  # of the code that was loaded, whatever is edited while it runs
 def commit() -> str:
     """The commit of the checkout, with `-dirty` where it has changes; empty outside a checkout."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
