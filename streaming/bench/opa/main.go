@@ -43,7 +43,7 @@ func threadTime() int64 {
 
 func decideAll(query rego.PreparedEvalQuery, todo work) pass {
 	done := pass{}
-	end := time.Now().Add(time.Duration(todo.Seconds * float64(time.Second)))
+	end := threadTime() + int64(todo.Seconds*float64(time.Second))
 	for _, request := range todo.Requests {
 		begun := threadTime()
 		input, err := ast.InterfaceToValue(request)
@@ -56,7 +56,7 @@ func decideAll(query rego.PreparedEvalQuery, todo work) pass {
 		}
 		done.Nanoseconds = append(done.Nanoseconds, threadTime()-begun)
 		done.Allowed = append(done.Allowed, found.Allowed())
-		if time.Now().After(end) {
+		if threadTime() > end {
 			break
 		}
 	}
