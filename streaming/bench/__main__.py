@@ -11,6 +11,7 @@ change is in force; and the private memory of a worker. A line of JSON at the en
 import statistics
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -90,8 +91,8 @@ def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
         if plan.seconds:
             found["latency"] = _latencies(settings, plan, folder, copier, decider)
         if plan.changes:
-            slow = _slow_topic(settings)
-            found["change_latency"] = _in(decider, latency.change_latency, fresh(slow, folder), plan, plan.changes)
+            slow = fresh(_with_own_topic(settings), folder)
+            found["change_latency"] = _in(decider, latency.change_latency, slow, plan, plan.changes)
             _print({"progress": "policy changes", **found["change_latency"]})
     with own_process() as idle:
         found["idle_memory"] = _idle_memory(settings, folder, idle)
@@ -133,17 +134,15 @@ def _latencies(
     settings: Settings, plan: Plan, folder: str, copier: Executor, decider: Executor
 ) -> dict[str, dict[str, float]]:
     """Of the copy and of decisions, in ms."""
-    slow = _slow_topic(settings)
-    stream.create(slow)
-    watched = msgspec.structs.replace(slow, monitor=MonitorSettings())
+    watched = msgspec.structs.replace(settings, monitor=MonitorSettings())
     runs: dict[str, tuple[Executor, Callable[..., dict[str, float]], Settings]] = {
-        "copy": (copier, latency.copy_latency, slow),
-        "decisions": (decider, latency.decision_latency, slow),
+        "copy": (copier, latency.copy_latency, settings),
+        "decisions": (decider, latency.decision_latency, settings),
         "decisions with monitor": (decider, latency.decision_latency, watched),
     }
     found = {}
     for name, (process, measured, chosen) in runs.items():
-        found[name] = _in(process, measured, fresh(chosen, folder), plan, plan.seconds)
+        found[name] = _in(process, measured, fresh(_with_own_topic(chosen), folder), plan, plan.seconds)
         _print({"progress": f"latency of {name}", **found[name]})
     return found
 
@@ -154,10 +153,12 @@ def _in(
     return process.submit(measured, settings, plan.policies, plan.rate, much).result()
 
 
-def _slow_topic(settings: Settings) -> Settings:
-    """With a request topic in which no backlog waits."""
-    topics = msgspec.structs.replace(settings.topics, requests=("bench.slow",))
-    return msgspec.structs.replace(settings, topics=topics)
+def _with_own_topic(settings: Settings) -> Settings:
+    """With an empty request topic: each job begins at the first request, and its ids have not been seen before."""
+    topics = msgspec.structs.replace(settings.topics, requests=(f"bench.{uuid.uuid4().hex[:8]}",))
+    chosen = msgspec.structs.replace(settings, topics=topics)
+    stream.create(chosen)
+    return chosen
 
 
 def _idle_memory(settings: Settings, folder: str, process: Executor) -> float:

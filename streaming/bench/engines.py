@@ -75,23 +75,42 @@ def referenced(documents: Sequence[Document], _requests: Sequence[Request]) -> D
 
 
 def looped(documents: Sequence[Document], _requests: Sequence[Request]) -> Decide:
-    """A plain Python loop over the statements of the principal's groups."""
-    by_role: dict[str, list[Statement]] = {}
-    for statement in statements_of(documents):
-        by_role.setdefault(statement.role, []).append(statement)
+    """A plain Python loop over the statements of the principal's groups, with resources part by part (L6-MATCH-*)."""
+    by_role: dict[str, list[tuple[bool, tuple[Pattern, ...], list[Parts]]]] = {}
+    for one in statements_of(documents):
+        resources = [_parts(_like(pattern)) for pattern in one.resources]
+        by_role.setdefault(one.role, []).append((one.allow, one.actions, resources))
     held = {group: [s for role in roles for s in by_role[role]] for group, roles in roles_of(documents).items()}
 
     def decide(request: Request) -> bool:
-        action, resource, allowed = request["action"]["name"], request["resource"]["id"], False
+        action, resource, allowed = request["action"]["name"], _parts(request["resource"]["id"]), False
         for group in _groups(request):
-            for statement in held[group]:
-                if _any_matches(statement.actions, action) and _any_matches(statement.resources, resource):
-                    if not statement.allow:
+            for allow, actions, resources in held[group]:
+                if _any_matches(actions, action) and any(_part_by_part(pattern, resource) for pattern in resources):
+                    if not allow:
                         return False
                     allowed = True
         return allowed
 
     return decide
+
+
+Parts = list[str]
+
+
+def _parts(text: str) -> Parts:
+    """Service, type and segments."""
+    return text.replace("/", ":").split(":")
+
+
+def _part_by_part(pattern: Parts, name: Parts) -> bool:
+    """After a closing part that is a lone wildcard, what the name has beyond it is ignored (L6-MATCH-SEGMENTS)."""
+    if len(name) != len(pattern) and (pattern[-1] != "*" or len(name) < len(pattern)):
+        return False
+    for part, text in zip(pattern, name, strict=False):
+        if part != text and not (part[-1] == "*" and text.startswith(part[:-1])):
+            return False
+    return True
 
 
 def _any_matches(patterns: tuple[Pattern, ...], text: str) -> bool:

@@ -1,7 +1,12 @@
 """The benchmarks: the same traffic each time, engines that agree, figures that make the page. Nothing is timed."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +16,7 @@ import policy
 from docs import generate
 from policy import reference
 from policy.requests import CLAIMS
-from streaming.bench import evaluator, latency, traffic
+from streaming.bench import evaluator, latency, memory, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.settings import DEFAULT_TRUST, Settings
 from streaming.topics import TopicNames
@@ -163,3 +168,24 @@ def test_load_ends_with_an_empty_queue_and_every_request_is_read_back(
     arrivals.close()
     assert all(arrivals.at[id_] >= at for id_, at in load.sent.items())
     assert "still in queue" not in capfd.readouterr().err
+
+
+def test_private_memory_is_of_a_process_that_runs() -> None:
+    assert memory.private_memory(os.getpid()) > 1
+    assert memory.private_memory(1 << 30) == 0
+
+
+def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: Path) -> None:
+    """The daemon itself is none, nor is any other process that its command line names."""
+    program = tmp_path / "streaming.runtime.daemon"
+    program.write_text("import os, time\nif os.fork() == 0:\n    print(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    daemon = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    worker = int(daemon.stdout.readline())
+    try:
+        assert list(memory.workers_below(os.getpid())) == [worker]
+        assert not list(memory.workers_below(worker))
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        daemon.kill()
+        daemon.communicate()
