@@ -275,9 +275,9 @@ def performance() -> str:
     """What the benchmarks showed: the lines that `make bench` and `make bench-evaluator` wrote with `--output`."""
     engines, jobs = _measured("evaluator.jsonl"), _measured("stream.jsonl")
     lines = _head("Performance", PERFORMANCE)
-    lines += ["## The job", "", f"{JOB} {_measured_where(jobs)}", ""]
+    lines += ["## The job", "", f"{JOB}\n{_measured_where(jobs)}", ""]
     lines += [*_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), "", _job_panels(jobs), ""]
-    lines += ["## The evaluator alone", "", f"{EVALUATOR} {_measured_where(engines)}", ""]
+    lines += ["## The evaluator alone", "", f"{EVALUATOR}\n{_measured_where(engines)}", ""]
     head = ("engine", "statements", "cold p50", "cold p99", "warm p50", "warm p99", "compiled in", "memory", "requests")
     lines += [*_table((*head, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
     return "\n".join(lines)
@@ -353,29 +353,33 @@ def _of_changes(found: dict[str, Any]) -> str:
     return f"{found['max_ms']:.0f} ms of {found['count']}"
 
 
+def _engine_name(row: dict[str, Any]) -> str:
+    """Of the evaluator here with its commit: several stand side by side."""
+    return f"{row['engine']} ({row['commit']})" if row["engine"].startswith("policy") else str(row["engine"])
+
+
 def _engine_row(row: dict[str, Any]) -> Sequence[str]:
     times = (f"{row[temper][quantile]:,.1f}" for temper in ("cold", "warm") for quantile in ("p50", "p99"))
     memory = "" if row["memory_mib"] is None else f"{row['memory_mib']:.0f} MiB"
-    engine = f"{row['engine']} ({row['commit']})" if row["engine"].startswith("policy") else row["engine"]
     compiled = f"{row['prepare_seconds']:.2f} s"
     counts = (f"{row['requests']:,}", f"{row['differences']:,}")
-    return engine, f"{row['statements']:,}", *times, compiled, memory, *counts
+    return _engine_name(row), f"{row['statements']:,}", *times, compiled, memory, *counts
 
 
 def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
-    names = [_job_name(row).replace(" (", "\n(") for row in rows]
-    with Drawing(9.6, 0.5 + 0.7 * len(rows)) as figure:
+    with Drawing(9.6, 0.9 + 0.7 * len(rows)) as figure:
         left, right = figure.subplots(1, 2, sharey=True)
-        left.barh(names, [row["ratio"] for row in rows], color="#009E73")
+        left.barh(range(len(rows)), [row["ratio"] for row in rows], height=0.5, color="#009E73")
+        left.set_yticks(range(len(rows)), [_job_name(row).replace(" (", "\n(") for row in rows])
         left.set_title("decisions, as a share of copies", loc="left", fontsize=10)
         left.set_xlim(0, 1)
-        marks = zip(LATENCIES, ("#999999", "#009E73", "#D55E00"), strict=True)
-        for name, color in marks:
-            found = [row["latency"][name] for row in rows]
-            spans = [[one["p50_ms"] for one in found], [one["p99_ms"] for one in found]]
-            right.plot(spans, [names, names], color=color, marker="o", markersize=4)
-            right.plot([], [], color=color, marker="o", markersize=4, label=name)
-        right.set_title("latency p50 to p99, ms", loc="left", fontsize=10)
+        for number, (name, color) in enumerate(zip(LATENCIES, ("#999999", "#009E73", "#D55E00"), strict=True)):
+            for place, row in enumerate(rows):
+                found = row["latency"][name]
+                ends, heights = (found["p50_ms"], found["p99_ms"]), [place + 0.22 * (number - 1)] * 2
+                label = name if place == 0 else None
+                right.plot(ends, heights, color=color, marker="o", markersize=4, label=label)
+        right.set_title("latency, p50 to p99, ms", loc="left", fontsize=10)
         right.set_xlim(left=0)
         right.invert_yaxis()
         right.legend(fontsize=8, frameon=False)
@@ -386,7 +390,7 @@ def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
 def _engine_panels(rows: Sequence[dict[str, Any]]) -> str:
     by_engine: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_engine[row["engine"]].append(row)
+        by_engine[_engine_name(row)].append(row)
     with Drawing(9.6, 4.2) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, temper in zip(panels, ("cold", "warm"), strict=True):
@@ -395,6 +399,8 @@ def _engine_panels(rows: Sequence[dict[str, Any]]) -> str:
                 ours = engine.startswith("policy")
                 axes.loglog(sizes, times, marker="o", markersize=3, linewidth=2.5 if ours else 1, label=engine)
             axes.set_title(f"{temper}: p50, µs", loc="left", fontsize=10)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.yaxis.set_major_formatter("{x:,.0f}")
             axes.set_xlabel("statements")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
         svg = to_svg(
