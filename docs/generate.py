@@ -275,9 +275,11 @@ def performance() -> str:
     """What the benchmarks showed: the lines that `make bench` and `make bench-evaluator` wrote with `--output`."""
     engines, jobs = _measured("evaluator.jsonl"), _measured("stream.jsonl")
     lines = _head("Performance", PERFORMANCE)
-    lines += ["## The job", "", f"{JOB}\n{_measured_where(jobs)}", ""]
-    lines += [*_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), "", _job_panels(jobs), ""]
-    lines += ["## The evaluator alone", "", f"{EVALUATOR}\n{_measured_where(engines)}", ""]
+    lines += ["## The job", "", JOB]
+    if jobs:
+        lines += [_measured_where(jobs), "", *_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), ""]
+        lines += [_job_panels(jobs), ""]
+    lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
     head = ("engine", "statements", "cold p50", "cold p99", "warm p50", "warm p99", "compiled in", "memory", "requests")
     lines += [*_table((*head, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
     return "\n".join(lines)
@@ -337,20 +339,20 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
     for name, of in measures.items():
         yield name, *map(of, rows)
     for name in LATENCIES:
-        yield f"latency of {name}, p50 / p99", *(_quantiles(row["latency"][name]) for row in rows)
-    yield "policy change in force, p50 / p99", *(_quantiles(row["change_latency"]) for row in rows)
-    yield "the longest of so many changes", *(f"{_of_changes(row['change_latency'])}" for row in rows)
+        yield f"latency of {name}, p50 / p99", *(_quantiles(row.get("latency", {}).get(name)) for row in rows)
+    yield "policy change in force, p50 / p99", *(_quantiles(row.get("change_latency")) for row in rows)
+    yield "the longest of so many changes", *(_of_changes(row.get("change_latency")) for row in rows)
 
 
 LATENCIES = ("copy", "decisions", "decisions with monitor")
 
 
-def _quantiles(found: dict[str, Any]) -> str:
-    return f"{found['p50_ms']:.0f} / {found['p99_ms']:.0f} ms"
+def _quantiles(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['p50_ms']:.0f} / {found['p99_ms']:.0f} ms"
 
 
-def _of_changes(found: dict[str, Any]) -> str:
-    return f"{found['max_ms']:.0f} ms of {found['count']}"
+def _of_changes(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['max_ms']:.0f} ms of {found['count']}"
 
 
 def _engine_name(row: dict[str, Any]) -> str:
@@ -374,11 +376,12 @@ def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
         left.set_title("decisions, as a share of copies", loc="left", fontsize=10)
         left.set_xlim(0, 1)
         for number, (name, color) in enumerate(zip(LATENCIES, ("#999999", "#009E73", "#D55E00"), strict=True)):
-            for place, row in enumerate(rows):
-                found = row["latency"][name]
+            for place, found in enumerate(row.get("latency", {}).get(name) for row in rows):
+                if found is None:
+                    continue
                 ends, heights = (found["p50_ms"], found["p99_ms"]), [place + 0.22 * (number - 1)] * 2
-                label = name if place == 0 else None
-                right.plot(ends, heights, color=color, marker="o", markersize=4, label=label)
+                right.plot(ends, heights, color=color, marker="o", markersize=4)
+            right.plot([], [], color=color, marker="o", markersize=4, label=name)
         right.set_title("latency, p50 to p99, ms", loc="left", fontsize=10)
         right.set_xlim(left=0)
         right.invert_yaxis()

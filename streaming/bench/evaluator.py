@@ -67,13 +67,17 @@ def main(
 def compare(size: int, requests: int, seconds: float, seed: int = 1, engines: str = "") -> Iterator[dict[str, Any]]:
     """A row for each engine with so many statements, as soon as it is measured."""
     for names, mix in (((*ENGINES, OPA), False), ((MIX, REFERENCE), True)):
+        chosen = [name for name in names if engines in name]
         expected: list[bool] = []
-        for name in names:
-            if engines in name or not expected:
-                found = _measure_apart(name, size, requests, seconds, seed, mix)
-                if found is not None:
-                    expected = expected or found.passes[0].allowed
-                    yield _row(name, size, found, expected)
+        for name in (
+            dict.fromkeys((names[0], *chosen)) if chosen else ()
+        ):  # answers are compared with those of the first
+            found = _measure_apart(name, size, requests, seconds, seed, mix)
+            if found is None:
+                continue
+            expected = expected or found.passes[0].allowed
+            if name in chosen:
+                yield _row(name, size, found, expected)
 
 
 def _measure_apart(name: str, size: int, requests: int, seconds: float, seed: int, mix: bool) -> Measured | None:

@@ -125,12 +125,47 @@ def test_a_row_has_what_the_page_shows() -> None:
 
 def test_the_performance_page_has_every_measured_row() -> None:
     page = generate.performance()
-    for name in ("evaluator.jsonl", "stream.jsonl"):
-        rows = [json.loads(line) for line in (generate.MEASURED / name).read_text().splitlines()]
-        assert rows
-        for row in rows:
-            assert row["commit"] in page
-            assert row.get("engine", "") in page
+    for name, shown in (("evaluator.jsonl", generate._engine_name), ("stream.jsonl", generate._job_name)):
+        for line in (generate.MEASURED / name).read_text().splitlines():
+            row = json.loads(line)
+            assert shown(row) in page
+            assert f"{row['statements']:,}" in page
+    assert "policy.decide" in page
+    assert "<svg" in page
+
+
+def test_the_performance_page_shows_what_a_run_of_the_job_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that left out latencies and policy changes."""
+    latencies = {name: {"p50_ms": 200.0, "p99_ms": 500.0} for name in generate.LATENCIES}
+    cold = {"start": 9.0, "first": 3.0}
+    short = {
+        "traffic": "mix",
+        "statements": 1000,
+        "decisions_a_second": 33_000,
+        "copies_a_second": 100_000,
+        "ratio": 0.33,
+        "ratios": [0.33],
+        "cold": {"decisions": cold, "copy": cold},
+        "first_warm": {"decisions": 2.0, "copy": 1.0},
+        "worker_memory_above_idle": 60.0,
+        "at": "2026-11-23T00:00:00Z",
+        "commit": "c0ffee",
+        "machine": {"cores": 2, "memory_gib": 24, "cpu": "one", "load": 1.0},
+    }
+    whole = {
+        **short,
+        "latency": latencies,
+        "change_latency": {"p50_ms": 100.0, "p99_ms": 300.0, "max_ms": 301, "count": 9},
+    }
+    (tmp_path / "stream.jsonl").write_text("\n".join(map(json.dumps, (short, whole))))
+    (tmp_path / "evaluator.jsonl").write_text((generate.MEASURED / "evaluator.jsonl").read_text())
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    page = generate.performance()
+    assert "| decisions a second, warm | 33,000 | 33,000 |" in page
+    assert "| latency of decisions, p50 / p99 |  | 200 / 500 ms |" in page
+    assert "| the longest of so many changes |  | 301 ms of 9 |" in page
     assert page.count("<svg") == 2
 
 
