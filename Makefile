@@ -21,10 +21,10 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify docs chaos soak fuzz check format bench lock dist clean
+.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-evaluator lock dist clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the virtual environment and fetch all that runs need (once)
 
@@ -95,8 +95,15 @@ format: $(READY) ## Put the code into the form that check wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## Measure throughput and latency
+bench: $(READY) ## Measure throughput and latency of the job beside a Spark copy (ARGS="--traffic lenses6 --statements 100000")
 	$(BIN)/python -m streaming.bench $(ARGS)
+
+# The engines that it is compared with are installed here and nowhere else.
+bench-evaluator: $(READY) ## Measure the evaluator alone beside Cedar, casbin, OPA and a plain loop
+	$(BIN)/uv sync --quiet --frozen --inexact --python $(BIN)/python --group bench \
+	  || { $(BIN)/uv export --quiet --frozen --only-group bench --output-file $(VENV)/bench.txt \
+	  && $(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/bench.txt; }
+	$(BIN)/python -m streaming.bench.evaluator $(ARGS)
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock

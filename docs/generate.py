@@ -271,6 +271,147 @@ def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
     )
 
 
+def performance() -> str:
+    """What the benchmarks showed: the lines that `make bench` and `make bench-evaluator` wrote with `--output`."""
+    engines, jobs = _measured("evaluator.jsonl"), _measured("stream.jsonl")
+    lines = _head("Performance", PERFORMANCE)
+    lines += ["## The job", "", JOB]
+    if jobs:
+        lines += [_measured_where(jobs), "", *_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), ""]
+        lines += [_job_panels(jobs), ""]
+    lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
+    head = ("engine", "statements", "cold p50", "cold p99", "warm p50", "warm p99", "compiled in", "memory", "requests")
+    lines += [*_table((*head, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
+    return "\n".join(lines)
+
+
+PERFORMANCE = """\
+The [job](#the-job) is measured beside a Spark job that only copies the same records from Kafka to Kafka, in one run:
+their ratio says more about another machine than any rate. The [evaluator alone](#the-evaluator-alone) is measured
+without Spark and Kafka, beside other engines with the same policies and requests."""
+
+JOB = """\
+```bash
+make bench                                              # five systems, 1,000 statements
+make bench ARGS="--traffic lenses6 --statements 100000"
+```
+
+Requests are records as the [client](../guides/client.md) sends them: with deadline, key and headers. `five systems` is
+a mix of Lenses 6 (40 %), Lenses 5, Ververica, StreamSets and CDAP. Broker, load and both jobs share the machine; each
+job has a process and a Java of its own, and they take turns. In the first round Java is cold; rates are medians of the
+others, each of the second half of its batches. A latency is from producing a request to reading its decision or copy.
+A policy change is timed from its acknowledgement by Kafka to the first decision under it, read from its topic. The
+memory of a Python worker is what is its own (`Private_*` of `smaps_rollup`), above that of one with next to no
+policies.
+"""
+
+EVALUATOR = """\
+```bash
+make bench-evaluator
+make bench-evaluator ARGS="--statements 100000 --engines OPA"
+```
+
+CPU time of the thread for a decision, in µs. `cold`: each request once; `warm`: the same requests once more. A pass
+ends after some seconds, so slow engines decide fewer requests. `plain loop` is a loop in Python over the statements of
+the principal's groups. `cedarpy, sliced` gets the policies of the principal's roles alone, parsed at their first use;
+`casbin`, `OPA` and `cedarpy, whole` get all of them. OPA runs in a Go program that is built for this, where Go is
+installed. `policy.decide` explains its answers as well; the others only allow or deny. With `five systems` the
+reference evaluator, which has no index, stands beside it.
+"""
+
+
+def _job_name(row: dict[str, Any]) -> str:
+    traffic = "five systems" if row["traffic"] == "mix" else NAMES[row["traffic"]]
+    return f"{traffic}, {row['statements']:,} statements ({row['commit']})"
+
+
+def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    measures: dict[str, Callable[[dict[str, Any]], str]] = {
+        "decisions a second, warm": lambda row: f"{row['decisions_a_second']:,}",
+        "copies a second, warm": lambda row: f"{row['copies_a_second']:,}",
+        "ratio, median (each round)": lambda row: f"{row['ratio']} ({', '.join(map(str, row['ratios']))})",
+        "start to the first batch's end, Java cold": lambda row: f"{row['cold']['decisions']['start']} s",
+        "of it the first batch": lambda row: f"{row['cold']['decisions']['first']} s",
+        "the copy's first batch, Java cold": lambda row: f"{row['cold']['copy']['first']} s",
+        "the first batch after a start, Java warm": lambda row: f"{row['first_warm']['decisions']} s",
+        "memory of a worker above an idle one": lambda row: f"{row['worker_memory_above_idle']} MiB",
+    }
+    for name, of in measures.items():
+        yield name, *map(of, rows)
+    for name in LATENCIES:
+        yield f"latency of {name}, p50 / p99", *(_quantiles(row.get("latency", {}).get(name)) for row in rows)
+    yield "policy change in force, p50 / p99", *(_quantiles(row.get("change_latency")) for row in rows)
+    yield "the longest of so many changes", *(_of_changes(row.get("change_latency")) for row in rows)
+
+
+LATENCIES = ("copy", "decisions", "decisions with monitor")
+
+
+def _quantiles(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['p50_ms']:.0f} / {found['p99_ms']:.0f} ms"
+
+
+def _of_changes(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['max_ms']:.0f} ms of {found['count']}"
+
+
+def _engine_name(row: dict[str, Any]) -> str:
+    """Of the evaluator here with its commit: several stand side by side."""
+    return f"{row['engine']} ({row['commit']})" if row["engine"].startswith("policy") else str(row["engine"])
+
+
+def _engine_row(row: dict[str, Any]) -> Sequence[str]:
+    times = (f"{row[temper][quantile]:,.1f}" for temper in ("cold", "warm") for quantile in ("p50", "p99"))
+    memory = "" if row["memory_mib"] is None else f"{row['memory_mib']:.0f} MiB"
+    compiled = f"{row['prepare_seconds']:.2f} s"
+    counts = (f"{row['requests']:,}", f"{row['differences']:,}")
+    return _engine_name(row), f"{row['statements']:,}", *times, compiled, memory, *counts
+
+
+def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
+    with Drawing(9.6, 0.9 + 0.7 * len(rows)) as figure:
+        left, right = figure.subplots(1, 2, sharey=True)
+        left.barh(range(len(rows)), [row["ratio"] for row in rows], height=0.5, color="#009E73")
+        left.set_yticks(range(len(rows)), [_job_name(row).replace(" (", "\n(") for row in rows])
+        left.set_title("decisions, as a share of copies", loc="left", fontsize=10)
+        left.set_xlim(0, 1)
+        for number, (name, color) in enumerate(zip(LATENCIES, ("#999999", "#009E73", "#D55E00"), strict=True)):
+            for place, found in enumerate(row.get("latency", {}).get(name) for row in rows):
+                if found is None:
+                    continue
+                ends, heights = (found["p50_ms"], found["p99_ms"]), [place + 0.22 * (number - 1)] * 2
+                right.plot(ends, heights, color=color, marker="o", markersize=4)
+            right.plot([], [], color=color, marker="o", markersize=4, label=name)
+        right.set_title("latency, p50 to p99, ms", loc="left", fontsize=10)
+        right.set_xlim(left=0)
+        right.invert_yaxis()
+        right.legend(fontsize=8, frameon=False)
+        svg = to_svg(figure, "jobs", "Throughput and latency of the job; the table has the numbers")
+    return " ".join(svg.split("\n"))
+
+
+def _engine_panels(rows: Sequence[dict[str, Any]]) -> str:
+    by_engine: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_engine[_engine_name(row)].append(row)
+    with Drawing(9.6, 4.2) as figure:
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, temper in zip(panels, ("cold", "warm"), strict=True):
+            for engine, some in by_engine.items():
+                sizes, times = [row["statements"] for row in some], [row[temper]["p50"] for row in some]
+                ours = engine.startswith("policy")
+                axes.loglog(sizes, times, marker="o", markersize=3, linewidth=2.5 if ours else 1, label=engine)
+            axes.set_title(f"{temper}: p50, µs", loc="left", fontsize=10)
+            axes.xaxis.set_major_formatter("{x:,.0f}")
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+            axes.set_xlabel("statements")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
+        svg = to_svg(
+            figure, "engines", "Time of a decision by engine and number of statements; the table has the numbers"
+        )
+    return " ".join(svg.split("\n"))
+
+
 def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
     days = sorted({row["at"][:10] for row in rows})
     machines = {(row["machine"]["cores"], row["machine"]["memory_gib"], row["machine"]["cpu"]) for row in rows}
@@ -337,6 +478,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/topics.md": topics,
     "reference/schemas.md": schemas,
     "explanation/faults.md": faults,
+    "explanation/performance.md": performance,
     **{f"explanation/rules/{system}.md": lambda system=system: rules(system) for system in NAMES},  # type: ignore[misc]
 }
 

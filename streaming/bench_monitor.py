@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.times import to_text
 from streaming import incidents
-from streaming.bench import machine
+from streaming.bench.machine import machine
 from streaming.committed import committed_records
 from streaming.enforcer.kafka import admin_client
 from streaming.enforcer.source import session_settings

@@ -198,17 +198,20 @@ def requests(published: Sequence[dict[str, Any]], count: int, seed: int = 1) -> 
     """Requests to these documents; subjects and resources are skewed, about half are allowed."""
     dice, population = random.Random(f"requests {seed}"), Population(published, seed)
     for number in range(count):
-        who, groups, statements = population.draw(dice)
-        aimed = dice.choice(statements) if statements and dice.random() < IN_REACH else None
-        action, resource = _aim(dice, aimed) if aimed else _anything(dice)
-        yield {
-            "id": f"req-{number:08d}",
-            "system": "lenses6",
-            "subject": {"type": "user", "id": f"user:u{who}", "properties": {"groups": groups}},
-            "action": {"name": action},
-            "resource": {"type": "lrn", "id": resource},
-            "context": {},
-        }
+        yield {"id": f"req-{number:08d}", "system": "lenses6", **draw_request(dice, population)}
+
+
+def draw_request(dice: random.Random, population: Population) -> dict[str, Any]:
+    """A request of somebody of the population, without id and system."""
+    who, groups, statements = population.draw(dice)
+    aimed = dice.choice(statements) if statements and dice.random() < IN_REACH else None
+    action, resource = _aim(dice, aimed) if aimed else _anything(dice)
+    return {
+        "subject": {"type": "user", "id": f"user:u{who}", "properties": {"groups": groups}},
+        "action": {"name": action},
+        "resource": {"type": "lrn", "id": resource},
+        "context": {},
+    }
 
 
 def _anything(dice: random.Random) -> tuple[str, str]:

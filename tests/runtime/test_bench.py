@@ -1,28 +1,226 @@
-"""The benchmark ends in order: what it has sent is delivered before its producer ends."""
+"""The benchmarks: the same traffic each time, engines that agree, figures that make the page. Nothing is timed."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming import bench
-from streaming.settings import Settings
+import policy
+from docs import generate
+from policy import reference
+from policy.requests import CLAIMS
+from streaming.bench import evaluator, latency, memory, traffic
+from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
+from streaming.settings import DEFAULT_TRUST, Settings
 from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 
+BESIDE = ("casbin", "cedarpy")  # packages of the group `bench`
 
-@pytest.mark.stream
-def test_the_producer_ends_with_an_empty_queue(
-    broker: TestBroker, fresh_name: Callable[[str], str], capfd: pytest.CaptureFixture[str]
+
+@pytest.mark.parametrize("mix", [True, False], ids=["five systems", "Lenses 6"])
+def test_the_same_seed_makes_the_same_traffic_and_another_another(mix: bool) -> None:
+    first, again, other = (traffic.policies_and_requests(100, 50, seed, mix) for seed in (1, 1, 2))
+    assert first == again
+    assert first[0] != other[0]
+    assert first[1] != other[1]
+
+
+def test_the_mix_is_of_all_systems_with_facts_and_is_allowed_about_half_of_the_time() -> None:
+    documents, requests = traffic.policies_and_requests(250, 1000)
+    snapshot = policy.compile_documents(documents)
+    assert not snapshot.rejected
+    assert {request["system"] for request in requests} == set(traffic.SYSTEMS)
+    assert any(map(traffic.is_fact, documents))
+    for system in traffic.SYSTEMS:
+        outcomes = [policy.decide(snapshot, request).outcome for request in requests if request["system"] == system]
+        assert outcomes.count("error") == 0
+        assert 0.2 < outcomes.count("allow") / len(outcomes) < 0.9, system
+
+
+def test_the_mix_is_answered_as_by_the_reference() -> None:
+    documents, requests = traffic.policies_and_requests(100, 300)
+    snapshot = policy.compile_documents(documents)
+    for request in requests:
+        assert policy.decide(snapshot, request, trust=CLAIMS).outcome == reference.decide(snapshot, request)
+
+
+def test_requests_are_records_as_the_client_sends_them() -> None:
+    _, ask = traffic.policies(100)
+    record, other = traffic.client_records("requests", ask, 2, timeout=60)
+    request = json.loads(record.value)
+    assert record.key == request["subject"]["id"].encode()
+    assert request["id"] == record.id != other.id
+    assert request["deadline"] > 0
+    assert [name for name, _ in record.headers] == ["traceparent"]
+    assert policy.parse_request(request).id == record.id
+    assert {"groups", "facts"} <= DEFAULT_TRUST, "the requests claim groups"
+
+
+@pytest.mark.parametrize("name", list(ENGINES))
+def test_every_engine_gives_the_same_answers(name: str) -> None:
+    if name.startswith(BESIDE):
+        pytest.importorskip(name.partition(",")[0], reason="make bench-evaluator installs it")
+    documents, requests = traffic.policies_and_requests(100, 200, mix=False)
+    expected = evaluator.decide_all(decided(documents, requests), requests, 60).allowed
+    answers = evaluator.decide_all(ENGINES[name](documents, requests), requests, 60).allowed
+    assert len(answers) == len(requests)
+    assert 0 < sum(expected) < len(requests)
+    assert evaluator.differences(expected, [answers]) == 0
+
+
+def test_answers_that_differ_are_counted() -> None:
+    assert evaluator.differences([True, False, True], [[True, True, True], [False, True]]) == 3
+
+
+@pytest.mark.parametrize("engine", [decided, looped, cedar_sliced, cedar_whole, casbin])
+@pytest.mark.parametrize(
+    ("pattern", "resource", "allowed"),
+    [
+        ("kafka:topic:env-1*/main/orders", "kafka:topic:env-17/main/orders", True),
+        ("kafka:topic:env-1*/main/orders", "kafka:topic:env-2/main/orders", False),
+        ("kafka:topic:env-1/*/ord*", "kafka:topic:env-1/main/orders", True),
+        ("kafka:topic:env-1/*", "kafka:topic:env-1/main/orders", True),
+        ("kafka:topic:env-1/*", "kafka:topic:env-12/main/orders", False),
+        ("kafka:*", "kafka:topic:a/b/c", True),
+        ("*", "schemas:schema:a/b/c", True),
+    ],
+)
+def test_engines_read_patterns_alike(
+    engine: Callable[..., Callable[..., bool]], pattern: str, resource: str, allowed: bool
 ) -> None:
-    """librdkafka warns of it on standard error. The answers are there beforehand, so nothing is waited for."""
+    if engine in (casbin, cedar_sliced, cedar_whole):
+        pytest.importorskip("casbin" if engine is casbin else "cedarpy", reason="make bench-evaluator installs it")
+    spec = {"statements": [{"effect": "allow", "action": ["kafka:Get*"], "resource": [pattern]}]}
+    documents = [
+        {"system": "lenses6", "kind": "Role", "name": "r", "spec": spec},
+        {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["r"]}},
+    ]
+    request = {
+        "id": "1",
+        "system": "lenses6",
+        "subject": {"type": "user", "id": "user:u", "properties": {"groups": ["g"]}},
+        "action": {"name": "kafka:GetTopicDetails"},
+        "resource": {"type": "lrn", "id": resource},
+    }
+    assert engine(documents, [request])(request) is allowed
+
+
+def test_a_row_has_what_the_page_shows() -> None:
+    """And the page shows each row: measured on one commit after another, they stand side by side."""
+    found = evaluator.measure("policy.decide", 100, 20, 60, 1, False)
+    row = {**evaluator._row("policy.decide", 100, found, found.passes[0].allowed), "commit": "c0ffee"}
+    assert row["differences"] == 0
+    shown = generate._engine_row(row)
+    assert shown[:2] == ("policy.decide (c0ffee)", "100")
+    assert len(shown) == 10
+
+
+def test_the_performance_page_has_every_measured_row() -> None:
+    page = generate.performance()
+    for name, shown in (("evaluator.jsonl", generate._engine_name), ("stream.jsonl", generate._job_name)):
+        for line in (generate.MEASURED / name).read_text().splitlines():
+            row = json.loads(line)
+            assert shown(row) in page
+            assert f"{row['statements']:,}" in page
+    assert "policy.decide" in page
+    assert "<svg" in page
+
+
+def test_the_performance_page_shows_what_a_run_of_the_job_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one that left out latencies and policy changes."""
+    latencies = {name: {"p50_ms": 200.0, "p99_ms": 500.0} for name in generate.LATENCIES}
+    cold = {"start": 9.0, "first": 3.0}
+    short = {
+        "traffic": "mix",
+        "statements": 1000,
+        "decisions_a_second": 33_000,
+        "copies_a_second": 100_000,
+        "ratio": 0.33,
+        "ratios": [0.33],
+        "cold": {"decisions": cold, "copy": cold},
+        "first_warm": {"decisions": 2.0, "copy": 1.0},
+        "worker_memory_above_idle": 60.0,
+        "at": "2026-11-23T00:00:00Z",
+        "commit": "c0ffee",
+        "machine": {"cores": 2, "memory_gib": 24, "cpu": "one", "load": 1.0},
+    }
+    whole = {
+        **short,
+        "latency": latencies,
+        "change_latency": {"p50_ms": 100.0, "p99_ms": 300.0, "max_ms": 301, "count": 9},
+    }
+    (tmp_path / "stream.jsonl").write_text("\n".join(map(json.dumps, (short, whole))))
+    (tmp_path / "evaluator.jsonl").write_text((generate.MEASURED / "evaluator.jsonl").read_text())
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    page = generate.performance()
+    assert "| decisions a second, warm | 33,000 | 33,000 |" in page
+    assert "| latency of decisions, p50 / p99 |  | 200 / 500 ms |" in page
+    assert "| the longest of so many changes |  | 301 ms of 9 |" in page
+    assert page.count("<svg") == 2
+
+
+def test_quantiles_are_of_what_was_found() -> None:
+    assert latency.quantiles([0.001 * n for n in range(1, 101)]) == {
+        "p50_ms": 51.0,
+        "p90_ms": 91.0,
+        "p99_ms": 100.0,
+        "count": 100,
+    }
+
+
+@pytest.fixture
+def settings(broker: TestBroker, fresh_name: Callable[[str], str]) -> Settings:
     topic = fresh_name("slow")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(15)
     topics = msgspec.structs.replace(TopicNames(), requests=(topic,))
-    settings = Settings(bootstrap_servers=broker.bootstrap_servers, topics=topics)
-    answered = {f"req-{number:08d}".encode(): 0.0 for number in range(6)}
-    sent = bench._send_steadily(settings, statements=20, rate=50, seconds=0.1, arrived=answered)
-    assert sent.keys() < answered.keys()
+    return Settings(bootstrap_servers=broker.bootstrap_servers, topics=topics)
+
+
+@pytest.mark.stream
+def test_load_ends_with_an_empty_queue_and_every_request_is_read_back(
+    settings: Settings, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka warns on standard error of what is left."""
+    arrivals = latency.Arrivals(settings, settings.topics.requests[0])
+    load = latency.Load(settings, traffic.policies(20)[1], rate=50)
+    load.start()
+    try:
+        arrivals.wait(lambda: len(arrivals.at) > 3, 30, "the requests")
+    finally:
+        load.stop()
+    arrivals.wait(lambda: load.sent.keys() <= arrivals.at.keys(), 30, "all requests")
+    arrivals.close()
+    assert all(arrivals.at[id_] >= at for id_, at in load.sent.items())
     assert "still in queue" not in capfd.readouterr().err
+
+
+def test_private_memory_is_of_a_process_that_runs() -> None:
+    assert memory.private_memory(os.getpid()) > 1
+    assert memory.private_memory(1 << 30) == 0
+
+
+def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: Path) -> None:
+    """The daemon itself is none, nor is any other process that its command line names."""
+    program = tmp_path / "streaming.runtime.daemon"
+    program.write_text("import os, time\nif os.fork() == 0:\n    print(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    daemon = subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    worker = int(daemon.stdout.readline())
+    try:
+        assert list(memory.workers_below(os.getpid())) == [worker]
+        assert not list(memory.workers_below(worker))
+    finally:
+        os.kill(worker, signal.SIGKILL)
+        daemon.kill()
+        daemon.communicate()

@@ -1,0 +1,187 @@
+"""The job's benchmark: decisions beside a Spark job that only copies, in one run on a broker of its own.
+
+    python -m streaming.bench --traffic mix --statements 1000 --output stream.jsonl
+
+Requests are records as `streaming.client` sends them: with deadline, key and headers. Both jobs have a process and a
+Java of their own and take turns; the first round of each is cold and does not count for the rates, which are medians of
+the others. Then latencies at a steady rate, with the monitor and without, beside the copy's; the time until a policy
+change is in force; and the private memory of a worker. A line of JSON at the end, rounds and progress before it.
+"""
+
+import statistics
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import structlog
+import typer
+
+from streaming.bench import latency, stream, traffic
+from streaming.bench.machine import commit, machine, stamped
+from streaming.bench.stream import Round, fresh, own_process
+from streaming.monitor.rules import MonitorSettings
+from streaming.runtime.broker import EmbeddedBroker
+from streaming.settings import Settings
+from streaming.topic_specs import TopicNames
+
+Traffic = Literal["mix", "lenses6"]
+IDLE_STATEMENTS = 5
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is measured."""
+
+    traffic: Traffic
+    statements: int
+    requests: int
+    rounds: int
+    rate: float
+    seconds: float
+    changes: int
+
+    @property
+    def policies(self) -> tuple[int, bool]:
+        """Statements, and whether all five systems have a share of them."""
+        return self.statements, self.traffic == "mix"
+
+
+def main(
+    traffic_: Annotated[str, typer.Option("--traffic", help="mix: all five systems; lenses6: that alone.")] = "mix",
+    statements: Annotated[int, typer.Option(min=5, help="Policy statements.")] = 1000,
+    requests: Annotated[int, typer.Option(help="Requests to decide and to copy in a round.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Warm rounds; their medians are reported.")] = 3,
+    batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
+    seconds: Annotated[float, typer.Option(help="How long each latency is measured; 0: not at all.")] = 30.0,
+    rate: Annotated[float, typer.Option(help="Requests a second while latencies are measured.")] = 100.0,
+    changes: Annotated[int, typer.Option(help="Policy changes under that load; 0: none.")] = 100,
+    output: Annotated[Path | None, typer.Option(help="Append the result to this file, too.")] = None,
+) -> None:
+    """Measure, and print what was found as lines of JSON."""
+    if requests % batch or requests < 2 * batch:
+        raise typer.BadParameter(f"--requests must be at least two times --batch ({batch}), and a multiple of it")
+    if traffic_ not in ("mix", "lenses6"):
+        raise typer.BadParameter("--traffic is mix or lenses6")
+    plan = Plan(traffic_, statements, requests, rounds, rate, seconds, changes)  # type: ignore[arg-type]
+    commit()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    _print({"progress": "start", **machine()})
+    with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
+        without_monitor = MonitorSettings(enabled=False)
+        settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=without_monitor)
+        row = stamped({"benchmark": "stream", **msgspec.to_builtins(plan), "batch": batch})
+        row |= measure(settings, plan, folder)
+        row["load_after"] = machine()["load"]
+    _print(row)
+    if output is not None:
+        with output.open("a") as file:
+            file.write(msgspec.json.encode(row).decode() + "\n")
+
+
+def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
+    """Everything the plan says, on an empty cluster."""
+    stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix")
+    found: dict[str, Any] = {}
+    with own_process() as copier, own_process() as decider:
+        found |= _throughput(settings, plan, folder, copier, decider)
+        if plan.seconds:
+            found["latency"] = _latencies(settings, plan, folder, copier, decider)
+        if plan.changes:
+            slow = fresh(_with_own_topic(settings), folder)
+            found["change_latency"] = _in(decider, latency.change_latency, slow, plan, plan.changes)
+            _print({"progress": "policy changes", **found["change_latency"]})
+    with own_process() as idle:
+        found["idle_memory"] = _idle_memory(settings, folder, idle)
+    found["worker_memory_above_idle"] = round(found["worker_memory"] - found["idle_memory"], 1)
+    return found
+
+
+def _throughput(settings: Settings, plan: Plan, folder: str, copier: Executor, decider: Executor) -> dict[str, Any]:
+    """Both jobs in turn. The first round of each starts Java and is the cold one."""
+    copies, decisions = list[Round](), list[Round]()
+    for number in range(plan.rounds + 1):
+        copies.append(copier.submit(stream.copy_backlog, fresh(settings, folder), plan.requests).result())
+        decisions.append(decider.submit(stream.decide_backlog, fresh(settings, folder), plan.requests).result())
+        both = {"copy": _rounded(copies[-1]), "decisions": _rounded(decisions[-1])}
+        _print({"progress": "cold round" if not number else f"round {number}", **both, "load": machine()["load"]})
+    rates = {"copies_a_second": _median(copies, "rate"), "decisions_a_second": _median(decisions, "rate")}
+    ratios = [ours.rate / theirs.rate for ours, theirs in zip(decisions[1:], copies[1:], strict=True)]
+    return {
+        **{name: round(rate) for name, rate in rates.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "ratios": [round(ratio, 3) for ratio in ratios],
+        "cold": {"copy": _rounded(copies[0]), "decisions": _rounded(decisions[0])},
+        "first_warm": {"copy": round(_median(copies, "first"), 2), "decisions": round(_median(decisions, "first"), 2)},
+        "worker_memory": max(one.memory for one in decisions),
+    }
+
+
+def _median(rounds: Sequence[Round], field: str) -> float:
+    """Of the warm ones."""
+    values: list[float] = [getattr(one, field) for one in rounds[1:]]
+    return statistics.median(values)
+
+
+def _rounded(one: Round) -> dict[str, float]:
+    return {"start": round(one.start, 2), "first": round(one.first, 2), "rate": round(one.rate)}
+
+
+def _latencies(
+    settings: Settings, plan: Plan, folder: str, copier: Executor, decider: Executor
+) -> dict[str, dict[str, float]]:
+    """Of the copy and of decisions, in ms."""
+    watched = msgspec.structs.replace(settings, monitor=MonitorSettings())
+    runs: dict[str, tuple[Executor, Callable[..., dict[str, float]], Settings]] = {
+        "copy": (copier, latency.copy_latency, settings),
+        "decisions": (decider, latency.decision_latency, settings),
+        "decisions with monitor": (decider, latency.decision_latency, watched),
+    }
+    found = {}
+    for name, (process, measured, chosen) in runs.items():
+        found[name] = _in(process, measured, fresh(_with_own_topic(chosen), folder), plan, plan.seconds)
+        _print({"progress": f"latency of {name}", **found[name]})
+    return found
+
+
+def _in(
+    process: Executor, measured: Callable[..., dict[str, float]], settings: Settings, plan: Plan, much: float
+) -> dict[str, float]:
+    return process.submit(measured, settings, plan.policies, plan.rate, much).result()
+
+
+def _with_own_topic(settings: Settings) -> Settings:
+    """With an empty request topic: each job begins at the first request, and its ids have not been seen before."""
+    topics = msgspec.structs.replace(settings.topics, requests=(f"bench.{uuid.uuid4().hex[:8]}",))
+    chosen = msgspec.structs.replace(settings, topics=topics)
+    stream.create(chosen)
+    return chosen
+
+
+def _idle_memory(settings: Settings, folder: str, process: Executor) -> float:
+    """Of a job with few policies, on topics of its own."""
+    names = TopicNames()
+    idle = TopicNames(
+        requests=("bench.idle",),
+        policies={system: f"bench.idle.{system}" for system in names.policy_topics()},
+        facts="bench.idle.facts",
+        history="bench.idle.history",
+    )
+    chosen = msgspec.structs.replace(settings, topics=idle)
+    stream.create(chosen)
+    documents, _ = traffic.policies(IDLE_STATEMENTS, mix=False)
+    producer = stream.client_producer(chosen)
+    stream.produce_documents(producer, chosen, documents)
+    stream.flush(producer)
+    return process.submit(latency.idle_memory, fresh(chosen, folder), (IDLE_STATEMENTS, False)).result()
+
+
+def _print(found: dict[str, Any]) -> None:
+    print(msgspec.json.encode(found).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)
