@@ -6,6 +6,7 @@ works on the parser's events and stops at the nesting limit: deeper, libyaml tak
 """
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18}([eE][-+]?[0-9]{1,2})?|[eE][-+]?[0-9]{1,2})")
 CONSTANTS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
+SHOWN = 40  # characters of a number in a message
 
 
 class Unreadable(Exception):
@@ -31,6 +33,10 @@ class Unreadable(Exception):
         super().__init__(message if line is None else f"line {line}: {message}")
         self.message = message
         self.line = line
+
+
+class UnreadableNumber(Unreadable):
+    """A number in JSON that has no value here. YAML takes the same characters as text: it must not be tried."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -51,9 +57,13 @@ def decode_text(data: bytes) -> str:
 
 
 def read_json(text: str) -> Any:
-    """The value of a JSON text. Raises Unreadable, also for duplicate keys, NaN and too deep nesting."""
+    """The value of a JSON text. Raises Unreadable, also for duplicate keys and too deep nesting, and
+    UnreadableNumber for NaN and for numbers that are too large.
+    """
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant)
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_int=_integer, parse_float=_decimal, parse_constant=_no_constant
+        )
         _check(value)
     except json.JSONDecodeError as error:
         raise Unreadable(f"not JSON: {error.msg} at column {error.colno}", error.lineno) from None
@@ -73,8 +83,22 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UnreadableNumber(f"a number of {len(text)} digits is too large: put it in quotes if it is text") from None
+
+
+def _decimal(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise UnreadableNumber(f"{text[:SHOWN]} is too large for a number: put it in quotes if it is text")
+    return value
+
+
 def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is not a JSON number")
+    raise UnreadableNumber(f"{text} is not a JSON number: put it in quotes if it is text")
 
 
 def _check(value: Any) -> None:
@@ -87,10 +111,15 @@ def _check(value: Any) -> None:
 
 
 def read_value(data: bytes) -> Any:
-    """The one value in the bytes of a record, in JSON or YAML. Raises Unreadable."""
+    """The one value in the bytes of a record, in JSON or YAML. Raises Unreadable.
+
+    What is JSON says the same here as in a file: a number that `read_json` refuses is not read as text.
+    """
     text = decode_text(data)
     try:
         return read_json(text)
+    except UnreadableNumber:
+        raise
     except Unreadable as not_json:
         parts = read_yaml(text)
         if len(parts) != 1:

@@ -91,7 +91,7 @@ def test_yaml_that_says_more_than_it_shows_is_refused_with_its_line(text: str, m
     [
         ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
         ('{"a": NaN}', "NaN is not a JSON number"),
-        ('{"a": 1e999}', "JSON compliant"),
+        ('{"a": 1e999}', "1e999 is too large for a number: put it in quotes if it is text"),
         ('{"a": "\\ud800"}', "surrogate"),
         ('{"a": 1\n"b": 2}', "line 2: not JSON"),
         ("9" * 5000, "digits"),
@@ -121,6 +121,14 @@ def test_bytes_that_are_not_utf8_are_refused_with_place() -> None:
 )
 def test_the_value_of_a_record_may_be_json_or_yaml(data: bytes) -> None:
     assert read_value(data) == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"NaN", b"-Infinity", b"9" * 5000])
+def test_json_with_a_number_that_cannot_be_read_is_refused_and_not_read_as_text(number: bytes) -> None:
+    """Read as YAML it would be text, and a record would say something else than the same JSON in a file."""
+    for data in (number, b'{"a": [1, %s]}' % number):
+        with pytest.raises(Unreadable, match="number"):
+            read_value(data)
 
 
 @pytest.mark.parametrize("data", [b"a: 1\n---\nb: 2\n", b"", b"# nothing\n", b'{"a": 1}{"a": 2}', b"\xff"])

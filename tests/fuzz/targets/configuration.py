@@ -12,9 +12,10 @@ import yaml
 from policy import compile_documents
 from policy.casefile import CaseFileError, load_cases
 from policy.caserun import run_cases
+from policy.caseyaml import read_case_yaml
 from policy.files import SUFFIXES, FilesRefused, read_documents
 from policy.importers import SOURCES, Given, translate
-from policy.texts import Parser
+from policy.texts import decode_text, read_yaml
 from streaming.settings import SettingsError, load_settings, variables
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, mutate_bytes, mutate_data, to_json
@@ -146,7 +147,7 @@ def _one_case(dice: Random) -> Any:
 
 @functools.cache
 def _case_file(path: Path) -> Any:
-    return yaml.load(path.read_text(), Loader=Parser)
+    return read_case_yaml(path.read_text())
 
 
 def _dumped(dice: Random, value: Any, suffix: str) -> bytes:
@@ -208,7 +209,7 @@ class Importers:
 
 @functools.cache
 def _values(data: bytes) -> list[Any]:
-    return list(yaml.safe_load_all(data))
+    return [part.value for part in read_yaml(decode_text(data))]
 
 
 def _fits(source: str, name: str) -> bool:

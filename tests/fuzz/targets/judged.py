@@ -30,7 +30,7 @@ LIMITS = (Limits(cached_decisions=50), Limits(), Limits(record_in=3000, record_o
 SECRET = "canary-{:016x}"
 NAMES = ("password", "client_secret", "access_token", "api_key", "Authorization", "sasl.jaas.config")
 _NAMED = "|".join(map(re.escape, NAMES))
-NAMED = re.compile(rf'(?i)"(?:{_NAMED})"\s*:\s*"(canary-[0-9a-f]{{16}})"'.encode())
+NAMED = re.compile(rf'(?i:"(?:{_NAMED})")\s*:\s*"(canary-[0-9a-f]{{16}})"'.encode())
 IN_AVRO = re.compile(rf"(?:{_NAMED})[\x02-\x7f]{{1,2}}(canary-[0-9a-f]{{16}})".encode())
 ANY_SECRET = re.compile(rb"canary-[0-9a-f]{16}")
 

@@ -196,7 +196,7 @@ def draw_request(dice: Random, world: World, number: int) -> Any:
         request = _dated(dice, request)
     if dice.random() < 0.1:
         request = mutate_data(dice, request, vocabulary)
-    if dice.randrange(AMPLIFIED) == 0:
+    if dice.randrange(AMPLIFIED) == 0 and isinstance(request, dict):  # a mutation may have made it anything
         request = _amplified(dice, request)
     return with_secret(dice, request) if dice.random() < 0.15 else request
 
