@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
+from streaming.enforcer.evaluation import Evaluation
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.transaction import Evaluated, Output, describe_transaction
 from streaming.enforcer.wire import NO_TEXT, Lot, Picked, encode_headers, pack
@@ -54,7 +55,8 @@ class Place:
     def evaluated(self, *lots: Lot) -> Evaluated:
         """As if workers had made these lots."""
         packed = [(pack(self.topic, JSON_ALONE, lot), None) for lot in lots]
-        return self.output.collect(self._spark.createDataFrame(packed, SCHEMA))
+        made: Any = self._spark.createDataFrame(packed, SCHEMA)._jdf
+        return self.output.collect(made.queryExecution().executedPlan())
 
     def there(self, least: int = 0) -> list[Any]:
         """The committed records, once there are so many: markers are written after a commit is confirmed."""
@@ -311,3 +313,19 @@ def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place
     threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]
     assert any(place.settings.job_name in name for name in threads)
     assert not any("alone" in name for name in threads)
+
+
+def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: SparkSession) -> None:
+    sent = spark.sparkContext.broadcast(b"!")
+
+    def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            cells = [None if cell is None else cell + sent.value for cell in batch.column(1).to_pylist()]
+            yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(cells, pa.binary())], SCHEMA.fieldNames())
+
+    rows = [(b"%d" % number, None if number % 3 else b"x" * number) for number in range(100)]
+    handed_over = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)  # an RDD, as a micro-batch is
+    evaluation = Evaluation(spark)
+    for records in (handed_over, handed_over.selectExpr("packed", "told"), handed_over.limit(0)):
+        found = [tuple(row) for row in evaluation.collect(evaluation.plan(records, echo))]
+        assert found == [tuple(row) for row in records.mapInArrow(echo, SCHEMA).collect()]
