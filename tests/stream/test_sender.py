@@ -54,8 +54,11 @@ class Place:
 
     def evaluated(self, *lots: Lot) -> Evaluated:
         """As if workers had made these lots."""
-        packed = [(pack(self.topic, JSON_ALONE, lot), None) for lot in lots]
-        made: Any = self._spark.createDataFrame(packed, SCHEMA)._jdf
+        return self.collected([(pack(self.topic, JSON_ALONE, lot), None) for lot in lots])
+
+    def collected(self, rows: list[tuple[bytes | None, bytes | None]]) -> Evaluated:
+        """As if workers had made these rows."""
+        made: Any = self._spark.createDataFrame(rows, SCHEMA)._jdf
         return self.output.collect(made.queryExecution().executedPlan())
 
     def there(self, least: int = 0) -> list[Any]:
@@ -150,7 +153,7 @@ def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: 
     assert {message.key(): message.partition() for message in came} == place.place_of(keys)
 
 
-def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place, spark: SparkSession) -> None:
+def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
     """And one Arrow batch after the other."""
 
     def numbered(*numbers: int) -> bytes:
@@ -160,16 +163,16 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
     first = [(numbered(1, 4), told), (numbered(0, 2, 5), None), (numbered(3), None)]
     second = [(numbered(12, 13), told), (numbered(10, 11, 14), None)]
-    place.output.publish([], _offsets(place, 1), place.output.collect(spark.createDataFrame([*first, *second], SCHEMA)))
+    place.output.publish([], _offsets(place, 1), place.collected([*first, *second]))
     values = [message.value() for message in place.there(11)]
     assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
 
 
-def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place, spark: SparkSession) -> None:
+def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> None:
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
     made = [pack(place.topic, JSON_ALONE, _lot(b"%d" % number)) for number in range(6)]
     rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
-    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    evaluated = place.collected(rows)
     kept = place.output.kept(evaluated, [True, False, False, True])
     assert len(kept.told) == 2
     place.output.publish([], _offsets(place, 1), kept)
@@ -281,14 +284,14 @@ def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: Spar
         assert not unavailable(within("a task failed", lasting))
 
 
-def test_what_workers_tell_comes_beside_their_records(place: Place, spark: SparkSession) -> None:
+def test_what_workers_tell_comes_beside_their_records(place: Place) -> None:
     told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
     rows = [(None, msgspec.msgpack.encode(told)), (None, None), (None, msgspec.msgpack.encode(told))]
-    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    evaluated = place.collected(rows)
     assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]
     assert evaluated.told[0].tally.outcomes == [("lenses6", "allow", 2)]
     assert evaluated.told[0].decisions == [b"{}"]
-    assert place.output.collect(spark.createDataFrame([], SCHEMA)).told == []
+    assert place.collected([]).told == []
 
 
 def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:
