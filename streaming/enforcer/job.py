@@ -50,7 +50,7 @@ from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.transaction import Evaluated, Output
 from streaming.enforcer.wire import VERDICTS, Result
-from streaming.enforcer.worker import SCHEMA, Outputs, Task, Worker
+from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.settings import Settings
@@ -261,7 +261,7 @@ class Enforcer:
             task = self._task(eras, facts, self._budgets(range_))
             broadcasts = [era.broadcast for era in eras]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
-            evaluated = self._output.collect(records.mapInArrow(worker, SCHEMA))
+            evaluated = self._output.evaluate(records, worker)
             if not all(which := counted(evaluated.told)):
                 evaluated = self._output.kept(evaluated, which)
             needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)

@@ -1,12 +1,12 @@
 """Kafka's own producer in Spark's JVM, where what the workers made of a batch is already."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from streaming.enforcer.compiled_java import new_instance
 from streaming.records.size_gate import largest
 from streaming.settings import Settings
 from streaming.topic_specs import ROOM
@@ -23,19 +23,7 @@ def open_sender(spark: SparkSession, settings: Settings) -> Any:
     Raises Py4JJavaError when the producer does not take its settings.
     """
     gateway: Any = spark.sparkContext._gateway
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 1)
-    arguments[0] = _properties(gateway.jvm, _producer_settings(gateway.jvm, settings))
-    return _constructor(gateway).newInstance(arguments)
-
-
-@functools.cache
-def _constructor(gateway: Any) -> Any:
-    """The class's constructor. In one JVM it is compiled once: py4j takes classes of one name for the same."""
-    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(SOURCE.read_text(encoding="utf-8"))
-    [constructor] = compiler.getClassLoader().loadClass("Sender").getConstructors()
-    return constructor
+    return new_instance(gateway, SOURCE, _properties(gateway.jvm, _producer_settings(gateway.jvm, settings)))
 
 
 def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.checkpoints import checkpoints_of, local_path
@@ -79,10 +78,10 @@ def _is_full(place: str) -> bool:
     return False
 
 
-def task_failure(error: Exception, made: DataFrame) -> JobStopped | None:
+def task_failure(error: Exception, plan: Any) -> JobStopped | None:
     """What to raise in place of an error of Spark's: a task failed as often as it is tried; None: it is another error.
 
-    `made`: what the tasks were to make. The message names the records that the task had to evaluate.
+    `plan`: Java's physical plan that the tasks ran. The message names the records that the task had to evaluate.
     """
     failed = TASK_FAILED.search(str(error))
     if failed is None:
@@ -90,17 +89,16 @@ def task_failure(error: Exception, made: DataFrame) -> JobStopped | None:
     text = str(error)[failed.start() :]
     cause = without_stack(text.partition("Lost task")[2].partition(": ")[2] or text).partition(". Consider setting")[0]
     return JobStopped(
-        f"a task failed {failed[2]} times, over {_records(made, int(failed[1]))}: {cause}. If a Python worker was "
+        f"a task failed {failed[2]} times, over {_records(plan, int(failed[1]))}: {cause}. If a Python worker was "
         "killed, it may have lacked memory: give it more, or set `max_records` lower. If it fails again over the same "
         "records, one of them may be the cause: report it"
     )
 
 
-def _records(made: DataFrame, task: int) -> str:
+def _records(plan: Any, task: int) -> str:
     """The records that a task of a micro-batch reads, by partition and offsets."""
     try:
-        partitions: Any = made._jdf.queryExecution().toRdd().partitions()
-        read = partitions[task].inputPartition().get().offsetRange()
+        read = plan.execute().partitions()[task].inputPartition().get().offsetRange()
         place = f"{read.topicPartition().topic()}-{read.topicPartition().partition()}"
         return f"the records of {place} from offset {read.fromOffset()} up to {read.untilOffset() - 1}"
     except (Py4JError, TypeError, AttributeError, IndexError):  # another version of Spark

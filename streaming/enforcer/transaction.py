@@ -13,13 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
+from streaming.enforcer.evaluation import Evaluation
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import group_consumer
 from streaming.enforcer.outage import is_unavailable
 from streaming.enforcer.sender import admin_settings, open_sender
 from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
-from streaming.enforcer.worker import PACKED, TOLD, Told
+from streaming.enforcer.worker import PACKED, TOLD, Told, Worker
 from streaming.permissions import Permission, explain_missing, principal_of_java
 from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings
@@ -77,6 +78,7 @@ class Output:
         self._name, self._timeout = settings.job_name, settings.transaction_timeout_seconds
         self._largest, self._on_dropped = largest(settings), on_dropped
         self._jvm = cast(Any, spark._jvm)
+        self._evaluation = Evaluation(spark)
         self._producer: Any = None
         self._owner = Owner(NOT_INITIALIZED, NOT_INITIALIZED)
         self._initializing = False  # the producer's initialization has begun, and its end is not known
@@ -152,17 +154,21 @@ class Output:
         failure: Any = query._jsq.exception()
         return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
 
-    def collect(self, made: DataFrame) -> Evaluated:
-        """Run a batch through the workers; what they made stays in Java.
+    def evaluate(self, records: DataFrame, worker: Worker) -> Evaluated:
+        """Run the records of a batch through the workers; see `collect`."""
+        return self.collect(self._evaluation.plan(records, worker))
+
+    def collect(self, plan: Any) -> Evaluated:
+        """Run Java's physical plan of what the workers make; it stays in Java.
 
         Raises JobStopped where a task fails, but not for a fault of Kafka's that may pass.
         """
         try:
-            rows = made._jdf.collectAsList()
+            rows = self._evaluation.collect(plan)
         except Exception as error:
             if self.is_unavailable(error):
                 raise
-            raise task_failure(error, made) or error from None
+            raise task_failure(error, plan) or error from None
         return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:

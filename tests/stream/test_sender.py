@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
+from streaming.enforcer.evaluation import Evaluation
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.transaction import Evaluated, Output, describe_transaction
 from streaming.enforcer.wire import NO_TEXT, Lot, Picked, encode_headers, pack
@@ -53,8 +54,12 @@ class Place:
 
     def evaluated(self, *lots: Lot) -> Evaluated:
         """As if workers had made these lots."""
-        packed = [(pack(self.topic, JSON_ALONE, lot), None) for lot in lots]
-        return self.output.collect(self._spark.createDataFrame(packed, SCHEMA))
+        return self.collected([(pack(self.topic, JSON_ALONE, lot), None) for lot in lots])
+
+    def collected(self, rows: list[tuple[bytes | None, bytes | None]]) -> Evaluated:
+        """As if workers had made these rows."""
+        made: Any = self._spark.createDataFrame(rows, SCHEMA)._jdf
+        return self.output.collect(made.queryExecution().executedPlan())
 
     def there(self, least: int = 0) -> list[Any]:
         """The committed records, once there are so many: markers are written after a commit is confirmed."""
@@ -148,7 +153,7 @@ def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: 
     assert {message.key(): message.partition() for message in came} == place.place_of(keys)
 
 
-def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place, spark: SparkSession) -> None:
+def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
     """And one Arrow batch after the other."""
 
     def numbered(*numbers: int) -> bytes:
@@ -158,16 +163,16 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
     first = [(numbered(1, 4), told), (numbered(0, 2, 5), None), (numbered(3), None)]
     second = [(numbered(12, 13), told), (numbered(10, 11, 14), None)]
-    place.output.publish([], _offsets(place, 1), place.output.collect(spark.createDataFrame([*first, *second], SCHEMA)))
+    place.output.publish([], _offsets(place, 1), place.collected([*first, *second]))
     values = [message.value() for message in place.there(11)]
     assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
 
 
-def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place, spark: SparkSession) -> None:
+def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> None:
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
     made = [pack(place.topic, JSON_ALONE, _lot(b"%d" % number)) for number in range(6)]
     rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
-    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    evaluated = place.collected(rows)
     kept = place.output.kept(evaluated, [True, False, False, True])
     assert len(kept.told) == 2
     place.output.publish([], _offsets(place, 1), kept)
@@ -279,14 +284,14 @@ def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: Spar
         assert not unavailable(within("a task failed", lasting))
 
 
-def test_what_workers_tell_comes_beside_their_records(place: Place, spark: SparkSession) -> None:
+def test_what_workers_tell_comes_beside_their_records(place: Place) -> None:
     told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
     rows = [(None, msgspec.msgpack.encode(told)), (None, None), (None, msgspec.msgpack.encode(told))]
-    evaluated = place.output.collect(spark.createDataFrame(rows, SCHEMA))
+    evaluated = place.collected(rows)
     assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]
     assert evaluated.told[0].tally.outcomes == [("lenses6", "allow", 2)]
     assert evaluated.told[0].decisions == [b"{}"]
-    assert place.output.collect(spark.createDataFrame([], SCHEMA)).told == []
+    assert place.collected([]).told == []
 
 
 def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:
@@ -311,3 +316,19 @@ def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place
     threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]
     assert any(place.settings.job_name in name for name in threads)
     assert not any("alone" in name for name in threads)
+
+
+def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: SparkSession) -> None:
+    sent = spark.sparkContext.broadcast(b"!")
+
+    def echo(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            cells = [None if cell is None else cell + sent.value for cell in batch.column(1).to_pylist()]
+            yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(cells, pa.binary())], SCHEMA.fieldNames())
+
+    rows = [(b"%d" % number, None if number % 3 else b"x" * number) for number in range(100)]
+    handed_over = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)  # an RDD, as a micro-batch is
+    evaluation = Evaluation(spark)
+    for records in (handed_over, handed_over.selectExpr("packed", "told"), handed_over.limit(0)):
+        found = [tuple(row) for row in evaluation.collect(evaluation.plan(records, echo))]
+        assert found == [tuple(row) for row in records.mapInArrow(echo, SCHEMA).collect()]

@@ -1,0 +1,55 @@
+"""Runs the workers over the records of a batch: see `Evaluation.java` for why not by `DataFrame.mapInArrow`."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.core.rdd import _prepare_for_python_RDD
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.util import PythonEvalType
+
+from streaming.enforcer.compiled_java import new_instance
+from streaming.enforcer.worker import SCHEMA
+
+SOURCE = Path(__file__).with_name("Evaluation.java")
+
+Evaluate = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What workers run: from Arrow batches of records to ones of `SCHEMA`."""
+
+
+class Evaluation:
+    """Plans and runs the workers' part of a batch in one Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        session: Any = spark._jsparkSession
+        self._java = new_instance(
+            self._context._gateway,
+            SOURCE,
+            self._python_function(),
+            session.parseDataType(SCHEMA.json()),
+            PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+        )
+
+    def _python_function(self) -> Any:
+        """How workers are started, the same for every batch; without anything for them to run."""
+        context: Any = self._context
+        return context._jvm.SimplePythonFunction(
+            bytearray(),
+            context.environment,
+            context._python_includes,
+            context.pythonExec,
+            context.pythonVer,
+            [],
+            context._javaAccumulator,
+        )
+
+    def plan(self, records: DataFrame, evaluate: Evaluate) -> Any:
+        """The physical plan, in Java, that runs this over the records."""
+        function, broadcasts, _, _ = _prepare_for_python_RDD(self._context, (evaluate, SCHEMA))
+        return self._java.plan(records._jdf, bytearray(function), broadcasts)
+
+    def collect(self, plan: Any) -> Any:
+        """Run a plan of the columns of `SCHEMA`; the rows stay in Java. Raises what Spark does."""
+        return self._java.collect(plan)
