@@ -59,7 +59,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # While there are no requests, Kafka is asked for new ones a third as often as by default; under load it counts
+        # While there are no requests, Kafka is asked for new ones less than half as often; under load it counts
         # for nothing, and after a pause a request waits 10 ms longer in the mean.
         "spark.sql.streaming.pollingDelay": "30ms",
         # A batch that waits for Kafka must not keep the job from stopping.
@@ -130,7 +130,7 @@ def read_range(
 
 
 class ForeachBatch:
-    """What Spark calls with each micro-batch. PySpark's own makes a SparkSession each time, in some twenty calls."""
+    """What Spark calls with each micro-batch. PySpark's own wraps a SparkSession each time, by several calls."""
 
     def __init__(self, spark: SparkSession, on_batch: Callable[[DataFrame, int], None]) -> None:
         self._spark, self._on_batch = spark, on_batch
