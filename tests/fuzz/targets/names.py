@@ -15,7 +15,7 @@ from tests.fuzz.mutation import FAULTY, LARGE, LARGEST, mutate_text
 from tests.fuzz.samples import all_requests, words
 
 ALPHABET = "ab*?/:A\u00e9\n"
-LONGEST = 4000  # characters
+LONGEST = 4000  # characters: the naive matcher takes their square
 LONGEST_COMPARED = 200  # characters of patterns that are compared with each other: that is quadratic
 
 
@@ -122,14 +122,14 @@ def _word(dice: Random, deep: bool) -> str:
     if deep:
         return "".join(dice.choices(ALPHABET, k=dice.choice((0, 1, 2, 3, 5, 8))))
     return dice.choice(
-        (dice.choice(FAULTY), dice.choice(words("cdap")), mutate_text(dice, dice.choice(words("lenses6"))))
+        (dice.choice(FAULTY), dice.choice(words("cdap")), mutate_text(dice, dice.choice(words("lenses6")))[:LONGEST])
     )
 
 
 def _almost(dice: Random, text: str) -> str:
     """A text that a pattern with this text nearly matches."""
     filled = "".join(_filler(dice) if mark == "*" else "a" if mark == "?" else mark for mark in text)
-    return mutate_text(dice, filled) if dice.random() < 0.4 else filled
+    return mutate_text(dice, filled)[: 2 * LONGEST] if dice.random() < 0.4 else filled
 
 
 def _filler(dice: Random) -> str:
