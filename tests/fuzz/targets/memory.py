@@ -18,6 +18,7 @@ from tests.stream.arrow import records_at
 SIZE = 20_000  # characters of what a request has of its own
 DOCUMENTS = 50
 CACHED_BYTES = 8 << 20
+PLACES = ("resource", "context", "subject", "subject", "action", "system", "id")  # what is kept of groups weighs most
 
 
 class Memory:
@@ -40,7 +41,7 @@ class Memory:
         """A request with a long text somewhere."""
         request = dice.choice(self._requests)
         own = f"{number}-{dice.randrange(10**9)}"
-        place = dice.choice(("resource", "context", "subject", "action", "system", "id"))
+        place = dice.choice(PLACES)
         text = own * (SIZE // len(own))
         if place == "context":
             request = {**request, "context": {own: text}}
