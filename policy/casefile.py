@@ -113,7 +113,7 @@ def parse_cases(value: object) -> CaseFile:
     """A case file from its data; raises CaseFileError naming the place, such as ``cases[2].stages[0]``."""
     try:
         file = msgspec.convert(value, CaseFile)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # of a text that is not Unicode, too
         raise CaseFileError(f"not a case file: {error}") from error
     if errors := list(_errors(file)):
         raise CaseFileError("; ".join(errors))
