@@ -68,8 +68,11 @@ class AuditSitting:
             )
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
-            rejection = Rejection(source.topic, source.partition, offset, refusal)
-            return (source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
+            limits = self._limits  # a name for the rejection would make a cycle: see Sitting.decide
+            letter = dead_letter(
+                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
+            )
+            return (source.dead_letters, *letter)
 
     def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
         """The verdict, encoded. Raises TooLarge."""

@@ -34,5 +34,11 @@ class EncodedSitting:
                 raise TooLarge("the decision", size, self._limits.record_out)
             return number, key_, encoded, told and with_content_type(told, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
-            rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
-            return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
+            source, limits = (
+                self._source,
+                self._limits,
+            )  # a name for the rejection would make a cycle: see Sitting.decide
+            letter = dead_letter(
+                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
+            )
+            return (source.dead_letters, *letter)

@@ -157,14 +157,14 @@ class Sitting:
         """The records to write for these as far as the budget goes. Never raises."""
         usage, answered, others = usage or Usage(UNLIMITED), Answered(), list[tuple[int, Outgoing]]()
         longest, is_text = self._longest(records), _is_text(records.values)
-        values, sizes, times = records.values.to_pylist(), records.sizes.tolist(), records.times.tolist()
+        values, sizes, times = records.texts, records.sizes.tolist(), records.times.tolist()
         decided = len(values)
         for number, value in enumerate(values):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
-            fits_columns = value is not None and len(value) <= longest
-            if fits_columns and self._answer_prepared(value, is_text, number, times[number], answered):
+            in_columns = value is not None and len(value) <= longest
+            if in_columns and self._answer_prepared(value or b"", is_text, number, times[number], answered):
                 usage.bytes += sizes[number]
                 continue
             made = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
@@ -262,8 +262,12 @@ class Sitting:
             return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
-            rejection = Rejection(self._source.topic, self._source.partition, offset, refusal)
-            return (self._source.dead_letters, *dead_letter(rejection, key, value, headers, self._limits))
+            # What holds the exception has no name: its traceback holds this frame, a cycle that would keep the record.
+            source, limits = self._source, self._limits
+            letter = dead_letter(
+                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
+            )
+            return (source.dead_letters, *letter)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self._open(key, value)

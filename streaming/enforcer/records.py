@@ -98,12 +98,14 @@ class Records:
 
     def row(self, number: int) -> Row:
         """One record."""
-        key, value = self._lists[0][number], self._lists[1][number]
-        return key, value, self.headers(number), int(self.offsets[number]), int(self.times[number])
+        key = self.keys[number].as_py()
+        return key, self.texts[number], self.headers(number), int(self.offsets[number]), int(self.times[number])
 
     @functools.cached_property
-    def _lists(self) -> tuple[list[bytes | None], list[bytes | None]]:
-        return self.keys.to_pylist(), self.values.to_pylist()
+    def texts(self) -> list[bytes | None]:
+        """The values as Python has them, which are copies."""
+        values: list[bytes | None] = self.values.to_pylist()
+        return values
 
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""

@@ -21,7 +21,7 @@ READ_FAST = {
     "kafka.receive.buffer.bytes": str(1 << 20),
 }
 
-ARROW_BYTES = 16 << 20  # of an Arrow batch: each task has one in Java and one in its worker
+ARROW_BYTES = 16 << 20
 FETCHED = "kafka.max.partition.fetch.bytes"
 FETCHED_BYTES = 64 << 20  # of all partitions: Spark's consumers hold what they have fetched, also between batches
 FETCHED_LEAST, FETCHED_MOST = 256 << 10, 8 << 20  # of one

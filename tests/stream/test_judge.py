@@ -1,5 +1,6 @@
 """A judge's records say what `policy.decide` says, whatever its caches hold; and what is no request never decides."""
 
+import gc
 import json
 import random
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 from policy import compile_documents, decide
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.stream.arrow import records_batch
 
 AT = 1_795_000_000_123
 TIME = "2026-11-18T11:06:40.123Z"
@@ -256,3 +259,27 @@ def test_only_trace_headers_are_carried_over() -> None:
     ]
     carried = _sit().decide(b"k", msgspec.json.encode(_some_request()), headers, 17, AT)[3]
     assert carried == [("content-type", b"application/json"), ("traceparent", b"00-1")]
+
+
+def test_what_is_refused_leaves_no_cycle_that_holds_it() -> None:
+    """Workers set what is there after a task aside from the search for cycles: a cycle would keep a record for long."""
+    sitting, value = _sit(), json.dumps(_some_request(deadline=AT - 1)).encode()
+    refused = (
+        b"\x00" * 1000,
+        b"{",
+        b"\xff",
+        None,
+        value[:-1],
+        b'{"id":""}',
+        json.dumps(_some_request(time="x")).encode(),
+    )
+    for packed in (refused, (value,), (json.dumps(_some_request(evaluations=[{}] * 3)).encode(),)):
+        records = Records(records_batch([(b"k", one, None) for one in packed]))
+        sitting.decide_all(records)
+        gc.collect()
+        gc.disable()
+        try:
+            sitting.decide_all(records)
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
