@@ -26,7 +26,7 @@ from policy.snapshot import Snapshot
 from policy.times import to_ms
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
-PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time"})
+PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})
 """The fields of requests whose query is prepared; those with others are decided by themselves."""
 
 RESOURCE = frozenset({"type", "id", "properties"})
@@ -65,6 +65,7 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         return None
     try:
         at = None if get("time") is None else to_ms(request["time"])
+        deadline = None if get("deadline") is None else to_ms(request["deadline"])
         of_resource = resource.get("type"), resource.get("properties", ...)
         parts = (get("system"), get("subject"), get("action"), get("context", ...), *of_resource)
         key = marshal.dumps(parts, MARSHAL)
@@ -72,6 +73,8 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         return None
     queries = _queries(snapshot, trust, most)
     at = at if "time" in trust else None
+    if deadline is not None and (at is None or at > deadline):
+        return None  # an error
     query = queries.find(key, at) or queries.find((key, name), at)
     if query is None:
         asked = parse_request(request, most)

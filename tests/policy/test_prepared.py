@@ -161,3 +161,24 @@ def test_beyond_their_weight_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) 
         queries.add(number, PreparedQuery(snapshot, request, CLAIMS), 1000)
     assert 1 <= len(queries) <= 4
     assert queries.find(8, None) is not None
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_decide_answers_as_the_evaluator_whatever_it_has_prepared(system: str, data: st.DataObject) -> None:
+    """Plain data with times, deadlines, fields that nobody knows and values of wrong types, again and again."""
+    snapshot, trust = policy.compile_documents(data.draw(dated(system))), data.draw(trusts)
+    more = st.dictionaries(
+        st.sampled_from(["time", "deadline", "context", "unknown", "evaluations"]),
+        st.one_of(st.sampled_from([*MOMENTS, -1, True, "x", "1970-01-01T00:00:00.003Z"]), st.just({}), st.none()),
+        max_size=3,
+    )
+    asked = [{**data.draw(requests_of(system)), **data.draw(more)} for _ in range(3)]
+    for request in (*asked, *asked):
+        try:
+            expected = policy.answer(snapshot, parse_request(request), trust)
+        except policy.MalformedRequest as malformed:
+            expected = policy.Decision("error", (policy.Reason("malformed-request", str(malformed)),))
+        assert policy.decide(snapshot, request, trust=trust) == expected
+        event(expected.outcome)
