@@ -2,6 +2,7 @@
 
 import bisect
 import copy
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -76,7 +77,6 @@ class Realm:
 
     def _start(self) -> None:
         self._held_edges = sorted(set(self._edges()))
-        self.edges = self._all_edges()
         self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
         self.index = Grants(self.grants)
 
@@ -86,7 +86,9 @@ class Realm:
         windows |= {refusal.window for refusal in self._refusals}
         yield from (edge for window in windows for edge in (window.start, window.end) if edge is not None)
 
-    def _all_edges(self) -> list[int]:
+    @functools.cached_property
+    def edges(self) -> list[int]:
+        """The moments (ms) at which answers may change, rising; worked out when asked for, which decisions never do."""
         known = self.facts.edges()
         return sorted({*self._held_edges, *known}) if known else self._held_edges
 
@@ -108,9 +110,9 @@ class Realm:
         """
         other = object.__new__(Realm)
         other.__dict__.update(self.__dict__)
+        other.__dict__.pop("edges", None)
         other.facts = Facts(self._policy_facts, layer.table(system, moment))
         other.broken = _broken({**self._policy_broken, **layer.bound(system)})
-        other.edges = other._all_edges()
         return other
 
     def broken_at(self, at: int | None) -> Mapping[str, str]:

@@ -158,5 +158,5 @@ class Templates:
 
 
 def _by_route(grant: Grant | None) -> tuple[Grant, ...]:
-    """The grant with the mark for its principal: nobody is reached by way of that, so it is the whole route."""
+    """The grant with the mark for its principal: no membership leads there, so the mark is the whole route."""
     return () if grant is None else (msgspec.structs.replace(grant, holder=ROUTE),)

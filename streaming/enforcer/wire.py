@@ -115,7 +115,7 @@ def _lot(records: list[Any]) -> Lot:
 
 
 class Packed(NamedTuple):
-    """What comes of the records of an Arrow batch: lots of decisions by the short way, and all else one by one.
+    """What comes of the records of an Arrow batch: lots of decisions made in columns, and all else one by one.
 
     `positions`: of the others, ascending; None: all records are among them. `decided`: how many of the records, from
     the first on, these are; None: all.

@@ -254,7 +254,7 @@ class Worker:
 def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
     """The last gate: in place of each record that is too large for Kafka a dead letter with hashes. Returns how many.
 
-    Lots of the short way hold none: they are measured as they are made.
+    Lots of decisions made in columns hold none: requests and answers are bounded before.
     """
     sizes = [record_size(key, value, headers) for _, key, value, headers in made.others]
     beyond = [number for number, size in enumerate(sizes) if not fits(size, limit)]
