@@ -10,6 +10,12 @@ Refused = Mapping[tuple[str, str], str]
 """(kind, name) of refused documents without a good version -> ``system/kind/name``."""
 
 
+RefusedWhile = dict[tuple[str, str], list[tuple[Window, str]]]
+"""(kind, name) of documents that are refused for a time -> when, and ``system/kind/name``."""
+
+Refusals = tuple[dict[tuple[str, str], str], RefusedWhile]
+"""What is refused at every moment, and what is for a time."""
+
 Lookup = tuple[str, ...]
 """What was looked up: ``("name", kind, name)``, ``("key", kind, index, value)`` or ``("refused", kind)``."""
 
@@ -35,12 +41,38 @@ class FactTable:
 
     def __init__(self, facts: Iterable[Fact] = (), refused: Refused | None = None) -> None:
         self.refused = dict(refused or {})
-        self._refused_while: dict[tuple[str, str], list[tuple[Window, str]]] = {}
+        self._refused_while: RefusedWhile = {}
         self._by_kind: dict[str, dict[str, Fact]] = {}
         self._versions: dict[tuple[str, str], list[Fact]] = {}  # those that do not count at every moment
         self._by_key: dict[tuple[str, str, str], set[str]] = {}
         for fact in facts:
             self.put(fact)
+
+    def with_changes(self, removed: Iterable[Fact], added: Iterable[Fact], refused: "Refusals") -> "FactTable":
+        """Another table with the facts ``added`` in place of all that are known of the things of those ``removed``.
+
+        With these refusals. What is alike is shared; this table does not change.
+        """
+        other, removed, added = FactTable(), tuple(removed), tuple(added)
+        other.refused, other._refused_while = refused
+        other._by_kind, other._versions, other._by_key = dict(self._by_kind), self._versions, self._by_key
+        places = dict.fromkeys((fact.kind, fact.name) for fact in (*removed, *added))
+        if not places:
+            return other
+        for kind in {kind for kind, _ in places}:
+            other._by_kind[kind] = dict(self._by_kind.get(kind, {}))
+        other._versions, other._by_key = dict(self._versions), dict(self._by_key)
+        before = (fact for place in places for fact in self.versions(*place))
+        for key in {(fact.kind, *key) for fact in (*before, *added) for key in fact.keys}:
+            other._by_key[key] = set(self._by_key.get(key, ()))
+        for kind, name in dict.fromkeys((fact.kind, fact.name) for fact in removed):
+            other.remove(kind, name)
+        for fact in added:
+            if not fact.timeless and (fact.kind, fact.name) in other._versions:
+                other._versions[fact.kind, fact.name] = list(other._versions[fact.kind, fact.name])
+            other.put(fact)
+        other._by_kind = {kind: named for kind, named in other._by_kind.items() if named}
+        return other
 
     def __len__(self) -> int:
         return sum(len(named) for named in self._by_kind.values()) + len(self._versions)

@@ -7,7 +7,8 @@ the resource's name leads, which all subjects share; and what both have in commo
 match the name.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from policy.caching import BUDGET, ENTRY_BYTES
@@ -20,6 +21,7 @@ KNOWN_BYTES = 120  # of an answer that is kept
 NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
 
 Thing = TypeVar("Thing")
+Item = TypeVar("Item", bound=Hashable)
 
 Rights = dict[int, int]
 """The rights of one principal, by the number of their permission pattern."""
@@ -91,6 +93,8 @@ class Grants:
 
     def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         self._rights: dict[str, Rights] = {}
+        self._uses: dict[int, int] = {}  # by permission pattern, how many principals have a right for it
+        self._next_right = self._next_permission = 0
         self._matching: dict[Place[int], frozenset[int]] = {}
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
@@ -101,7 +105,7 @@ class Grants:
     def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
         tables: list[dict[int, tuple[Grant, ...]]] = []
-        rights = 0
+        rights, uses = 0, self._uses
         for principal, held in grants.items():
             own = self._rights[principal] = {}
             for grant in held:
@@ -110,14 +114,60 @@ class Grants:
                 if right is None:
                     right = own[permission] = rights
                     rights += 1
+                    uses[permission] = uses.get(permission, 0) + 1
                 if resource == len(tables):
                     tables.append({right: (grant,)})
                 else:
                     tables[resource][right] = (*tables[resource].get(right, ()), grant)
+        self._next_right, self._next_permission = rights, len(permissions.things)
         for number, pattern in enumerate(permissions.things):
             self._permissions.add(pattern, number)
         for pattern, table in zip(resources.things, tables, strict=True):
             self._resources.add(pattern, Table(table))
+
+    def with_changes(
+        self, grants: Mapping[str, Sequence[Grant]], removed: Sequence[Grant], added: Sequence[Grant]
+    ) -> "Grants":
+        """The index of these grants, which differ from those of this one in what was ``removed`` and ``added``.
+
+        It shares with this one, which does not change, all that is alike.
+        """
+        other = Grants({})
+        edit = _Edit(self._permissions, self._rights, self._uses, self._next_permission, self._next_right)
+        by_principal: dict[str, list[Pattern]] = {}
+        for grant in (*removed, *added):
+            by_principal.setdefault(grant.holder, []).append(grant.permission)
+        for principal, permissions in by_principal.items():
+            edit.hold(principal, grants.get(principal, ()), permissions)
+        other._permissions = self._permissions.with_only(edit.permissions())
+        other._rights, other._uses = edit.rights, edit.uses
+        other._next_permission, other._next_right = edit.next_permission, edit.next_right
+        other._resources = self._resources.with_only(self._tables(other, removed, added))
+        return other
+
+    def _tables(self, other: "Grants", removed: Sequence[Grant], added: Sequence[Grant]) -> dict[Pattern, Table | None]:
+        """The tables that are different in the other index, by resource pattern."""
+        changed: dict[Pattern, dict[int, tuple[list[Grant], list[Grant]]]] = {}
+        for index, some, which in ((self, removed, 0), (other, added, 1)):
+            for grant in some:
+                right = index._right(grant)
+                changed.setdefault(grant.object, {}).setdefault(right, ([], []))[which].append(grant)
+        tables: dict[Pattern, Table | None] = {}
+        for pattern, rights in changed.items():
+            before = self._resources.only(pattern)
+            held = dict(before.grants) if before is not None else {}
+            for right, (less, more) in rights.items():
+                held[right] = (*without(held.get(right, ()), less), *more)
+                if not held[right]:
+                    del held[right]
+            tables[pattern] = Table(held) if held else None
+        return tables
+
+    def _right(self, grant: Grant) -> int:
+        """The right by which a grant is found that is held here."""
+        number = self._permissions.only(grant.permission)
+        assert number is not None
+        return self._rights[grant.holder][number]
 
     def state(self, resource: Name) -> Place[Table]:
         """The state of the trie to which a resource's name leads."""
@@ -155,6 +205,71 @@ class Grants:
             effective.forget()
         self._effective.clear()
         self._matching.clear()
+
+
+def without(items: Sequence[Item], less: Sequence[Item]) -> list[Item]:
+    """The items without some of them; of equal ones as many go as are named."""
+    if not less:
+        return list(items)
+    gone = Counter(less)
+    kept: list[Item] = []
+    for item in items:
+        if gone.get(item):
+            gone[item] -= 1
+        else:
+            kept.append(item)
+    return kept
+
+
+class _Edit:
+    """The rights of an index that is made out of another."""
+
+    def __init__(
+        self,
+        permissions: PatternIndex[int],
+        rights: Mapping[str, Rights],
+        uses: Mapping[int, int],
+        next_permission: int,
+        next_right: int,
+    ) -> None:
+        self._permissions, self.next_permission, self.next_right = permissions, next_permission, next_right
+        self.rights, self.uses = dict(rights), dict(uses)
+        self._numbers: dict[Pattern, int] = {}  # of the permission patterns that were looked up
+
+    def hold(self, principal: str, grants: Iterable[Grant], permissions: Iterable[Pattern]) -> None:
+        """Give a principal the rights for its grants, where these differ in grants of some permissions alone."""
+        own = dict(self.rights.get(principal, {}))
+        held = {id(grant.permission): grant.permission for grant in grants}  # most are the same objects
+        held_patterns = set(held.values())
+        for pattern in dict.fromkeys(permissions):
+            number = self._number(pattern)
+            if pattern in held_patterns and number not in own:
+                own[number] = self.next_right
+                self.next_right += 1
+                self.uses[number] = self.uses.get(number, 0) + 1
+            elif pattern not in held_patterns and own.pop(number, None) is not None:
+                self.uses[number] -= 1
+        if own:
+            self.rights[principal] = own
+        else:
+            self.rights.pop(principal, None)
+
+    def _number(self, pattern: Pattern) -> int:
+        number = self._numbers.get(pattern)
+        if number is None:
+            number = self._permissions.only(pattern)
+            if number is None:
+                number = self.next_permission
+                self.next_permission += 1
+            self._numbers[pattern] = number
+        return number
+
+    def permissions(self) -> dict[Pattern, int | None]:
+        """The numbers of the patterns that were looked up; None: no principal has a right for it any more."""
+        for number in self._numbers.values():
+            if not self.uses.get(number):
+                self.uses.pop(number, None)
+        return {pattern: number if number in self.uses else None for pattern, number in self._numbers.items()}
 
 
 class _Numbered(Generic[Thing]):

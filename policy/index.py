@@ -5,7 +5,7 @@ that leads is noted as a `Place`, so that names that are matched alike are walke
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
@@ -41,6 +41,35 @@ class _Node(Generic[Value]):
         else:
             self.closed = [value]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is filed here or below."""
+        return not self.exact and self.wild is None and self.open is None and self.closed is None
+
+    def copy(self) -> "_Node[Value]":
+        """A node with the same children and values, whose own dictionaries may be changed."""
+        other: _Node[Value] = _Node()
+        other.exact, other.open, other.closed = dict(self.exact), self.open, self.closed
+        other.wild = self.wild.copy() if self.wild is not None else None
+        return other
+
+    def only(self, part: Part) -> "_Node[Value] | None":
+        """The child of exactly this part pattern."""
+        if isinstance(part, Exact):
+            return self.exact.get(part.text)
+        return self.wild.only(part) if self.wild is not None else None
+
+    def put(self, part: Part, node: "_Node[Value] | None") -> None:
+        """Put a child in place of the one of a part pattern; None: there is none any more."""
+        if not isinstance(part, Exact):
+            self.wild = self.wild or _Wild()
+            self.wild.put(part, node)
+            self.wild = self.wild if self.wild.lengths else None
+        elif node is None:
+            self.exact.pop(part.text, None)
+        else:
+            self.exact[part.text] = node
+
     def children(self) -> Iterator["_Node[Value]"]:
         yield from self.exact.values()
         if self.wild is not None:
@@ -73,19 +102,59 @@ class _Wild(Generic[Value]):
     def __init__(self) -> None:
         self.prefixes: dict[str, _Node[Value]] = {}
         self.globs: dict[str, dict[Glob, _Node[Value]]] = {}
-        self.lengths: list[int] = []
+        self.lengths: dict[int, int] = {}  # of heads, each with how many have it
+
+    def copy(self) -> "_Wild[Value]":
+        other: _Wild[Value] = _Wild()
+        other.prefixes, other.lengths = dict(self.prefixes), dict(self.lengths)
+        other.globs = {head: dict(globs) for head, globs in self.globs.items()}
+        return other
+
+    def only(self, part: Prefix | Glob) -> _Node[Value] | None:
+        if isinstance(part, Prefix):
+            return self.prefixes.get(part.text)
+        return self.globs.get(_literal_head(part), {}).get(part)
+
+    def put(self, part: Prefix | Glob, node: _Node[Value] | None) -> None:
+        if node is None:
+            self._remove(part)
+        elif isinstance(part, Prefix):
+            self._count(part.text, part.text in self.prefixes)
+            self.prefixes[part.text] = node
+        else:
+            head = _literal_head(part)
+            self._count(head, head in self.globs)
+            self.globs.setdefault(head, {})[part] = node
+
+    def _remove(self, part: Prefix | Glob) -> None:
+        if isinstance(part, Prefix):
+            gone, head = self.prefixes.pop(part.text, None) is not None, part.text
+        else:
+            head = _literal_head(part)
+            globs = self.globs.get(head, {})
+            globs.pop(part, None)
+            gone = head in self.globs and not globs
+            if gone:
+                del self.globs[head]
+        if gone:
+            self.lengths[len(head)] -= 1
+            if not self.lengths[len(head)]:
+                del self.lengths[len(head)]
+
+    def _count(self, head: str, is_known: bool) -> None:
+        if not is_known:
+            self.lengths[len(head)] = self.lengths.get(len(head), 0) + 1
 
     def children(self) -> Iterator[tuple[Part, _Node[Value]]]:
         yield from ((Prefix(head), node) for head, node in self.prefixes.items())
         yield from (pair for globs in self.globs.values() for pair in globs.items())
 
     def child(self, part: Prefix | Glob) -> _Node[Value]:
-        head = part.text if isinstance(part, Prefix) else _literal_head(part)
-        if len(head) not in self.lengths:
-            self.lengths.append(len(head))
-        if isinstance(part, Prefix):
-            return self.prefixes.setdefault(head, _Node())
-        return self.globs.setdefault(head, {}).setdefault(part, _Node())
+        node = self.only(part)
+        if node is None:
+            node = _Node()
+            self.put(part, node)
+        return node
 
     def descend(self, text: str, found: list[_Node[Value]]) -> None:
         """Add every child whose part pattern matches ``text`` to ``found``."""
@@ -101,6 +170,38 @@ class _Wild(Generic[Value]):
 
 def _literal_head(glob: Glob) -> str:
     return re.split(r"[*?]" if glob.single else r"\*", glob.text, maxsplit=1)[0]
+
+
+class _Edit(Generic[Value]):
+    """Makes one tree out of another. `filed`: how many more patterns have values in it."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, _Node[Value]] = {}  # by id: these may be changed
+        self.filed = 0
+
+    def put(self, root: _Node[Value], pattern: Pattern, value: Value | None) -> _Node[Value]:
+        """The root of the tree in which a pattern has this value alone, or (None) none."""
+        way = [self._own(root)]
+        for part in pattern.parts:
+            way.append(self._own(way[-1].only(part) or _Node()))
+        node, values = way[-1], None if value is None else [value]
+        before = node.open if pattern.open else node.closed
+        if pattern.open:
+            node.open = values
+        else:
+            node.closed = values
+        self.filed += (values is not None) - (before is not None)
+        for number in reversed(range(len(pattern.parts))):
+            child = way[number + 1]
+            way[number].put(pattern.parts[number], None if child.is_empty else child)
+        return way[0]
+
+    def _own(self, node: _Node[Value]) -> _Node[Value]:
+        if id(node) in self._made:
+            return node
+        copy = node.copy()
+        self._made[id(copy)] = copy
+        return copy
 
 
 class Place(Generic[Value]):
@@ -174,6 +275,26 @@ class PatternIndex(Generic[Value]):
         node.file(value, pattern.open)
         self._filed += 1
         self.forget()
+
+    def only(self, pattern: Pattern) -> Value | None:
+        """What is filed under exactly this pattern, where that is one value at most."""
+        node: _Node[Value] | None = self._root
+        for part in pattern.parts:
+            node = node.only(part) if node is not None else None
+        values = None if node is None else node.open if pattern.open else node.closed
+        return values[0] if values else None
+
+    def with_only(self, values: Mapping[Pattern, Value | None]) -> "PatternIndex[Value]":
+        """An index in which each of these patterns has this one value, or (None) none. This one does not change.
+
+        Both share all nodes that are alike: it costs as much as there are patterns, and nodes on the way to them.
+        """
+        other, edit = PatternIndex[Value](), _Edit[Value]()
+        other._root = self._root
+        for pattern, value in values.items():
+            other._root = edit.put(other._root, pattern, value)
+        other._filed = self._filed + edit.filed
+        return other
 
     def find(self, name: Name) -> tuple[Value, ...]:
         """All values filed under patterns that match ``name``, in no particular order."""

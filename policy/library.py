@@ -248,6 +248,13 @@ class Library:
         self.shelves: dict[Key, Shelf] = {}
         self.nameless: dict[Rejected, tuple[str, ...]] = {}
         self._facts_only = facts_only
+        self._changed: set[Key] = set()
+        self._superseding: set[Key] = set()  # documents of which something may be dropped one day
+
+    def take_changed(self) -> set[Key]:
+        """The documents of which versions came or went since this was asked last."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def put(self, value: object, at: int | None = None, order: int = 0) -> Rejected | None:
         """Add a version; ``at`` (ms) and ``order`` (offset) are the log's. Returns why it was refused, or None."""
@@ -258,7 +265,7 @@ class Library:
             return self._put_aside(value, tuple(refused.errors), _moment(value, at), order)
         assert isinstance(value, Mapping)
         version = _version(key, value, at, order)
-        self._shelf(key, kind).add(version)
+        self._add(key, kind, version)
         return None if version.good else Rejected(str(key), version.errors)
 
     def delete(self, key: Key, at: int, order: int) -> None:
@@ -270,7 +277,7 @@ class Library:
                 return
             kind = UNKNOWN
         gone = Document(key, None, at)
-        self._shelf(key, kind).add(Version(at, order, f"deleted@{order}", gone, Reading()))
+        self._add(key, kind, Version(at, order, f"deleted@{order}", gone, Reading()))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
         """Add a version that is not the document of its place, or could not be read at all (not JSON, too large).
@@ -284,7 +291,7 @@ class Library:
             self._put_away(key, (*rejected.errors, *refused.errors), f"refused@{order}", at, order)
             return rejected
         binds = affected(all_systems()[key.system], key, value)
-        self._shelf(key, kind).add(Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
+        self._add(key, kind, Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
         return rejected
 
     def _put_aside(self, value: object, errors: tuple[str, ...], at: int, order: int) -> Rejected:
@@ -305,26 +312,39 @@ class Library:
         elif key.kind in all_systems()[key.system].kinds:
             self.nameless[Rejected(str(key), errors)] = ()
         else:
-            self._shelf(key, UNKNOWN).add(Version(at, order, mark, None, Reading(), errors, ALL))
+            self._add(key, UNKNOWN, Version(at, order, mark, None, Reading(), errors, ALL))
 
     def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
         """Drop what no decision can need any more and return it; ``horizons``: system → System.horizon.
 
         Systems that ``horizons`` does not name keep everything.
         """
-        named = [shelf for key, shelf in self.shelves.items() if key.system in horizons]
+        named = [self.shelves[key] for key in self._superseding if key.system in horizons]
         dropped = {shelf.key: shelf.forget_before(horizons[shelf.key.system]) for shelf in named}
         for shelf in named:
             if shelf.nothing_left(horizons[shelf.key.system]):
                 dropped[shelf.key] += self.shelves.pop(shelf.key).versions
-        return {key: versions for key, versions in dropped.items() if versions}
+        found = {key: versions for key, versions in dropped.items() if versions}
+        for key in found:
+            self._note(key)
+        return found
 
     def copy(self) -> "Library":
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
         other = Library(self._facts_only)
         other.shelves = {key: shelf.copy() for key, shelf in self.shelves.items()}
         other.nameless = dict(self.nameless)
+        other._superseding = set(self._superseding)
         return other
+
+    def _note(self, key: Key) -> None:
+        """Note that versions of a document came or went."""
+        self._changed.add(key)
+        shelf = self.shelves.get(key)
+        if shelf is not None and (len(shelf.versions) > 1 or shelf.newest.deleted):
+            self._superseding.add(key)
+        else:
+            self._superseding.discard(key)
 
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
@@ -333,6 +353,7 @@ class Library:
             shelf.forget_before(None)
             if shelf.nothing_left(None):
                 del self.shelves[key]
+            self._note(key)
 
     def lost_before(self, moment: int, key: Key) -> None:
         """Tell that of ``key``, put before, versions in force before ``moment`` (ms) may be missing.
@@ -340,6 +361,7 @@ class Library:
         For the reader of a compacted log. Raises KeyError when no version of ``key`` is known.
         """
         self.shelves[key].lost_before(moment)
+        self._note(key)
 
     @property
     def history_held(self) -> int:
@@ -353,9 +375,9 @@ class Library:
 
     def version(self) -> str:
         """``sha256:…`` over the policy documents (not the facts), whatever their order."""
-        lines = sorted(line for key, shelf in self.shelves.items() for line in _lines(key, shelf))
+        lines = sorted(line for key, shelf in self.shelves.items() for line in lines_of(key, shelf))
         lines += sorted(f"{rejected.key} {rejected.errors}" for rejected in self.nameless)
-        return "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+        return version_of(lines)
 
     def _kind(self, key: Key) -> Kind:
         system = all_systems().get(key.system)
@@ -368,8 +390,12 @@ class Library:
             raise DocumentRefused([f"kind: {key.kind} is a policy and does not belong in the facts topic"])
         return kind
 
-    def _shelf(self, key: Key, kind: Kind) -> Shelf:
-        return self.shelves.setdefault(key, Shelf(key, kind))
+    def _add(self, key: Key, kind: Kind, version: Version) -> None:
+        shelf = self.shelves.get(key)
+        if shelf is None:
+            shelf = self.shelves[key] = Shelf(key, kind)
+        shelf.add(version)
+        self._note(key)
 
 
 def _name(value: object) -> str:
@@ -424,7 +450,13 @@ def _moment(value: object, at: int | None) -> int:
         return SINCE_EVER - 1
 
 
-def _lines(key: Key, shelf: Shelf) -> list[str]:
+def version_of(lines: Iterable[str]) -> str:
+    """``sha256:…`` over the lines of all documents, sorted."""
+    return "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def lines_of(key: Key, shelf: Shelf) -> list[str]:
+    """What the version of a policy set is made of, of one document."""
     if shelf.kind.fact:
         return []
     if any(version.begins > SINCE_EVER for version in shelf.versions):

@@ -4,28 +4,35 @@ import bisect
 import copy
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from policy.affected import ALL
 from policy.caching import Cache, weight_of_texts
+from policy.delta import RealmChange, Refused, SnapshotChange, refused_of
 from policy.documents import Key
 from policy.facts import Facts, FactTable
 from policy.grants import EffectivePermissions, Grants
 from policy.index import Place
 from policy.layer import FactLayer, layer_of
-from policy.library import Library, Refusal, Rejected, Shelf
+from policy.library import Library, Rejected, Shelf
 from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.patterns import Name
 from policy.system import EVERYONE
 from policy.systems import all_systems
-from policy.times import ALWAYS
+from policy.times import ALWAYS, Window
 
 HOLDER_BYTES = 100  # of one in a standing, beside its name
 
 Bound = Mapping[Key, frozenset[str]]
 """Broken documents, each with the holders that it would have bound."""
+
+NONE_REFUSED = Refused()
+
+Held = TypeVar("Held", Grant, Membership)
 
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
@@ -56,15 +63,11 @@ class Standing:
 class Realm:
     """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
 
-    def __init__(
-        self, readings: Iterable[Reading], facts: FactTable, broken: Bound, refusals: Iterable[Refusal] = ()
-    ) -> None:
+    def __init__(self, readings: Iterable[Reading], facts: FactTable, refused: Refused = NONE_REFUSED) -> None:
         self.grants: dict[str, list[Grant]] = {}
         self.memberships: dict[str, list[Membership]] = {}
-        self.facts = Facts(facts)
-        self.broken = _broken(broken)
-        self._refusals = tuple(sorted(refusals, key=lambda refusal: refusal.key, reverse=True))
-        self._policy_facts, self._policy_broken = facts, broken
+        self.facts, self._policy_facts = Facts(facts), facts
+        self._take_refused(refused)
         for reading in readings:
             for grant in reading.grants:
                 self.grants.setdefault(grant.holder, []).append(grant)
@@ -76,15 +79,51 @@ class Realm:
         self._start()
 
     def _start(self) -> None:
-        self._held_edges = sorted(set(self._edges()))
-        self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
+        self._windows = Counter(_bounded(*self.grants.values(), *self.memberships.values()))
         self.index = Grants(self.grants)
+        self._begin()
 
-    def _edges(self) -> Iterable[int]:
-        windows = {grant.window for grants in self.grants.values() for grant in grants}
-        windows |= {membership.window for ways in self.memberships.values() for membership in ways}
-        windows |= {refusal.window for refusal in self._refusals}
-        yield from (edge for window in windows for edge in (window.start, window.end) if edge is not None)
+    def _begin(self) -> None:
+        windows = (*self._windows, *(refusal.window for refusal in self._refusals))
+        self._held_edges = sorted({edge for window in windows for edge in window.edges})
+        self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
+
+    def with_change(self, change: RealmChange) -> "Realm":
+        """The realm after a change of documents, without facts of a layer. This one does not change.
+
+        Both share what is alike: it costs as much as is different, beside copies of a few plain dictionaries.
+        """
+        other = object.__new__(Realm)
+        other.grants = _changed(self.grants, change.no_grants, change.grants, _holder)
+        other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
+        for member in {way.member for way in change.memberships}:
+            other.memberships[member].sort(key=_by_place)
+        other._windows = self._windows.copy()
+        other._windows.subtract(_bounded(change.no_grants, change.no_memberships))
+        other._windows.update(_bounded(change.grants, change.memberships))
+        other._windows = +other._windows
+        other._take_refused(change.refused or self._refused)
+        known = self._policy_facts if change.table is None else change.table
+        other._policy_facts = known.with_changes(change.no_facts, change.facts, other._refused.of_facts())
+        other.facts = Facts(other._policy_facts)
+        same = not (change.no_grants or change.grants)
+        other.index = self.index if same else self.index.with_changes(other.grants, change.no_grants, change.grants)
+        other._begin()
+        return other
+
+    def says_the_same(self, other: "Realm") -> bool:
+        """Whether both surely hold the same policies, whatever their facts of a layer: one was made of the other."""
+        return (
+            self.grants is other.grants
+            and self.memberships is other.memberships
+            and self._policy_facts is other._policy_facts
+            and self._refused is other._refused
+        )
+
+    def _take_refused(self, refused: Refused) -> None:
+        self._refused, self._policy_broken = refused, {**refused.broken, **refused.nameless}
+        self._refusals = tuple(sorted(refused.for_a_time, key=lambda refusal: refusal.key, reverse=True))
+        self.broken = _broken(self._policy_broken)
 
     @functools.cached_property
     def edges(self) -> list[int]:
@@ -93,7 +132,7 @@ class Realm:
         return sorted({*self._held_edges, *known}) if known else self._held_edges
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("facts", "broken", "_policy_facts", "_policy_broken", "_refusals")
+        kept = ("facts", "broken", "_policy_facts", "_policy_broken", "_refused", "_refusals")
         packed = {"grants": pack_grants(self.grants), "memberships": pack_memberships(self.memberships)}
         return {**packed, **{name: value for name, value in self.__dict__.items() if name in kept}}
 
@@ -184,6 +223,43 @@ class Realm:
                     raise Unanswerable("time-needed", TIME_NEEDED)
 
 
+_holder, _member = operator.attrgetter("holder"), operator.attrgetter("member")
+
+
+def _changed(
+    held: Mapping[str, list[Held]], removed: Sequence[Held], added: Sequence[Held], owner: Callable[[Held], str]
+) -> dict[str, list[Held]]:
+    """What owners hold after a change: their lists are others, all others are the same."""
+    less: dict[str, list[Held]] = {}
+    more: dict[str, list[Held]] = {}
+    for one in removed:
+        less.setdefault(owner(one), []).append(one)
+    for one in added:
+        more.setdefault(owner(one), []).append(one)
+    changed = dict(held)
+    for name in dict.fromkeys((*less, *more)):
+        changed[name] = _left(held.get(name, []), less.get(name, [])) + more.get(name, [])
+        if not changed[name]:
+            del changed[name]
+    return changed
+
+
+def _left(held: list[Held], removed: list[Held]) -> list[Held]:
+    """Without what was removed. Only what its documents say is compared with it: that is little as a rule."""
+    documents, gone, kept = {one.origin.document for one in removed}, Counter(removed), list[Held]()
+    for one in held:
+        if one.origin.document in documents and gone[one]:
+            gone[one] -= 1
+        else:
+            kept.append(one)
+    return kept
+
+
+def _bounded(*parts: Sequence[Grant] | Sequence[Membership]) -> Iterator[Window]:
+    windows = (one.window for part in parts for one in part)
+    return (window for window in windows if window is not ALWAYS and window != ALWAYS)
+
+
 def _by_place(way: Membership) -> tuple[str, Any]:
     return way.holder, way.origin.place
 
@@ -207,12 +283,31 @@ class Snapshot:
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
         self.history_held = policies.history_held
-        layer = layer_of(facts) if facts else FactLayer()
-        self.realms = {name: _realm(name, policies).with_facts(name, layer) for name in all_systems()}
+        self.realms = {name: _realm(name, policies) for name in all_systems()}
+        if facts is not None:
+            layer = layer_of(facts)
+            self.realms = {name: realm.with_facts(name, layer) for name, realm in self.realms.items()}
         self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "prepared": {}}
+
+    def with_change(self, change: SnapshotChange) -> "Snapshot":
+        """The snapshot after a change of documents; it knows no facts but theirs. This one does not change.
+
+        What it says of documents that are refused or odd is left to the caller.
+        """
+        other = copy.copy(self)
+        other.version, other.history_held, other.rejected, other.warnings = change.version, change.history_held, (), ()
+        changed = {name: self.realms[name].with_change(part) for name, part in change.realms.items()}
+        other.realms = {**self.realms, **changed}
+        return other
+
+    def without_findings(self) -> "Snapshot":
+        """The same for those who decide: without what is refused or odd in documents, and the texts for people."""
+        other = copy.copy(self)
+        other.rejected, other.warnings = (), ()
+        return other
 
     def with_facts(self, layer: FactLayer, moment: int | None = None) -> "Snapshot":
         """The same policies with the facts that a layer has now; what is applied to it later does not show here.
@@ -227,12 +322,13 @@ class Snapshot:
 
 def _realm(system: str, policies: Library) -> Realm:
     shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
-    refusals = [refusal for shelf in shelves for refusal in shelf.refusals()]
-    broken = {refusal.key: refusal.binds for refusal in refusals if refusal.window is ALWAYS}
-    for_a_time = [refusal for refusal in refusals if refusal.window is not ALWAYS]
-    table = _table(shelves, broken, for_a_time)
-    broken |= {_key_of(rejected): ALL for rejected, systems in policies.nameless.items() if system in systems}
-    return Realm((shelf.reading() for shelf in shelves), table, broken, for_a_time)
+    refused = refused_of((refusal for shelf in shelves for refusal in shelf.refusals()), nameless_of(system, policies))
+    return Realm((shelf.reading() for shelf in shelves), fact_table(shelves, refused), refused)
+
+
+def nameless_of(system: str, policies: Library) -> Mapping[Key, frozenset[str]]:
+    """The documents of which every request of a system is answered ``error``: they do not say which they are."""
+    return {_key_of(rejected): ALL for rejected, systems in policies.nameless.items() if system in systems}
 
 
 def _key_of(rejected: Rejected) -> Key:
@@ -240,12 +336,10 @@ def _key_of(rejected: Rejected) -> Key:
     return Key(*(*rejected.key.split("/", 2), "?", "?")[:3])
 
 
-def _table(shelves: list[Shelf], broken: Iterable[Key], for_a_time: Iterable[Refusal]) -> FactTable:
-    refused = {(key.kind, key.name): str(key) for key in broken}
-    table = FactTable((fact for shelf in shelves for fact in shelf.reading().facts), refused)
-    for refusal in for_a_time:
-        table.refuse(refusal.key.kind, refusal.key.name, str(refusal.key), refusal.window)
-    return table
+def fact_table(shelves: Iterable[Shelf], refused: Refused = NONE_REFUSED) -> FactTable:
+    """The facts of these documents; of one thing the last one counts."""
+    table = FactTable(fact for shelf in shelves for fact in shelf.reading().facts)
+    return table.with_changes((), (), refused.of_facts())
 
 
 def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:

@@ -251,7 +251,7 @@ def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapsho
     """The snapshot with these grants in place of the system's."""
     realm = snapshot.realms[system]
     memberships = tuple(way for ways in realm.memberships.values() for way in ways)
-    other = Realm([Reading(tuple(grants), memberships)], FactTable(), {})
+    other = Realm([Reading(tuple(grants), memberships)], FactTable())
     other.facts, other.broken = realm.facts, realm.broken
     changed = copy.copy(snapshot)
     changed.realms = {**snapshot.realms, system: other}

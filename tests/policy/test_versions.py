@@ -183,12 +183,12 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
     """A time-bound membership matters if it leads further, and not if it is a short cut, however it is come across."""
     origin, window = Origin("x"), Window(FROM, None)
     ways = [Membership("a", "b", origin, window), Membership("a", "c", origin), Membership("c", "b", origin)]
-    realm = Realm([Reading(memberships=(ways[number],)) for number in order], FactTable(), {})
+    realm = Realm([Reading(memberships=(ways[number],)) for number in order], FactTable())
     standing = realm.standing(("a",), None)
     assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")
     assert route(realm.standing(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
-        Realm([Reading(memberships=tuple(ways[:2]))], FactTable(), {}).standing(("a",), None)
+        Realm([Reading(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
 
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:

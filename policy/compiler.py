@@ -1,0 +1,200 @@
+"""Compiles a library again and again, at the cost of what has changed in between.
+
+A snapshot is made out of the one before: it is equal to one that is compiled from all documents (`Snapshot`), but for
+the order of what the same holder has, on which nothing depends.
+"""
+
+import bisect
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from policy.delta import RealmChange, SnapshotChange, difference, refused_of
+from policy.documents import Key
+from policy.library import Library, Refusal, Rejected, Shelf, lines_of, version_of
+from policy.model import Reading
+from policy.snapshot import Snapshot, fact_table, nameless_of
+from policy.systems import all_systems
+
+WHOLE = 4  # where more than one of so many documents has changed, all are compiled
+
+
+class _Compiled(msgspec.Struct, frozen=True):
+    """What is known of one document. `lines`: of the version; `at`: the moment of its newest version, ms."""
+
+    reading: Reading = Reading()
+    refusals: tuple[Refusal, ...] = ()
+    lines: tuple[str, ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+    superseded: int = 0
+    in_force: bool = False
+    refused: bool = False
+    at: int = -1
+
+
+NOTHING = _Compiled()
+
+Item = TypeVar("Item")
+
+
+class Compiler:
+    """Follows a library. ``snapshot``: of its documents as they were when `compile` was called last.
+
+    ``in_force``, ``refused``: by system, how many documents are in force, and how many have a refused newest version.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._start()
+
+    def _start(self) -> None:
+        library = self._library
+        library.take_changed()
+        self.snapshot = Snapshot(library)
+        self._documents = {key: _compiled(key, shelf) for key, shelf in library.shelves.items()}
+        documents = self._documents.values()
+        self._lines = sorted(line for one in documents for line in one.lines)
+        self._warnings = list(self.snapshot.warnings)
+        self._nameless = dict(library.nameless)
+        self._refusals: dict[str, dict[Key, tuple[Refusal, ...]]] = {name: {} for name in all_systems()}
+        self._rejected: dict[Key, tuple[Rejected, ...]] = {}
+        self._places: Counter[tuple[str, str, str]] = Counter()  # of facts, with how many documents say some
+        self._superseded = 0
+        self.in_force, self.refused = Counter[str](), Counter[str]()
+        for key, one in self._documents.items():
+            self._count(key, NOTHING, one)
+
+    @property
+    def newest(self) -> int:
+        """The moment of the newest version of any document, ms; 0: there is none."""
+        return max((one.at for one in self._documents.values()), default=0)
+
+    def compile(self) -> SnapshotChange | None:
+        """Bring ``snapshot`` up to date. Returns what it differs in from the one before; None: in too much."""
+        changed = {key: self._documents.get(key, NOTHING) for key in self._library.take_changed()}
+        if WHOLE * len(changed) > len(self._library.shelves):
+            self._start()
+            return None
+        after = {key: self._again(key) for key in changed}
+        systems = {key.system for key in changed}
+        contradicting = {key.system for key in changed if self._contradicts(key, changed[key])}
+        for key, before in changed.items():
+            self._count(key, before, after[key])
+        contradicting |= {key.system for key in changed if self._contradicts(key, after[key])}
+        nameless = self._nameless != self._library.nameless
+        self._nameless = dict(self._library.nameless)
+        realms: dict[str, RealmChange] = {}
+        for system in all_systems() if nameless else systems:
+            of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
+            realms[system] = self._realm(system, of_system, nameless, system in contradicting)
+        for key, before in changed.items():
+            self._write(key, before, after[key])
+        realms = {system: realm for system, realm in realms.items() if realm != RealmChange()}
+        return self._follow(SnapshotChange(self._version(), self._superseded, realms))
+
+    def _follow(self, change: SnapshotChange) -> SnapshotChange:
+        self.snapshot = self.snapshot.with_change(change)
+        rejected = {one for some in self._rejected.values() for one in some}
+        self.snapshot.rejected = tuple(sorted({*rejected, *self._nameless}))
+        self.snapshot.warnings = tuple(self._warnings)
+        return change
+
+    def _again(self, key: Key) -> _Compiled:
+        shelf = self._library.shelves.get(key)
+        if shelf is None:
+            self._documents.pop(key, None)
+            return NOTHING
+        found = self._documents[key] = _compiled(key, shelf)
+        return found
+
+    def _contradicts(self, key: Key, one: _Compiled) -> bool:
+        """Whether other documents say something of the same things."""
+        return any(self._places[place] > 1 for place in _places(key, one.reading))
+
+    def _count(self, key: Key, before: _Compiled, after: _Compiled) -> None:
+        """Put what is known of a document in place of what was."""
+        self._superseded += after.superseded - before.superseded
+        self.in_force[key.system] += after.in_force - before.in_force
+        self.refused[key.system] += after.refused - before.refused
+        self._places.subtract(_places(key, before.reading))
+        self._places.update(_places(key, after.reading))
+        for place in _places(key, before.reading):
+            if not self._places[place]:
+                del self._places[place]
+        _keep(self._refusals.setdefault(key.system, {}), key, after.refusals)
+        _keep(self._rejected, key, after.rejected)
+
+    def _write(self, key: Key, before: _Compiled, after: _Compiled) -> None:
+        """Put what is written of a document in place of what was."""
+        _replace(self._lines, before.lines, after.lines)
+        _replace(self._warnings, _warnings(key, before), _warnings(key, after))
+
+    def _realm(
+        self, system: str, changed: Mapping[Key, tuple[_Compiled, _Compiled]], nameless: bool, contradicting: bool
+    ) -> RealmChange:
+        refused = None
+        if nameless or any(before.refusals != after.refusals for before, after in changed.values()):
+            refusals = itertools.chain.from_iterable(self._refusals[system].values())
+            refused = refused_of(refusals, nameless_of(system, self._library))
+        pairs = [(before.reading, after.reading) for before, after in changed.values()]
+        grants = _together(difference(before.grants, after.grants) for before, after in pairs)
+        ways = _together(difference(before.memberships, after.memberships) for before, after in pairs)
+        facts = _together((before.facts, after.facts) for before, after in pairs if before.facts != after.facts)
+        table = None
+        if contradicting and facts != ((), ()):
+            shelves = self._library.shelves.values()
+            table, facts = fact_table(shelf for shelf in shelves if shelf.key.system == system), ((), ())
+        return RealmChange(*grants, *ways, *facts, refused, table)
+
+    def _version(self) -> str:
+        nameless = sorted(f"{rejected.key} {rejected.errors}" for rejected in self._nameless)
+        return version_of([*self._lines, *nameless])
+
+
+def _compiled(key: Key, shelf: Shelf) -> _Compiled:
+    current = shelf.in_force
+    return _Compiled(
+        shelf.reading(),
+        tuple(shelf.refusals()),
+        tuple(lines_of(key, shelf)),
+        tuple(Rejected(str(key), version.errors) for version in shelf.versions if version.errors),
+        shelf.superseded,
+        current is not None and not current.deleted,
+        not shelf.newest.good,
+        shelf.newest.at,
+    )
+
+
+def _places(key: Key, reading: Reading) -> set[tuple[str, str, str]]:
+    return {(key.system, fact.kind, fact.name) for fact in reading.facts}
+
+
+def _warnings(key: Key, one: _Compiled) -> list[tuple[str, str]]:
+    return [(str(key), text) for text in one.reading.warnings]
+
+
+def _keep(held: dict[Key, tuple[Any, ...]], key: Key, some: tuple[Any, ...]) -> None:
+    if some:
+        held[key] = some
+    else:
+        held.pop(key, None)
+
+
+def _replace(ordered: list[Any], before: Sequence[Any], after: Sequence[Any]) -> None:
+    """Take some out of a sorted list, and put others in."""
+    for one in before:
+        del ordered[bisect.bisect_left(ordered, one)]
+    for one in after:
+        bisect.insort(ordered, one)
+
+
+def _together(pairs: Iterable[tuple[Sequence[Item], Sequence[Item]]]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
+    """All that went, and all that came."""
+    gone, come = list[Item](), list[Item]()
+    for before, after in pairs:
+        gone += before
+        come += after
+    return tuple(gone), tuple(come)

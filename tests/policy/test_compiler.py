@@ -1,0 +1,209 @@
+"""A snapshot that is made out of the one before is the one that is compiled from all documents."""
+
+import pickle
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import policy
+from policy import compiler as compiling
+from policy.affected import UNREADABLE
+from policy.compiler import Compiler
+from policy.delta import SnapshotChange, together
+from policy.documents import Key
+from policy.grants import Grants
+from policy.layer import FactLayer
+from policy.library import Library
+from policy.patterns import Exact, Part
+from policy.snapshot import Realm, Snapshot
+from policy.systems import all_systems
+from tests.policy.test_prepared import MOMENTS, UNHURRIED
+from tests.policy.test_properties import WRITTEN, dated, documents_of, requests_of
+
+SPEC = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
+
+
+@pytest.fixture(autouse=True)
+def _always_by_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "WHOLE", 0)
+
+
+def role(name: str, *statements: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    written = [{"effect": effect, "action": action, "resource": resource} for effect, action, resource in statements]
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": written}, **more}
+
+
+def edits_of(system: str) -> st.SearchStrategy[list[Any]]:
+    """What happens to a library: each edit is a name and what it takes."""
+    names = documents_of(system).filter(bool).map(lambda documents: documents[-1])
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), dated(system)),
+            st.tuples(st.just("spoil"), names),
+            st.tuples(st.just("delete"), names),
+            st.tuples(st.just("unreadable"), names),
+            st.tuples(st.just("nameless"), st.sampled_from([{"system": system, "kind": "?"}, {"kind": "x"}])),
+            st.tuples(st.just("forget"), st.sampled_from([None, 0, 3, 1_000])),
+            st.tuples(st.just("lost"), names),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+
+
+def _key(document: dict[str, Any]) -> Key:
+    return Key(document["system"], document["kind"], document["name"])
+
+
+def _edit(library: Library, what: str, given_: Any, order: int, logged: bool) -> None:
+    at = order if logged else None
+    if what == "put":
+        for document in given_:
+            document = msgspec.json.decode(msgspec.json.encode(document))
+            if logged:
+                document.pop("effective_at", None)
+            library.put(document, at, order if logged else 0)
+    elif what == "spoil":
+        library.put({**given_, "spec": {"wrong": 1}}, at, order if logged else 0)
+    elif what == "delete":
+        library.delete(_key(given_), order, order)
+    elif what == "unreadable":
+        library.refuse(_key(given_), ["not JSON"], order, order, UNREADABLE)
+    elif what == "nameless":
+        library.put(given_, at, order if logged else 0)
+    elif what == "forget":
+        library.forget_before(dict.fromkeys(all_systems(), given_))
+    elif _key(given_) in library.shelves:
+        library.lost_before(order, _key(given_))
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@settings(max_examples=25, deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data(), logged=st.booleans())
+def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.DataObject, logged: bool) -> None:
+    """Also where decisions are made, which get what is different: one by one, and all of it at once."""
+    library = Library()
+    for order, document in enumerate(data.draw(dated(system))):
+        _edit(library, "put", [document], order, logged)
+    compiler, others = Compiler(library), data.draw(st.sampled_from(WRITTEN))
+    base: bytes = pickle.dumps(compiler.snapshot.without_findings())
+    remote, changes = pickle.loads(base), list[SnapshotChange]()
+    older = [(compiler.snapshot, _told(Snapshot(library)))]
+    requests = [data.draw(requests_of(system)) for _ in range(3)]
+    for order, (what, given_) in enumerate([*data.draw(edits_of(system)), *data.draw(edits_of(others))], 10):
+        event(what)
+        _edit(library, what, given_, order, logged)
+        if data.draw(st.booleans()):
+            continue
+        change = compiler.compile()
+        assert change is not None
+        changes.append(pickle.loads(pickle.dumps(change)))
+        expected = Snapshot(library)
+        _check(compiler.snapshot, expected, requests)
+        assert (compiler.snapshot.rejected, compiler.snapshot.warnings) == (expected.rejected, expected.warnings)
+        assert compiler.newest == max((shelf.newest.at for shelf in library.shelves.values()), default=0)
+        remote = remote.with_change(changes[-1])
+        _check(remote, expected, requests)
+        _check(pickle.loads(base).with_change(together(changes)), expected, requests)
+        older.append((compiler.snapshot, _told(expected)))
+    for snapshot, told in older:
+        assert _told(snapshot) == told
+
+
+def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]]) -> None:
+    assert _told(snapshot) == _told(expected)
+    snapshots = [one.with_facts(FactLayer()) for one in (snapshot, expected)]
+    for request in requests:
+        for at in (*MOMENTS, None):
+            asked = {name: part for name, part in request.items() if name not in ("time", "deadline")}
+            asked |= {} if at is None else {"time": at}
+            given_, wanted = (policy.decide(one, asked) for one in snapshots)
+            assert given_ == wanted
+
+
+def _told(snapshot: Snapshot) -> Any:
+    """All that a snapshot says, without an order on which nothing depends."""
+    return snapshot.version, snapshot.history_held, {name: _realm(realm) for name, realm in snapshot.realms.items()}
+
+
+def _realm(realm: Realm) -> Any:
+    broken = [realm.broken_at(at) for at in (None, *realm.edges)]
+    grants = {holder: Counter(grants) for holder, grants in realm.grants.items()}
+    return grants, realm.memberships, realm.edges, realm.broken, broken, vars(realm._policy_facts), _index(realm.index)
+
+
+def _index(index: Grants) -> Any:
+    """The index by the grants that it finds, and how: the numbers of its rights are its own."""
+    permissions = {number: parts for parts, (number,) in _filed(index._permissions._root)}
+    rights = {right: (who, permissions[n]) for who, own in index._rights.items() for n, right in own.items()}
+    tables = {parts: table for parts, (table,) in _filed(index._resources._root)}
+    assert all(table.rights == table.grants.keys() for table in tables.values())
+    assert Counter(n for own in index._rights.values() for n in own) == Counter(index._uses)
+    assert len(tables) == index._resources._filed
+    found = {rights[right]: Counter(grants) for table in tables.values() for right, grants in table.grants.items()}
+    assert found.keys() == set(rights.values())
+    return {
+        parts: {rights[right]: Counter(grants) for right, grants in table.grants.items()}
+        for parts, table in tables.items()
+    }
+
+
+def _filed(node: Any, parts: tuple[Part, ...] = ()) -> Iterator[tuple[tuple[tuple[Part, ...], bool], list[Any]]]:
+    assert not parts or not node.is_empty
+    for is_open, values in ((True, node.open), (False, node.closed)):
+        if values is not None:
+            yield (parts, is_open), values
+    for text, child in node.exact.items():
+        yield from _filed(child, (*parts, Exact(text)))
+    if node.wild is not None:
+        heads = [*node.wild.prefixes, *node.wild.globs]
+        assert node.wild.lengths == Counter(map(len, heads))
+        for part, child in node.wild.children():
+            yield from _filed(child, (*parts, part))
+
+
+def test_what_contradicts_counts_as_it_does_in_all_documents() -> None:
+    """Two documents say something of one thing: the last one counts, and when it is gone the other one does."""
+    documents = [
+        {"system": "streamsets", "kind": kind, "name": "x:org", "spec": {"owner": owner}}
+        for kind, owner in (("Pipeline", "a@org"), ("Connection", "b@org"))
+    ]
+    library = Library()
+    for order, document in enumerate(documents):
+        library.put(document, order, order)
+    compiler = Compiler(library)
+    for order, key in enumerate(map(_key, documents), 5):
+        library.delete(key, order, order)
+        compiler.compile()
+        assert _told(compiler.snapshot) == _told(Snapshot(library))
+
+
+def test_an_edit_shares_what_it_does_not_touch() -> None:
+    library = Library()
+    for order in range(50):
+        library.put(role(f"r{order}", ("allow", f"kafka:Get{order}*", f"kafka:topic:e/c/n{order}")), order, order)
+    compiler = Compiler(library)
+    before = compiler.snapshot
+    library.put(role("r7", ("deny", "kafka:Get7*", "kafka:topic:e/c/n7")), 99, 99)
+    change = compiler.compile()
+    assert change is not None
+    assert (change.size, list(change.realms)) == (2, ["lenses6"])
+    after = compiler.snapshot
+    assert [name for name in after.realms if not after.realms[name].says_the_same(before.realms[name])] == ["lenses6"]
+    assert after.realms["cdap"] is before.realms["cdap"]
+    assert after.realms["lenses6"].grants["role:r8"] is before.realms["lenses6"].grants["role:r8"]
+
+
+def test_where_most_has_changed_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "WHOLE", 4)
+    library = Library()
+    compiler = Compiler(library)
+    for order in range(4):
+        library.put(role(f"r{order}", ("allow", "*", "*")), order, order)
+    assert compiler.compile() is None
+    assert _told(compiler.snapshot) == _told(Snapshot(library))
