@@ -19,6 +19,7 @@ from policy.model import Reading
 from policy.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
 
+MOST_CHANGES = 100  # that are remembered
 WHOLE = 4  # where more than one of so many documents has changed, all are compiled
 
 
@@ -48,6 +49,7 @@ class Compiler:
 
     def __init__(self, library: Library) -> None:
         self._library = library
+        self._changes: list[tuple[Snapshot, SnapshotChange]] = []  # each with the snapshot before it
         self._start()
 
     def _start(self) -> None:
@@ -72,11 +74,20 @@ class Compiler:
         """The moment of the newest version of any document, ms; 0: there is none."""
         return max((one.at for one in self._documents.values()), default=0)
 
+    def changes_since(self, snapshot: Snapshot | None) -> list[SnapshotChange] | None:
+        """What ``snapshot`` differs in from an earlier one; None: that is not known, or it differs in too much."""
+        if snapshot is self.snapshot:
+            return []
+        numbers = (number for number, (before, _) in enumerate(self._changes) if before is snapshot)
+        first = next(numbers, None)
+        return None if first is None else [change for _, change in self._changes[first:]]
+
     def compile(self) -> SnapshotChange | None:
         """Bring ``snapshot`` up to date. Returns what it differs in from the one before; None: in too much."""
         changed = {key: self._documents.get(key, NOTHING) for key in self._library.take_changed()}
         if WHOLE * len(changed) > len(self._library.shelves):
             self._start()
+            self._changes.clear()
             return None
         after = {key: self._again(key) for key in changed}
         systems = {key.system for key in changed}
@@ -96,6 +107,7 @@ class Compiler:
         return self._follow(SnapshotChange(self._version(), self._superseded, realms))
 
     def _follow(self, change: SnapshotChange) -> SnapshotChange:
+        self._changes = [*self._changes[1 - MOST_CHANGES :], (self.snapshot, change)]
         self.snapshot = self.snapshot.with_change(change)
         rejected = {one for some in self._rejected.values() for one in some}
         self.snapshot.rejected = tuple(sorted({*rejected, *self._nameless}))

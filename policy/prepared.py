@@ -153,6 +153,10 @@ class PreparedQueries(Generic[Query]):
             for key in self._readers.pop(lookup, ()):
                 self.queries.pop(key, None)
 
+    def end_all_of(self, system: str) -> None:
+        """End the queries of a system."""
+        self.end([reader for reader in self._readers if reader[0] == system])
+
     def clear(self) -> None:
         """Forget all of them, and their answers."""
         self.queries.clear()

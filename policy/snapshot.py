@@ -4,6 +4,7 @@ import bisect
 import copy
 import functools
 import itertools
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -260,8 +261,9 @@ def _bounded(*parts: Sequence[Grant] | Sequence[Membership]) -> Iterator[Window]
     return (window for window in windows if window is not ALWAYS and window != ALWAYS)
 
 
-def _by_place(way: Membership) -> tuple[str, Any]:
-    return way.holder, way.origin.place
+def _by_place(way: Membership) -> tuple[Any, ...]:
+    start, end = way.window.start, way.window.end
+    return way.holder, way.origin.place, -1 if start is None else start, math.inf if end is None else end
 
 
 def _broken(documents: Bound) -> dict[str, str]:

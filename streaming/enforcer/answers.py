@@ -132,7 +132,7 @@ class Query(PreparedQuery):
         self.first = FIRST if self.since is None else self.since
         self.end = LAST if self.until is None else self.until
         self.request_text: RenderedRequest = rendered_request(request)
-        self._templates = answers.templates
+        self._templates = answers.templates(request.system)
         self.answers: dict[State, RenderedAnswer] = {}
         self.only: RenderedAnswer | None = None
         self.states: dict[bytes, State] | None = None
@@ -171,7 +171,8 @@ class Query(PreparedQuery):
 
 
 class Answers:
-    """The answers of one snapshot to producers with one trust. Queries whose facts have changed end by `follow`.
+    """The answers of a snapshot to producers with one trust. By `follow` it becomes another one: queries end
+    whose facts have changed, and those of systems whose policies have.
 
     `most`: how many queries are kept.
     """
@@ -179,14 +180,25 @@ class Answers:
     def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int) -> None:
         self.snapshot, self.trust = snapshot, trust | TIME
         self._most = most
-        self.templates = Templates()
+        self._templates: dict[str, Templates] = {}  # which name grants by their ids: they end with the policies
         self._prepared: PreparedQueries[Query] = PreparedQueries()
         self._resources: dict[str, Resources] = {}
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
-        """Go on with the same policies and other facts, which differ in these lookups."""
-        self.snapshot = snapshot
+        """Go on with other policies and facts; the facts of their layers differ in these lookups."""
+        before, self.snapshot = self.snapshot.realms, snapshot
         self._prepared.end(changed)
+        for system in [name for name, realm in snapshot.realms.items() if not realm.says_the_same(before[name])]:
+            self._prepared.end_all_of(system)
+            self._resources.pop(system, None)
+            self._templates.pop(system, None)
+
+    def templates(self, system: str) -> Templates:
+        """The templates of a system's answers."""
+        found = self._templates.get(system)
+        if found is None:
+            found = self._templates[system] = Templates()
+        return found
 
     def resources(self, system: str) -> Resources:
         """The resources of a system whose ids have names."""

@@ -1,12 +1,14 @@
 """Snapshots on their way to the workers."""
 
+import pickle
+import secrets
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from pyspark.core.broadcast import Broadcast
-from pyspark.sql import SparkSession
 
+from policy.delta import SnapshotChange, together
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 
@@ -14,7 +16,8 @@ from policy.snapshot import Snapshot
 class Published(msgspec.Struct, frozen=True):
     """A snapshot the workers can read, numbered within this run. `since`: ms, when its policies came into force.
 
-    `until`: ms, when they ceased to be; None: when those of the next one came into force.
+    `until`: ms, when they ceased to be; None: when those of the next one came into force. `broadcast`: of the snapshot
+    itself, or of the one that its segment begins with.
     """
 
     number: int
@@ -24,47 +27,127 @@ class Published(msgspec.Struct, frozen=True):
     until: int | None = None
 
 
-class Broadcasts:
-    """Broadcasts a snapshot when it is another one, and destroys those that no batch can need.
+class Segment(msgspec.Struct, frozen=True):
+    """Snapshots that follow one that is broadcast, whose number is `first`: each is made out of the one before.
 
-    The last `kept` policy versions are held: what happened under them is judged by them. `on_broadcast` is called
-    with each snapshot that is sent.
+    Changes are pickled: the first ones are in a broadcast, as many as `sent`; `tail` are the others. `bridge`: the
+    change that makes the first snapshot out of the one before it, for workers that have that; None: there is none.
+    `run`: whose numbers these are.
     """
 
-    def __init__(self, spark: SparkSession, kept: int, on_broadcast: Callable[[], None]) -> None:
-        self._context, self._kept, self._on_broadcast = spark.sparkContext, kept, on_broadcast
+    run: int
+    first: int
+    bridge: bytes | None = None
+    sent: int = 0
+    tail: tuple[bytes, ...] = ()
+
+
+class _Open:
+    """A segment while it grows, with its broadcasts."""
+
+    def __init__(self, segment: Segment, base: "Broadcast[Snapshot]", most: int) -> None:
+        self.segment, self.base, self._left = segment, base, most
+        self.changes: Broadcast[tuple[bytes, ...]] | None = None
+        self._packed: list[bytes] = []
+
+    def has_room(self, size: int) -> bool:
+        return size <= self._left and len(self._packed) < SEGMENT_CHANGES
+
+    def add(
+        self, change: bytes, size: int, broadcast: "Callable[[Any], Broadcast[Any]]"
+    ) -> "list[Broadcast[tuple[bytes, ...]]]":
+        """Go on by a change, or, where that fails, stay as it is. Returns what later batches do not need any more."""
+        packed, tail, before = [*self._packed, change], (*self.segment.tail, change), self.changes
+        if sum(map(len, tail)) > TAIL_BYTES:
+            self.changes = broadcast(tuple(packed))
+            self.segment = msgspec.structs.replace(self.segment, sent=len(packed), tail=())
+        else:
+            self.segment = msgspec.structs.replace(self.segment, tail=tail)
+        self._packed, self._left = packed, self._left - size
+        return [before] if before is not None and before is not self.changes else []
+
+    def broadcasts(self) -> "list[Broadcast[Any]]":
+        return [self.base] if self.changes is None else [self.base, self.changes]
+
+
+TAIL_BYTES = 32 << 10  # of changes that travel with each task before they are broadcast
+SEGMENT_CHANGES = 1_000  # a worker that starts has to take them all together
+SEGMENT_SIZE = 2_000  # or a quarter of the snapshot: so much may be different before a segment ends
+
+
+class Broadcasts:
+    """Broadcasts a snapshot, then how it changes, and destroys what no batch can need.
+
+    The last `kept` policy versions are held: what happened under them is judged by them. `on_broadcast` is called
+    with each snapshot that is sent. `broadcast`: Spark's function for that.
+    """
+
+    def __init__(
+        self, broadcast: "Callable[[Any], Broadcast[Any]]", kept: int, on_broadcast: Callable[[], None]
+    ) -> None:
+        self._broadcast, self._kept, self._on_broadcast = broadcast, kept, on_broadcast
+        self._run = secrets.randbits(62)
         self._snapshot: Snapshot | None = None
         self._published: list[Published] = []
-        self._replaced: list[Published] = []
+        self._segments: list[_Open] = []
+        self._replaced: list[Broadcast[Any]] = []
 
-    def current(self, snapshot: Snapshot, since: int) -> tuple[Published, ...]:
-        """All that are held, oldest first; a snapshot is broadcast unless it is the last one, object for object.
+    def current(
+        self, snapshot: Snapshot, since: int, changes_since: Callable[[Snapshot | None], list[SnapshotChange] | None]
+    ) -> tuple[Published, ...]:
+        """All that are held, oldest first; a snapshot is sent unless it is the last one, object for object.
 
-        `since`: ms, when its newest policy document came into force.
+        `since`: ms, when its newest policy document came into force. `changes_since`: what it differs in from another.
         """
         if snapshot is not self._snapshot:
-            self._publish(snapshot, since)
+            self._publish(snapshot, since, changes_since(self._snapshot))
         return tuple(self._published)
 
-    def _publish(self, snapshot: Snapshot, since: int) -> None:
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """How the snapshots follow one another, oldest first."""
+        return tuple(one.segment for one in self._segments)
+
+    @property
+    def changes(self) -> "tuple[Broadcast[tuple[bytes, ...]] | None, ...]":
+        """The broadcast of each segment's changes; None: there is none."""
+        return tuple(one.changes for one in self._segments)
+
+    def _publish(self, snapshot: Snapshot, since: int, changes: list[SnapshotChange] | None) -> None:
         newest = self._published[-1] if self._published else None
-        if newest is not None and newest.version == snapshot.version:
-            self._replaced.append(self._published.pop())  # the same policies once more: what was refused may differ
-            since = newest.since
         number = newest.number + 1 if newest else 0
+        broadcast = self._send(snapshot, number, together(changes) if changes else None)
+        if newest is not None and newest.version == snapshot.version:
+            self._published.pop()  # the same policies once more: what was refused may differ
+            since = newest.since
         # The log's clock may run backwards when another broker takes over; eras follow each other all the same.
         since = max(since, self._published[-1].since if self._published else since)
-        broadcast = self._context.broadcast(snapshot)
         self._published.append(Published(number, since, snapshot.version, broadcast))
         self._snapshot = snapshot
         self._on_broadcast()
 
+    def _send(self, snapshot: Snapshot, number: int, change: SnapshotChange | None) -> "Broadcast[Snapshot]":
+        """The broadcast that the segment of a snapshot begins with."""
+        packed = None if change is None else pickle.dumps(change, pickle.HIGHEST_PROTOCOL)
+        if change is None or packed is None or not self._segments[-1].has_room(change.size):
+            base = self._broadcast(snapshot.without_findings())
+            self._segments.append(_Open(Segment(self._run, number, packed), base, _most(snapshot)))
+        else:
+            self._replaced += self._segments[-1].add(packed, change.size, self._broadcast)
+        return self._segments[-1].base
+
     def tidy(self) -> None:
         """After a commit: destroy what is not needed any more; `unpersist` would leave its files behind."""
-        while len(self._published) > self._kept:
-            self._replaced.append(self._published.pop(0))
+        del self._published[: -self._kept]
+        while len(self._segments) > 1 and self._segments[1].segment.first <= self._published[0].number:
+            self._replaced += self._segments.pop(0).broadcasts()
         while len(self._replaced) > 1:
-            self._replaced.pop(0).broadcast.destroy()
+            self._replaced.pop(0).destroy()
+
+
+def _most(snapshot: Snapshot) -> int:
+    """How much may be different in a segment."""
+    return max(SEGMENT_SIZE, sum(sum(map(len, realm.grants.values())) for realm in snapshot.realms.values()) // 4)
 
 
 class Facts(msgspec.Struct, frozen=True):

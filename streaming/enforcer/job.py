@@ -108,7 +108,7 @@ class Enforcer:
             self._ledger.replaced,
         )
         self._broadcasts, self._facts = (
-            Broadcasts(spark, settings.snapshots_kept, watch.broadcast),
+            Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
         self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
@@ -252,7 +252,7 @@ class Enforcer:
         """
         while True:
             self._read_policies()
-            snapshots = self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+            snapshots = self._published()
             if self._candidate is not None:
                 self._candidate.follow(self._policies.library, self._policies.snapshot)
             self._on_step("policies-read", batch)
@@ -260,7 +260,7 @@ class Enforcer:
             facts = self._facts.current(self._policies.layer, self._policies.take_fact_changes())
             task = self._task(eras, facts, self._budgets(range_))
             broadcasts = [era.broadcast for era in eras]
-            worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried())
+            worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes)
             evaluated = self._output.evaluate(records, worker)
             if not all(which := counted(evaluated.told)):
                 evaluated = self._output.kept(evaluated, which)
@@ -299,6 +299,10 @@ class Enforcer:
         ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
         check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
 
+    def _published(self) -> tuple[Published, ...]:
+        policies = self._policies
+        return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
+
     def _tried(self) -> "Broadcast[Snapshot] | None":
         return self._candidate.broadcast if self._candidate else None
 
@@ -321,6 +325,7 @@ class Enforcer:
             policy_offsets=self._policies.policy_offsets(),
             facts_offset=self._policies.facts_offset(),
             snapshots=tuple((snapshot.since, snapshot.until, snapshot.number) for snapshot in snapshots),
+            segments=self._broadcasts.segments,
             facts=facts,
             now=time.time_ns() // 1_000_000,
             limits=self._settings.limits,
@@ -391,7 +396,7 @@ class Enforcer:
                 return  # a batch has failed, and the query ends by it: what is written now would hide the cause
             with self._noting_failure():
                 self._read_policies()
-                self._broadcasts.current(self._policies.snapshot, self._policies.changed_at)
+                self._published()
                 self._tell([*self._stale.stuck(), *self._ticks.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds

@@ -103,7 +103,7 @@ class Judge:
         return answers
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
-        """Go on with the same policies and other facts, which differ in these lookups, by system."""
+        """Go on with other policies and facts; the facts of their layers differ in these lookups, by system."""
         self.snapshot, changed = snapshot, tuple(changed)
         for answers in self._answers.values():
             answers.follow(snapshot, changed)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Container, Mapping
 import structlog
 from confluent_kafka import KafkaException
 
+from policy.compiler import Compiler
+from policy.delta import SnapshotChange
 from policy.documents import Key
 from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
@@ -91,7 +93,8 @@ class Policies:
             self._recreated = self._alerts_of_recreated(replaced or {})
         self._reader = TopicReader(settings, self._shelvings, self._logs)
         self._complete = False
-        self.snapshot = Snapshot(self._policies)
+        self._compiler = Compiler(self._policies)
+        self.snapshot = self._compiler.snapshot
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
         self.layer, self._fact_changes = FactLayer(all_held_after=held_after), list[FactChange]()
@@ -196,11 +199,12 @@ class Policies:
 
     def _compile(self) -> None:
         before, self._policies_read, began = self.snapshot.version, False, time.perf_counter()
-        self.snapshot = Snapshot(self._policies)
-        self._on_compiled(measure(time.perf_counter() - began, self.snapshot, self._policies))
+        self._compiler.compile()
+        self.snapshot = self._compiler.snapshot
+        self._on_compiled(measure(time.perf_counter() - began, self._compiler, self._policies))
         self._forget()
         if self.snapshot.version != before:
-            refused, held = len(self.snapshot.rejected), self._policies.history_held
+            refused, held = len(self.snapshot.rejected), self.snapshot.history_held
             version = self.snapshot.version
             log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
 
@@ -213,6 +217,10 @@ class Policies:
         if time.monotonic() >= self._forget_past_at:
             self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)
             self._forget_past_at = time.monotonic() + PAST_FORGOTTEN_SECONDS
+
+    def changes_since(self, snapshot: Snapshot | None) -> list[SnapshotChange] | None:
+        """What `snapshot` differs in from an earlier one, see `Compiler.changes_since`."""
+        return self._compiler.changes_since(snapshot)
 
     @property
     def library(self) -> Library:

@@ -4,8 +4,9 @@ import bisect
 import collections
 import gc
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import pickle
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -14,13 +15,14 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy.caching import BUDGET
+from policy.delta import together
 from policy.facts import Lookup
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditSitting, AuditSource
-from streaming.enforcer.broadcasts import Facts
+from streaming.enforcer.broadcasts import Facts, Segment
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.deadletters import Rejection, hashed_letter
@@ -89,7 +91,8 @@ class Task(msgspec.Struct, frozen=True):
     `topics`: the batch's output topics, by number. `outputs`: by input topic, the numbers of its own. `read`: the
     newest offset read of every documents' topic; `policy_offsets`: the same without the facts. `snapshots`: since when
     (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
-    first; the last one is in force. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
+    first; the last one is in force. `segments`: how those of the present follow one
+    another. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
     `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
     each decision is to be logged. `budgets`: of the tasks, by partition.
     """
@@ -111,6 +114,7 @@ class Task(msgspec.Struct, frozen=True):
     enforced: bool
     candidate: int
     logged: bool
+    segments: tuple[Segment, ...] = ()
 
 
 class Worker:
@@ -122,9 +126,11 @@ class Worker:
         snapshots: "Sequence[Broadcast[Snapshot]]",
         facts: "Sequence[Broadcast[Any]]",
         candidate: "Broadcast[Snapshot] | None" = None,
+        changes: "Sequence[Broadcast[tuple[bytes, ...]] | None]" = (),
     ) -> None:
         self._task, self._candidate = task, candidate
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
+        self._changes = tuple(changes)
         self._moments: set[int] = set()  # of which no snapshot is held
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,6 +156,7 @@ class Worker:
     def _begin(self, records: Records) -> Usage:
         """The usage of the task's budget, from now on: without what the first task of a process has to prepare."""
         self._newest_judge()
+        _snapshots.keep({era[2] for era in self._task.snapshots})
         return Usage(self._task.budgets[records.topic, records.partition])
 
     def _undecided(self, batch: pa.RecordBatch) -> Records | None:
@@ -231,9 +238,17 @@ class Worker:
         return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
 
     def _newest_judge(self) -> Judge:
-        (_, _, number), snapshot = self._task.snapshots[-1], self._snapshots[-1]
+        place = len(self._snapshots) - 1
         held = _facts_of(self._task.facts, self._facts)
-        return _judge_of(number, held, snapshot, self._task.limits, _judges)
+        return _judge_of(self._task.snapshots[place][2], held, self._policies(place), self._task.limits, _judges)
+
+    def _policies(self, place: int) -> "HasSnapshot":
+        """A snapshot without facts; Broadcasts keep their value in this process once it was asked for."""
+        segments, number = self._task.segments, self._task.snapshots[place][2]
+        which = bisect.bisect_right(segments, number, key=lambda segment: segment.first) - 1
+        if which < 0:
+            return self._snapshots[place]
+        return HeldSnapshot(number, segments[which], self._snapshots[place], self._changes[which])
 
     def _snapshot_at(self, at: int) -> Snapshot | None:
         """The snapshot in force at a moment (ms), the newest as a rule; None for what is older than all held."""
@@ -247,8 +262,7 @@ class Worker:
         newest = place == len(self._snapshots) - 1
         if newest and at >= layer.changed_at:
             return self._newest_judge().snapshot
-        # Broadcasts keep their value in this process once it was asked for.
-        return self._snapshots[place].value.with_facts(layer, at)
+        return self._policies(place).value.with_facts(layer, at)
 
 
 def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
@@ -343,6 +357,70 @@ class HeldFacts:
         return [(system, lookup) for _, system, lookup in newer]
 
 
+class HasSnapshot(Protocol):
+    """A snapshot without facts, when it is asked for: a broadcast of it, or what it is made from."""
+
+    @property
+    def value(self) -> Snapshot:
+        """The snapshot."""
+
+
+class HeldSnapshots:
+    """The snapshots of one run that this process has, by number."""
+
+    def __init__(self) -> None:
+        self._run = -1
+        self._held: dict[int, Snapshot] = {}
+
+    def keep(self, numbers: Container[int]) -> None:
+        """Let go of all but these, once the newest is there, which may be made from one that is not needed any more."""
+        self._held = {number: snapshot for number, snapshot in self._held.items() if number in numbers}
+
+    def nearest(self, segment: Segment, number: int) -> tuple[int, Snapshot] | None:
+        """The newest that a later one of a segment can be made from."""
+        if segment.run != self._run:
+            self._run, self._held = segment.run, {}
+        first = segment.first - (segment.bridge is not None)
+        found = max((one for one in self._held if first <= one <= number), default=None)
+        return None if found is None else (found, self._held[found])
+
+    def put(self, number: int, snapshot: Snapshot) -> None:
+        """Keep a snapshot."""
+        self._held[number] = snapshot
+
+
+class HeldSnapshot:
+    """A snapshot of a segment. It is made out of the nearest one before it that this process has."""
+
+    def __init__(
+        self,
+        number: int,
+        segment: Segment,
+        base: "Broadcast[Snapshot]",
+        changes: "Broadcast[tuple[bytes, ...]] | None",
+    ) -> None:
+        self._number, self._segment, self._base, self._changes = number, segment, base, changes
+
+    @property
+    def value(self) -> Snapshot:
+        """The snapshot."""
+        start = _snapshots.nearest(self._segment, self._number)
+        number, snapshot = start or (self._segment.first, self._base.value)
+        changes = [pickle.loads(change) for change in self._between(number, self._number)]
+        if changes:
+            snapshot = snapshot.with_change(together(changes))
+        _snapshots.put(self._number, snapshot)
+        return snapshot
+
+    def _between(self, number: int, last: int) -> Sequence[bytes]:
+        """The changes after a snapshot up to the one with the number ``last``."""
+        segment, first = self._segment, self._segment.first
+        bridge = () if segment.bridge is None else (segment.bridge,)
+        start, end = number - first + len(bridge), last - first + len(bridge)
+        sent = () if self._changes is None or start == end else self._changes.value
+        return (*bridge, *sent, *segment.tail)[start:end]
+
+
 class HeldJudge(msgspec.Struct):
     """A judge, and how many changes of the facts it has seen."""
 
@@ -351,6 +429,7 @@ class HeldJudge(msgspec.Struct):
 
 
 _facts: dict[int, HeldFacts] = {}
+_snapshots = HeldSnapshots()
 _judges: dict[tuple[int, int], HeldJudge] = {}
 _candidates: dict[tuple[int, int], HeldJudge] = {}
 """The judge of the newest policies that this process has seen, with its caches. At most one of each.
@@ -371,7 +450,7 @@ def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts
 def _judge_of(
     number: int,
     facts: HeldFacts,
-    snapshot: "Broadcast[Snapshot]",
+    snapshot: "HasSnapshot",
     limits: Limits,
     judges: dict[tuple[int, int], HeldJudge],
 ) -> Judge:
@@ -379,14 +458,18 @@ def _judge_of(
     held = judges.get((number, facts.base))
     if held is not None and held.applied == facts.applied:
         return held.judge
-    now, changed = snapshot.value.with_facts(facts.layer), facts.changed_since(held.applied) if held else None
-    if held is None or changed is None:
+    now = snapshot.value.with_facts(facts.layer)
+    held = held or next((one for (_, base), one in judges.items() if base == facts.base), None)
+    changed = facts.changed_since(held.applied) if held else None
+    if held is not None and changed is not None:
+        judges.clear()
+        held.judge.follow(now, changed)
+        held.applied = facts.applied
+        judges[number, facts.base] = held
+    else:
         judges.clear()
         held = judges[number, facts.base] = HeldJudge(Judge(now, limits), facts.applied)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
-    else:
-        held.judge.follow(now, changed)
-        held.applied = facts.applied
     return held.judge

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
+from policy.compiler import Compiler
 from policy.library import Library
-from policy.snapshot import Snapshot
 from streaming.enforcer.holdings import measure
 from streaming.monitor.rules import MonitorSettings
 from streaming.observability.histogram import CountedHistogram
@@ -136,7 +136,7 @@ def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
     policies.put(_role("gone"), 5_000, 4)
     policies.delete(policies_key(policies, "gone"), 6_000, 5)
     policies.put({"system": "strange", "kind": "x", "name": "y"}, 7_000, 6)
-    told = measure(0.5, Snapshot(policies), policies)
+    told = measure(0.5, Compiler(policies), policies)
     assert told.in_force == {"lenses6": 2}
     assert told.refused == {"lenses6": 2, "other": 1}
     assert told.newest == 6_000

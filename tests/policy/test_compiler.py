@@ -93,7 +93,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
     compiler, others = Compiler(library), data.draw(st.sampled_from(WRITTEN))
     base: bytes = pickle.dumps(compiler.snapshot.without_findings())
     remote, changes = pickle.loads(base), list[SnapshotChange]()
-    older = [(compiler.snapshot, _told(Snapshot(library)))]
+    older = [(compiler.snapshot, told_of(Snapshot(library)))]
     requests = [data.draw(requests_of(system)) for _ in range(3)]
     for order, (what, given_) in enumerate([*data.draw(edits_of(system)), *data.draw(edits_of(others))], 10):
         event(what)
@@ -110,13 +110,13 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         remote = remote.with_change(changes[-1])
         _check(remote, expected, requests)
         _check(pickle.loads(base).with_change(together(changes)), expected, requests)
-        older.append((compiler.snapshot, _told(expected)))
+        older.append((compiler.snapshot, told_of(expected)))
     for snapshot, told in older:
-        assert _told(snapshot) == told
+        assert told_of(snapshot) == told
 
 
 def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]]) -> None:
-    assert _told(snapshot) == _told(expected)
+    assert told_of(snapshot) == told_of(expected)
     snapshots = [one.with_facts(FactLayer()) for one in (snapshot, expected)]
     for request in requests:
         for at in (*MOMENTS, None):
@@ -126,7 +126,7 @@ def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]
             assert given_ == wanted
 
 
-def _told(snapshot: Snapshot) -> Any:
+def told_of(snapshot: Snapshot) -> Any:
     """All that a snapshot says, without an order on which nothing depends."""
     return snapshot.version, snapshot.history_held, {name: _realm(realm) for name, realm in snapshot.realms.items()}
 
@@ -180,7 +180,7 @@ def test_what_contradicts_counts_as_it_does_in_all_documents() -> None:
     for order, key in enumerate(map(_key, documents), 5):
         library.delete(key, order, order)
         compiler.compile()
-        assert _told(compiler.snapshot) == _told(Snapshot(library))
+        assert told_of(compiler.snapshot) == told_of(Snapshot(library))
 
 
 def test_an_edit_shares_what_it_does_not_touch() -> None:
@@ -206,4 +206,4 @@ def test_where_most_has_changed_all_is_compiled(monkeypatch: pytest.MonkeyPatch)
     for order in range(4):
         library.put(role(f"r{order}", ("allow", "*", "*")), order, order)
     assert compiler.compile() is None
-    assert _told(compiler.snapshot) == _told(Snapshot(library))
+    assert told_of(compiler.snapshot) == told_of(Snapshot(library))

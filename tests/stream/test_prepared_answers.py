@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from policy import compile_documents
+from policy import compiler as compiling
 from policy.caching import BUDGET
+from policy.compiler import Compiler
 from policy.layer import FactLayer
 from policy.library import Library
 from policy.snapshot import Snapshot
@@ -411,3 +413,58 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
             with unprepared():
                 fresh = _in_order(_sit(Judge(compiled.with_facts(layer), LIMITS)).decide_all(records))
             assert _in_order(_sit(judge).decide_all(records)) == fresh
+
+
+@pytest.mark.parametrize("system", WRITTEN_FOR)
+@settings(max_examples=15, deadline=None, suppress_health_check=UNHURRIED)
+@given(data=st.data())
+def test_answers_follow_the_policies_that_change(system: str, data: st.DataObject) -> None:
+    """After each change of any system's documents, what is kept in a worker answers as what knows nothing."""
+    other = data.draw(st.sampled_from(WRITTEN_FOR))
+    documents = [
+        msgspec.json.decode(msgspec.json.encode({**document, "effective_at": 0}))
+        for of in (system, other)
+        for document in data.draw(dated(of))
+    ]
+    asked = [{**data.draw(requests_of(of)), "id": str(number)} for number, of in enumerate((system, other, system))]
+    plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
+    sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
+    library, held, judges = Library(), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(compiling, "WHOLE", 0)
+        compiler = Compiler(library)
+        for order, document in enumerate([*documents, *map(spoiled, documents), *map(deletion, documents)]):
+            document.pop("effective_at", None)
+            change(library, document, order)
+            compiler.compile()
+            judge = _judge_of(order, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+            assert judge.snapshot.version == compiler.snapshot.version
+            for at in (data.draw(st.sampled_from(MOMENTS)), 6):
+                records = Records(records_batch(sent, at))
+                with unprepared():
+                    fresh = _in_order(_sit(Judge(Snapshot(library), LIMITS)).decide_all(records))
+                assert _in_order(_sit(judge).decide_all(records)) == fresh
+
+
+def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None:
+    """And those of the others end."""
+    library = Library()
+    for order, document in enumerate([*DOCUMENTS, *({**_grant("n"), "name": f"g{number}"} for number in range(20))]):
+        library.put(document, order, order)
+    compiler, held, judges = Compiler(library), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
+    for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
+        judge = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+        _sit(judge).decide_all(records)
+        kept.append(dict(judge.answers(DEFAULT_TRUST)._prepared.queries))
+        library.put(changed, 50 + number, 50 + number)
+        assert compiler.compile() is not None
+    judge = _judge_of(3, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+    assert kept[0]
+    assert kept[0] == kept[1] == kept[2]
+    assert not judge.answers(DEFAULT_TRUST)._prepared.queries
+
+
+def _grant(namespace: str) -> dict[str, Any]:
+    spec = {"user": "dana", "entity": f"namespace:{namespace}", "privileges": ["GET"]}
+    return {"system": "cdap", "kind": "Grant", "name": "g", "spec": spec}

@@ -1,0 +1,134 @@
+"""Workers make each snapshot out of one that they have and what has changed, however long they were away."""
+
+import pickle
+import random
+from typing import Any
+
+import pytest
+
+from policy.compiler import Compiler
+from policy.documents import Key
+from policy.library import Library
+from policy.snapshot import Snapshot
+from streaming.enforcer import broadcasts as broadcasts_module
+from streaming.enforcer import worker as worker_module
+from streaming.enforcer.broadcasts import Broadcasts, Published, Segment
+from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
+from tests.policy.test_compiler import role, told_of
+
+
+class Sent:
+    """A broadcast as it arrives: once for each process, and not at all when it is destroyed."""
+
+    full = False  # a disk that takes nothing more
+
+    def __init__(self, value: Any) -> None:
+        if self.full:
+            raise OSError("disk full")
+        self._bytes: bytes | None = pickle.dumps(value)
+        self.read = 0
+
+    @property
+    def value(self) -> Any:
+        assert self._bytes is not None, "it is destroyed"
+        self.read += 1
+        return pickle.loads(self._bytes)
+
+    def destroy(self) -> None:
+        self._bytes = None
+
+
+class Process:
+    """A worker process, with the snapshots that it has."""
+
+    def __init__(self) -> None:
+        self.held = HeldSnapshots()
+
+    def snapshots(self, eras: tuple[Published, ...], segments: tuple[Segment, ...], changes: Any) -> list[Snapshot]:
+        worker_module._snapshots = self.held
+        found = []
+        for era in reversed(eras):
+            which = max(number for number, segment in enumerate(segments) if segment.first <= era.number)
+            found.append(HeldSnapshot(era.number, segments[which], era.broadcast, changes[which]).value)
+        self.held.keep({era.number for era in eras})
+        return found[::-1]
+
+
+@pytest.fixture(autouse=True)
+def _own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "_snapshots", HeldSnapshots())
+
+
+@pytest.mark.parametrize("skipped", [0.0, 0.6, 0.95])
+def test_every_worker_has_what_the_driver_has(monkeypatch: pytest.MonkeyPatch, skipped: float) -> None:
+    """Whatever it missed; with changes that travel with the tasks, broadcast ones, and snapshots sent anew."""
+    monkeypatch.setattr(broadcasts_module, "TAIL_BYTES", 2_000)
+    monkeypatch.setattr(broadcasts_module, "SEGMENT_CHANGES", 9)
+    dice, library = random.Random(7), Library()
+    for order in range(40):
+        library.put(_role(dice, order), order, order)
+    compiler, expected = Compiler(library), dict[int, Any]()
+    feed, processes = Broadcasts(_send, 3, lambda: None), [Process() for _ in range(4)]
+    begun, sent = set[int](), 0
+    for order in range(100, 220):
+        _edit(library, dice, order)
+        compiler.compile()
+        Sent.full = dice.random() < 0.1
+        try:
+            eras = feed.current(compiler.snapshot, order, compiler.changes_since)
+        except OSError:
+            continue
+        finally:
+            Sent.full = False
+        expected[eras[-1].number] = told_of(Snapshot(library))
+        begun |= {segment.first for segment in feed.segments}
+        sent += bool(feed.segments[-1].sent)
+        for process in processes:
+            if dice.random() >= skipped:
+                snapshots = process.snapshots(eras, feed.segments, feed.changes)
+                assert [told_of(snapshot) for snapshot in snapshots] == [expected[era.number] for era in eras]
+        if dice.random() < 0.7:
+            feed.tidy()
+        assert len(pickle.dumps(feed.segments[-1].tail)) < 5_000
+    assert len(begun) > 3
+    assert sent
+
+
+def _send(value: Any) -> Any:
+    return Sent(value)
+
+
+def _role(dice: random.Random, number: int) -> dict[str, Any]:
+    effect, topic = dice.choice(["allow", "allow", "deny"]), dice.randrange(20)
+    return role(f"r{number}", (effect, "kafka:Get*", f"kafka:topic:e/c/t{topic}*"), ("allow", "*", f"kafka:{topic}*"))
+
+
+def _edit(library: Library, dice: random.Random, order: int) -> None:
+    number = dice.randrange(45)
+    if dice.random() < 0.2:
+        library.delete(Key("lenses6", "Role", f"r{number}"), order, order)
+    elif dice.random() < 0.2:
+        library.put({**_role(dice, number), "spec": {"wrong": 1}}, order, order)
+    else:
+        library.put(_role(dice, number), order, order)
+
+
+def test_a_worker_that_keeps_up_reads_each_broadcast_of_all_policies_once_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when they are sent anew: it takes the change beside them."""
+    monkeypatch.setattr(broadcasts_module, "SEGMENT_CHANGES", 4)
+    library, process = Library(), Process()
+    for order in range(40):
+        library.put(_role(random.Random(order), order), order, order)
+    compiler = Compiler(library)
+    feed, bases = Broadcasts(_send, 2, lambda: None), list[Any]()
+    for order in range(100, 130):
+        eras = feed.current(compiler.snapshot, order, compiler.changes_since)
+        process.snapshots(eras, feed.segments, feed.changes)
+        bases += [] if bases and bases[-1] is eras[-1].broadcast else [eras[-1].broadcast]
+        feed.tidy()
+        library.put(_role(random.Random(order), order % 40), order, order)
+        compiler.compile()
+    assert len(bases) > 4
+    assert [base.read for base in bases] == [1, *[0] * (len(bases) - 1)]
