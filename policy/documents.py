@@ -16,6 +16,8 @@ SINCE_EVER = -1  # `effective_at` of a document that does not say
 FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})
 MAX_BYTES = 1 << 20
 
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).encode
+
 
 class Key(msgspec.Struct, frozen=True, order=True):
     """What identifies a document; written ``system/kind/name``."""
@@ -102,7 +104,7 @@ def digest(value: object) -> str:
     """
     if isinstance(value, Mapping):
         value = {str(name): part for name, part in value.items() if name != "effective_at"}
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=repr)
+    text = _encode(value)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

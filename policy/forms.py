@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.model import DocumentRefused
-from policy.names import fault
+from policy.names import fault, is_simple
 from policy.suggest import nearest
 from policy.times import ALWAYS, Window
 
@@ -68,6 +68,8 @@ class Form:
 
     def _check(self, text: str, field: str, blanks: bool = False) -> None:
         """Refuse a name that may be taken for another one."""
+        if is_simple(text):
+            return
         if wrong := fault("".join(text.split()) if blanks else text):
             self.error(f"{text!r} {wrong}", field)
 
@@ -93,7 +95,7 @@ class Form:
         wrong = [item for item in value if not isinstance(item, str) or not item]
         for item in wrong:
             self.error(f"must hold texts that are not empty, not {item!r}", field)
-        right = tuple(item for item in value if item not in wrong)
+        right = tuple(item for item in value if item not in wrong) if wrong else tuple(value)
         for item in right:
             self._check(item, field)
         return right
@@ -127,7 +129,8 @@ class Form:
 
     def close(self, *ignored: str) -> None:
         """Refuse every field that was not asked for and is not ``ignored``."""
-        for field in sorted(str(name) for name in self._value.keys() - self._known - set(ignored)):
+        unknown = self._value.keys() - self._known
+        for field in sorted(str(name) for name in unknown.difference(ignored)) if unknown else ():
             self.error(f"unknown field (known: {', '.join(sorted({*self._known, *ignored}))})", field)
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ ALLOW: Effect = "allow"
 DENY: Effect = "deny"
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """Where something was written: the document's ``system/kind/name`` and its statement, counted from 0."""
 
     document: str
@@ -34,7 +34,7 @@ class Origin(msgspec.Struct, frozen=True):
         return self.document if self.statement is None else f"{self.document} statement {self.statement}"
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """``holder`` is allowed or denied every permission matching ``permission`` on every ``object`` matching."""
 
     holder: str
@@ -45,7 +45,7 @@ class Grant(msgspec.Struct, frozen=True):
     window: Window = ALWAYS
 
 
-class Membership(msgspec.Struct, frozen=True):
+class Membership(msgspec.Struct, frozen=True, gc=False):
     """``member`` holds everything that ``holder`` holds."""
 
     member: str
@@ -147,7 +147,7 @@ class Question(msgspec.Struct, frozen=True):
     contested: tuple[str, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """What one document says."""
 
     grants: tuple[Grant, ...] = ()

@@ -16,19 +16,19 @@ from policy.caching import Cache
 Name = tuple[str, ...]
 
 
-class Exact(msgspec.Struct, frozen=True, tag="exact"):
+class Exact(msgspec.Struct, frozen=True, gc=False, tag="exact"):
     """Matches one text, compared code point by code point."""
 
     text: str
 
 
-class Prefix(msgspec.Struct, frozen=True, tag="prefix"):
+class Prefix(msgspec.Struct, frozen=True, gc=False, tag="prefix"):
     """Matches every text that starts with ``text``; the empty prefix matches everything."""
 
     text: str
 
 
-class Glob(msgspec.Struct, frozen=True, tag="glob"):
+class Glob(msgspec.Struct, frozen=True, gc=False, tag="glob"):
     """``*`` is any run of characters, also none; ``?`` is exactly one where ``single`` is set."""
 
     text: str
@@ -39,7 +39,7 @@ Part = Exact | Prefix | Glob
 ANY = Prefix("")
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class Pattern(msgspec.Struct, frozen=True, gc=False):
     """One part pattern for each part of a name; ``open``: what the name has beyond them is ignored."""
 
     parts: tuple[Part, ...]

@@ -16,7 +16,7 @@ RFC_3339 = re.compile(  # its date-time: ISO 8601, of which `datetime` reads far
 SECONDS = slice(17, 19)  # where RFC 3339 has them
 
 
-class Window(msgspec.Struct, frozen=True):
+class Window(msgspec.Struct, frozen=True, gc=False):
     """From ``start`` (inclusive) to ``end`` (exclusive), ms since the epoch; None leaves a side open."""
 
     start: int | None = None

@@ -103,17 +103,12 @@ def _written(operations: dict[str, str]) -> str:
     return f"; the catalogue writes {', '.join(sorted(set(operations.values())))}" if operations else ""
 
 
-def mismatch_warnings(actions: Iterable[str], kinds: set[tuple[str, str]]) -> Iterator[str]:
-    """Actions none of whose resource types is in their statement (L6-Q16).
-
-    ``kinds``: (service, type) of the statement's resources, "" where a pattern has a wildcard.
-    """
-    for action in actions:
-        service, _, operation = action.partition(":")
-        wanted = _types_of(catalogue()["operations"].get(service, {}), operation)
-        if wanted and not any(_includes(kinds, *type_.split(":")) for type_ in wanted):
-            yield f"action {action}: is on {', '.join(sorted(wanted))}, and no resource of the statement is one"
+def types_of(action: str) -> set[str]:
+    """The resource types of an action pattern, none where it is of every service (L6-Q16)."""
+    service, _, operation = action.partition(":")
+    return _types_of(catalogue()["operations"].get(service, {}), operation)
 
 
-def _includes(kinds: set[tuple[str, str]], service: str, type_: str) -> bool:
-    return not kinds.isdisjoint({("", ""), (service, ""), (service, type_)})
+def kinds_including(service: str, type_: str) -> tuple[tuple[str, str], ...]:
+    """The (service, type) of the resource patterns that may be of a type, "" where one has a wildcard."""
+    return ("", ""), (service, ""), (service, type_)

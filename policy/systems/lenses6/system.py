@@ -8,6 +8,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
+from policy.caching import Cache
 from policy.claims import claimed
 from policy.documents import Document
 from policy.facts import Facts
@@ -157,11 +160,43 @@ def _pairs(statement: Form) -> int:
     return actions * resources
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """A pattern of a statement, with what is odd about it. Of an action ``types`` are those of its resources.
+
+    ``kinds``: of a resource (service, type), of an action those of the resources that it may be on.
+    """
+
+    pattern: Pattern
+    warnings: tuple[str, ...]
+    kinds: frozenset[tuple[str, str]]
+    types: tuple[str, ...] = ()
+
+
+_ACTIONS: Cache[str, _Written] = Cache()
+_RESOURCES: Cache[str, _Written] = Cache()
+LONGEST = 256  # characters of a text that is kept: statements say the same again and again
+WRITTEN_BYTES = 1_000
+
+
+def _action(text: str) -> _Written:
+    """An action pattern; raises ValueError."""
+    pattern, types = action_pattern(text), catalogue.types_of(text)
+    kinds = frozenset(kind for type_ in types for kind in catalogue.kinds_including(*type_.split(":")))
+    return _Written(pattern, tuple(catalogue.action_warnings(text)), kinds, tuple(sorted(types)))
+
+
+def _resource(text: str) -> _Written:
+    """A resource pattern; raises ValueError."""
+    pattern = resource_pattern(text)
+    kind = _kind_of(pattern)
+    return _Written(pattern, tuple(catalogue.resource_warnings(text, *kind)), frozenset((kind,)))
+
+
 def _read_statement(document: Document, form: Form, number: int, warnings: list[str]) -> Iterator[Grant]:
     """One grant for each pair of an action pattern and a resource pattern (L6-STATEMENT)."""
     effect = form.one_of("effect", (ALLOW, DENY))
-    actions = _patterns(form, "action", action_pattern)
-    resources = _patterns(form, "resource", resource_pattern)
+    actions = _patterns(form, "action", _action, _ACTIONS)
+    resources = _patterns(form, "resource", _resource, _RESOURCES)
     form.close("sid")
     if not effect or form.errors:
         return
@@ -170,16 +205,18 @@ def _read_statement(document: Document, form: Form, number: int, warnings: list[
     holder, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
     for action in actions.values():
         for resource in resources.values():
-            yield Grant(holder, verdict, action, resource, origin, document.window)
+            yield Grant(holder, verdict, action.pattern, resource.pattern, origin, document.window)
 
 
-def _patterns(form: Form, field: str, parse: Callable[[str], Pattern]) -> dict[str, Pattern]:
+def _patterns(
+    form: Form, field: str, parse: Callable[[str], _Written], known: Cache[str, _Written]
+) -> dict[str, _Written]:
     """The field's patterns by what was written; one text stands for a list of one (L6-Q18)."""
-    found: dict[str, Pattern] = {}
+    found: dict[str, _Written] = {}
     errors = len(form.errors)
     for text in form.texts(field, one=True):
         try:
-            found[text] = parse(text)
+            found[text] = known.get(text) or _parsed(text, parse, known)
         except ValueError as error:
             form.error(f"{text!r} {error}", field)
     if not found and len(form.errors) == errors:
@@ -187,14 +224,21 @@ def _patterns(form: Form, field: str, parse: Callable[[str], Pattern]) -> dict[s
     return found
 
 
-def _warnings(actions: dict[str, Pattern], resources: dict[str, Pattern]) -> Iterator[str]:
+def _parsed(text: str, parse: Callable[[str], _Written], known: Cache[str, _Written]) -> _Written:
+    written = parse(text)
+    if len(text) <= LONGEST:
+        known.hold(text, written, WRITTEN_BYTES + len(text))
+    return written
+
+
+def _warnings(actions: dict[str, _Written], resources: dict[str, _Written]) -> Iterator[str]:
     """Valid, and perhaps not what was meant (L6-Q2, L6-Q4, L6-Q16)."""
-    for action in actions:
-        yield from catalogue.action_warnings(action)
-    kinds = {text: _kind_of(pattern) for text, pattern in resources.items()}
-    for text, (service, type_) in kinds.items():
-        yield from catalogue.resource_warnings(text, service, type_)
-    yield from catalogue.mismatch_warnings(actions, set(kinds.values()))
+    for written in (*actions.values(), *resources.values()):
+        yield from written.warnings
+    kinds = {kind for resource in resources.values() for kind in resource.kinds}
+    for text, action in actions.items():
+        if action.types and kinds.isdisjoint(action.kinds):
+            yield f"action {text}: is on {', '.join(action.types)}, and no resource of the statement is one"
 
 
 def _kind_of(pattern: Pattern) -> tuple[str, str]:
