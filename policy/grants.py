@@ -109,7 +109,12 @@ class Grants:
         for principal, held in grants.items():
             own = self._rights[principal] = {}
             for grant in held:
-                permission, resource = permissions.of(grant.permission), resources.of(grant.object)
+                permission = permissions.by_id.get(id(grant.permission))
+                if permission is None:
+                    permission = permissions.of(grant.permission)
+                resource = resources.by_id.get(id(grant.object))
+                if resource is None:
+                    resource = resources.of(grant.object)
                 right = own.get(permission)
                 if right is None:
                     right = own[permission] = rights
@@ -278,14 +283,12 @@ class _Numbered(Generic[Thing]):
     def __init__(self) -> None:
         self.things: list[Thing] = []
         self._by_value: dict[Thing, int] = {}
-        self._by_id: dict[int, int] = {}
+        self.by_id: dict[int, int] = {}
 
     def of(self, thing: Thing) -> int:
         """The number of a thing, which is to live as long as this."""
-        number = self._by_id.get(id(thing))
-        if number is None:
-            number = self._by_value.setdefault(thing, len(self.things))
-            if number == len(self.things):
-                self.things.append(thing)
-            self._by_id[id(thing)] = number
+        number = self._by_value.setdefault(thing, len(self.things))
+        if number == len(self.things):
+            self.things.append(thing)
+        self.by_id[id(thing)] = number
         return number

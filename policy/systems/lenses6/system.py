@@ -235,7 +235,7 @@ def _warnings(actions: dict[str, _Written], resources: dict[str, _Written]) -> I
     """Valid, and perhaps not what was meant (L6-Q2, L6-Q4, L6-Q16)."""
     for written in (*actions.values(), *resources.values()):
         yield from written.warnings
-    kinds = {kind for resource in resources.values() for kind in resource.kinds}
+    kinds = frozenset[tuple[str, str]]().union(*[resource.kinds for resource in resources.values()])
     for text, action in actions.items():
         if action.types and kinds.isdisjoint(action.kinds):
             yield f"action {text}: is on {', '.join(action.types)}, and no resource of the statement is one"
