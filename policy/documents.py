@@ -49,7 +49,7 @@ class Document(msgspec.Struct, frozen=True):
 
 def identify(value: object) -> Key:
     """The key of a document; raises DocumentRefused when it does not tell one."""
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise DocumentRefused([f"a document is a mapping, not {type(value).__name__}"])
     wrong = [field for field in ("system", "kind", "name") if not _is_text(value.get(field))]
     if wrong:

@@ -19,8 +19,8 @@ class Form:
         self.errors: list[str] = [] if errors is None else errors
         self.where = where
         self._known: set[str] = set()
-        self._value: Mapping[Any, Any] = value if isinstance(value, Mapping) else {}
-        if not isinstance(value, Mapping):
+        self._value: Mapping[Any, Any] = value if type(value) is dict or isinstance(value, Mapping) else {}
+        if self._value is not value:
             self.error(f"must be a mapping, not {type(value).__name__}")
 
     def error(self, message: str, field: str = "") -> None:
@@ -63,13 +63,12 @@ class Form:
         if not isinstance(value, str) or not value:
             self.error(f"must be text that is not empty, not {value!r}", field)
             return ""
-        self._check(value, field, blanks)
+        if not is_simple(value):
+            self._check(value, field, blanks)
         return value
 
     def _check(self, text: str, field: str, blanks: bool = False) -> None:
         """Refuse a name that may be taken for another one."""
-        if is_simple(text):
-            return
         if wrong := fault("".join(text.split()) if blanks else text):
             self.error(f"{text!r} {wrong}", field)
 
@@ -97,7 +96,8 @@ class Form:
             self.error(f"must hold texts that are not empty, not {item!r}", field)
         right = tuple(item for item in value if item not in wrong) if wrong else tuple(value)
         for item in right:
-            self._check(item, field)
+            if not is_simple(item):
+                self._check(item, field)
         return right
 
     def one_of(self, field: str, allowed: Iterable[str], required: bool = True) -> str:

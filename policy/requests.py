@@ -218,7 +218,12 @@ def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
     level = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(limit):
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, _CONTAINERS)]
+        level = [
+            inner
+            for outer in level
+            for inner in _inside(outer)
+            if type(inner) is not str and isinstance(inner, _CONTAINERS)
+        ]
         if not level:
             return
     raise ValueError(f"nested deeper than {limit}")

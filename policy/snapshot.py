@@ -366,11 +366,17 @@ def compile_documents(documents: Iterable[object]) -> Snapshot:
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """All that is made here stays, and holds no cycles: to search it for some again and again takes a quarter."""
+    """All that is made here stays, and holds no cycles: to search it for some again and again takes a quarter.
+
+    It is not searched as new afterwards either: unfrozen objects count as old ones.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        if not gc.get_freeze_count():  # else the caller keeps things so, and `unfreeze` would let go of them
+            gc.freeze()
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
