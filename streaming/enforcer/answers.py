@@ -24,6 +24,8 @@ from policy.requests import MAX_NESTING, Batch, Request
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.rendering import (
+    DECISION,
+    Form,
     RenderedAnswer,
     RenderedRequest,
     Templates,
@@ -127,17 +129,18 @@ class Query(PreparedQuery):
         "states",
     )
 
-    def __init__(self, answers: "Answers", request: Request) -> None:
-        super().__init__(answers.snapshot, request, answers.trust)
-        self.first = FIRST if self.since is None else self.since
+    def __init__(self, answers: "Answers", request: Request, snapshot: Snapshot, first: int) -> None:
+        super().__init__(snapshot, request, answers.trust)
+        self.first = first if self.since is None else max(self.since, first)
         self.end = LAST if self.until is None else self.until
-        self.request_text: RenderedRequest = rendered_request(request)
+        self.request_text: RenderedRequest = rendered_request(request, answers.form)
         self._templates = answers.templates
         self.answers: dict[State, RenderedAnswer] = {}
         self.only: RenderedAnswer | None = None
         self.states: dict[bytes, State] | None = None
         if self.atom is None:
-            self.only = rendered(request.system, to_json(self.answer(request.resource.id)))
+            text = answers.form.answer(self.answer(request.resource.id))
+            self.only = rendered(request.system, text, answers.form)
         else:
             self._by_grant: dict[int, RenderedAnswer] = {}
             self._permission = inner(self.atom.permission_text)
@@ -173,13 +176,13 @@ class Query(PreparedQuery):
 class Answers:
     """The answers of one snapshot to producers with one trust. Queries whose facts have changed end by `follow`.
 
-    `most`: how many queries are kept.
+    `most`: how many queries are kept. `form`: in which they are rendered.
     """
 
-    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int) -> None:
-        self.snapshot, self.trust = snapshot, trust | TIME
+    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int, form: Form = DECISION) -> None:
+        self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
         self._most = most
-        self.templates = Templates()
+        self.templates = Templates(form)
         self._prepared: PreparedQueries[Query] = PreparedQueries()
         self._resources: dict[str, Resources] = {}
 
@@ -197,6 +200,10 @@ class Answers:
             found = self._resources[system] = Resources(self.snapshot, system, name_of)
         return found
 
+    def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
+        """By what to answer at a moment (ms), and since when that is so: requests are judged by what is known now."""
+        return self.snapshot, FIRST
+
     def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
         """The query that is prepared for a request and holds at a moment (ms)."""
         key, queries = _key(parts), self._prepared.queries
@@ -208,7 +215,8 @@ class Answers:
         key = _key(parts)
         if len(key) + len(resource) > KEY_BYTES:
             return None
-        query = Query(self, request)
+        assert request.time is not None
+        query = Query(self, request, *self.snapshot_at(request.time))
         if query.atom is None:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
