@@ -239,8 +239,7 @@ class Worker:
         return _judge_of(number, held, snapshot, self._task.limits, _judges)
 
     def _answers_at(self, trust: frozenset[str], at: int) -> AuditAnswers | None:
-        """Those of the policies in force at a moment (ms), the newest as a rule; None for what is older than all held.
-        """
+        """Those of the policies in force at a moment (ms), the newest as a rule; None: it is older than all held."""
         place = bisect.bisect_right(self._since, at) - 1
         until = self._task.snapshots[place][1]
         if place < 0 or (until is not None and at >= until):

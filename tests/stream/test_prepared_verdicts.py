@@ -11,6 +11,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from policy import compile_documents
 from policy.documents import SINCE_EVER
 from policy.layer import FactLayer
 from policy.library import Library
@@ -26,7 +27,7 @@ from tests.stream.test_auditing import AT, GRANTED
 from tests.stream.world import request
 
 MOMENTS = st.integers(0, 12)
-IDS = st.sampled_from(["e-1", "e-1", "", "a\"b", "→", "a\\b", 7])
+IDS = st.sampled_from(["e-1", "e-1", "", 'a"b', "→", "a\\b", 7])
 
 
 @contextlib.contextmanager
@@ -133,3 +134,33 @@ def test_a_bug_costs_time_alone_and_is_logged(monkeypatch: pytest.MonkeyPatch) -
     with capture_logs() as logs:
         _compare([(_event(), AT)] * 2, answers, AuditAnswers(GRANTED, DEFAULT_TRUST, 9))
     assert {(line["log_level"], line["error"]) for line in logs} == {("warning", "TypeError")}
+
+
+def test_what_is_not_known_any_more_of_a_moment_is_not_answered_by_what_is_known_of_a_later_one() -> None:
+    acl = {"user:dana": ["READ"]}
+    documents = [
+        {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
+        {
+            "system": "streamsets",
+            "kind": "Object",
+            "name": "pipeline:p",
+            "spec": {"type": "pipeline", "owner": "o", "acl": acl},
+        },
+    ]
+    layer, facts = FactLayer(), Library(facts_only=True)
+    layer.sees_all_from_now(5)
+    login = {"system": "streamsets", "kind": "Session", "name": "nora", "spec": {"login_at": 9}}
+    layer.apply(change(facts, login, 9))
+    asked = {
+        "subject": {"type": "user", "id": "dana", "properties": {"organization": "acme"}},
+        "action": {"name": "pipeline.view"},
+        "resource": {"type": "pipeline", "id": "pipeline:p"},
+    }
+    events = [(_event(system="streamsets", **asked), at) for at in (6, 4, 7)]
+    kept, fresh = (AuditAnswers(compile_documents(documents), DEFAULT_TRUST, 9, layer) for _ in range(2))
+    _compare(events, kept, fresh)
+    assert [json.loads(value or b"")["outcome"] for _, _, value, _ in _judged(_sit(kept), events)] == [
+        "allow",
+        "unknown",
+        "allow",
+    ]

@@ -72,7 +72,8 @@ class AuditEvents:
             frozenset(given["trust"]),
             LIMITS[given["limits"]],
         )
-        source, answers = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS), AuditAnswers(snapshot, trust, 9)
+        source = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS)
+        answers = AuditAnswers(snapshot, trust, 9)
         reader = Reader(formats("audit-event"))
         sitting = AuditSitting(source, lambda at: answers if at >= OLDEST else None, limits, reader)
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
