@@ -18,7 +18,7 @@ from policy.grants import Table
 from policy.index import Place
 from policy.names import is_simple
 from policy.patterns import Name
-from policy.prepared import PreparedQueries, PreparedQuery
+from policy.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.query import check_name
 from policy.requests import MAX_NESTING, Batch, Request
 from policy.snapshot import Snapshot
@@ -111,7 +111,7 @@ class Resources:
 class Query(PreparedQuery):
     """A prepared query with its answers as JSON. It holds from moment `first` (ms) up to, without it, `end`.
 
-    `resources`: None where it answers for one resource alone, by `only`. `answers`: else by state. `request_text`: what
+    `only`: its answer where that does not depend on the resource's id. `answers`: else by state. `request_text`: what
     its decisions repeat of the request.
     """
 
@@ -153,6 +153,8 @@ class Query(PreparedQuery):
         invalid one."""
         if self.states is None:
             assert self.only is not None
+            if self.for_every_id:
+                check_resource(resource[1:-1].decode())
             return self.only
         state = self.states.get(resource)
         if state is None:
@@ -217,7 +219,7 @@ class Answers:
             return None
         assert request.time is not None
         query = Query(self, request, *self.snapshot_at(request.time))
-        if query.atom is None:
+        if not query.for_every_id:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:
