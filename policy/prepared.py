@@ -1,8 +1,9 @@
 """Prepared queries: all that an answer rests on, worked out once for requests that differ in their resource's id alone.
 
 A query is prepared from one request. Where its system reads nothing else by the resource's id than its name, or does
-not read it at all, the answers to all ids are prepared with it; else the answer to this id is. What is prepared holds in an interval of time,
-in which nothing that it rests on begins or ceases to be in force, and as long as no fact changes that it has read.
+not read it at all, the answers to all ids are prepared with it; else the answer to this id is. What is prepared holds
+in an interval of time, in which nothing that it rests on begins or ceases to be in force, and as long as no fact
+changes that it has read.
 """
 
 from collections.abc import Hashable, Iterable
