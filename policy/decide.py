@@ -80,7 +80,7 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         asked = parse_request(request, most)
         assert isinstance(asked, Request)
         query = PreparedQuery(snapshot, asked, trust)
-        queries.add(key if query.atom is not None else (key, name), query, 3 * len(key) + len(name))
+        queries.add(key if query.for_every_id else (key, name), query, 3 * len(key) + len(name))
     return query.answer(name)
 
 

@@ -158,14 +158,15 @@ class _Wild(Generic[Value]):
 
     def descend(self, text: str, found: list[_Node[Value]]) -> None:
         """Add every child whose part pattern matches ``text`` to ``found``."""
+        size, prefixes, all_globs = len(text), self.prefixes, self.globs
         for length in self.lengths:
-            if length > len(text):
+            if length > size:
                 continue
             head = text[:length]
-            if (node := self.prefixes.get(head)) is not None:
+            if (node := prefixes.get(head)) is not None:
                 found.append(node)
-            if self.globs:
-                found += (node for glob, node in self.globs.get(head, {}).items() if match_part(glob, text))
+            if all_globs and (globs := all_globs.get(head)) is not None:
+                found += [node for glob, node in globs.items() if match_part(glob, text)]
 
 
 def _literal_head(glob: Glob) -> str:
@@ -216,13 +217,21 @@ class Place(Generic[Value]):
     def __init__(
         self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
     ) -> None:
-        opened = tuple(value for node in nodes for value in node.open or ())
-        closed = tuple(value for node in nodes for value in node.closed or ())
+        opened: list[Value] = []
+        closed: list[Value] = []
+        final = True
+        for node in nodes:  # most requests for a resource not seen before make a place: this is on their path
+            if node.open is not None:
+                opened += node.open
+            if node.closed is not None:
+                closed += node.closed
+            if node.exact or node.wild is not None:
+                final = False
         self._index, self._nodes = index, nodes
-        self._past = past + opened if opened else past
-        self.values = self._past + closed if closed else self._past
-        index.held += 1 + len(opened and self._past) + len(closed and self.values)
-        self.final = not any(node.exact or node.wild for node in nodes) and not closed
+        self._past = (*past, *opened) if opened else past
+        self.values = (*self._past, *closed) if closed else self._past
+        index.held += 1 + (len(self._past) if opened else 0) + (len(self.values) if closed else 0)
+        self.final = final and not closed
         self._known: dict[str | tuple[int, ...], Place[Value]] = {}
 
     def next(self, text: str) -> "Place[Value]":
@@ -232,13 +241,13 @@ class Place(Generic[Value]):
     def _after(self, text: str) -> "Place[Value]":
         if self.final:
             return self
-        named = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
-        below = [*named]
+        below = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
+        is_named = bool(below)
         for node in self._nodes:
             if node.wild is not None:
                 node.wild.descend(text, below)
         place = self._of(below)
-        if named or (len(self._known) < TEXTS_KNOWN and self._index.may_know(text)):
+        if is_named or (len(self._known) < TEXTS_KNOWN and self._index.may_know(text)):
             self._known[text] = place
         return place
 

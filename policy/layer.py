@@ -294,11 +294,34 @@ class LayerTable:
         """Names of the things of ``kind`` that are refused."""
         return self.refusals(kind)
 
-    def lookups_of(self, kind: str, name: str) -> set[Lookup]:
-        """The lookups that find a thing, or that it is refused."""
+    def lookups_of(self, kind: str, name: str, since: int) -> set[Lookup]:
+        """The lookups that find a thing, or that it is refused, now or at a moment from ``since`` (ms) on."""
         known = self._kinds.get(kind)
         held = known.get(name) if known is not None else None
-        return _lookups(kind, name, held.newest) if held is not None else set()
+        if held is None:
+            return set()
+        versions = (held.newest, *(version for version in held.older if version.since >= since))
+        return set[Lookup]().union(*(_lookups(kind, name, version) for version in versions))
+
+    @property
+    def known_from(self) -> int:
+        """From then on (ms) it is known of every moment what the facts said."""
+        return max(self._all_from, *self._known_from.values()) if self._known_from else self._all_from
+
+    def edges_at(self, kind: str, name: str) -> set[int]:
+        """The moments (ms) at which what was known of a thing changed, or its facts began or ceased to count."""
+        known = self._kinds.get(kind)
+        held = known.get(name) if known is not None else None
+        versions = (held.newest, *held.older) if held is not None else ()
+        return {version.since for version in versions}.union(*(edges_of(version.facts) for version in versions))
+
+    def named_at(self, kind: str, index: str, value: str) -> frozenset[str]:
+        """Names of the facts of ``kind`` with the key (index, value) in any version."""
+        return self._names.find((kind, index, value)) | self._past_names.find((kind, index, value))
+
+    def refused_names_at(self, kind: str) -> list[str]:
+        """Names of the things of ``kind`` that are refused in any version."""
+        return [name for of, name in self._once_refused if of == kind]
 
     def version_at(self, kind: str, name: str, moment: int) -> Version | None:
         """What was known of a thing at a moment (ms), None: nothing; Unanswerable when that is not known any more."""
@@ -312,8 +335,8 @@ class LayerTable:
     def found_at(self, kind: str, index: str, value: str, moment: int) -> frozenset[str]:
         """The names under a key at a moment (ms); Unanswerable when that is not known any more."""
         self._check_all(kind, moment)
-        key, pair = (kind, index, value), (index, value)
-        names = self._names.find(key) | self._past_names.find(key)
+        pair = (index, value)
+        names = self.named_at(kind, index, value)
         found = ((name, self.version_at(kind, name, moment)) for name in names)
         facts = ((name, version.fact(moment) if version else None) for name, version in found)
         return frozenset(name for name, fact in facts if fact is not None and pair in fact.keys)
@@ -321,7 +344,7 @@ class LayerTable:
     def refused_at(self, kind: str, moment: int) -> list[str]:
         """Names of the things of ``kind`` that were refused at a moment (ms); Unanswerable as above."""
         self._check_all(kind, moment)
-        found = ((name, self.version_at(kind, name, moment)) for of, name in self._once_refused if of == kind)
+        found = ((name, self.version_at(kind, name, moment)) for name in self.refused_names_at(kind))
         return [name for name, version in found if version and version.refused is not None]
 
     def _check_all(self, kind: str, moment: int) -> None:
@@ -341,12 +364,12 @@ def _no_longer_known(what: str, moment: int) -> Unanswerable:
 class TableAt:
     """A table as it was at a moment (ms). Raises Unanswerable for what is not known any more."""
 
-    timeless = True  # it has a moment of its own
+    timeless = False
 
     def __init__(self, table: LayerTable, moment: int) -> None:
         self._table, self._moment = table, moment
         self.names, self.all, self.versions = table.names, table.all, table.versions
-        self.named, self.refused_names, self.edges_of = table.named, table.refused_names, table.edges_of
+        self.named, self.refused_names, self.edges_of = table.named_at, table.refused_names_at, table.edges_at
 
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:
         """The fact, or None."""
@@ -398,6 +421,11 @@ class FactLayer:
         # Of most accesses every change is older: no version has to be looked for.
         return copy if moment is None or moment >= self.changed_at else TableAt(copy, moment)
 
+    @property
+    def known_from(self) -> int:
+        """From then on (ms) it is known of every moment what the facts of all systems said."""
+        return max((table.known_from for table in self._tables.values()), default=FUTURE)
+
     def _table(self, system: str) -> LayerTable:
         table = self._tables.get(system)
         if table is None:
@@ -425,7 +453,7 @@ class FactLayer:
             versions.setdefault(place, Version(change.at))
         table, changed = self._table(key.system), set[Lookup]()
         for place, version in versions.items():
-            changed |= table.lookups_of(*place) | _lookups(*place, version)
+            changed |= table.lookups_of(*place, version.since) | _lookups(*place, version)
             table.put(place, version, change.at)
             self.changed_at = max(self.changed_at, version.since)
         if versions.keys() != {own}:

@@ -1,8 +1,9 @@
 """Prepared queries: all that an answer rests on, worked out once for requests that differ in their resource's id alone.
 
-A query is prepared from one request. Where its system reads nothing else by the resource's id than its name, the
-answers to all ids are prepared with it; else the answer to this id is. What is prepared holds in an interval of time,
-in which nothing that it rests on begins or ceases to be in force, and as long as no fact changes that it has read.
+A query is prepared from one request. Where its system reads nothing else by the resource's id than its name, or does
+not read it at all, the answers to all ids are prepared with it; else the answer to this id is. What is prepared holds
+in an interval of time, in which nothing that it rests on begins or ceases to be in force, and as long as no fact
+changes that it has read.
 """
 
 from collections.abc import Hashable, Iterable
@@ -32,10 +33,11 @@ class PreparedQuery:
     """The answers to a query. Immutable: threads may share it.
 
     ``request``: which it was made from. ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
-    read of the facts. ``atom``: what is needed, where it answers for every id of a resource; else None.
+    read of the facts. ``for_every_id``: whether it answers for every id of a resource; if so, ``atom``: what is needed,
+    where the answer depends on the id.
     """
 
-    __slots__ = ("_answers", "_timeless", "_trial", "atom", "reads", "request", "since", "until")
+    __slots__ = ("_answers", "_timeless", "_trial", "atom", "for_every_id", "reads", "request", "since", "until")
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, realm = Reads(), usable_time(request, trust), snapshot.realms.get(request.system)
@@ -43,9 +45,11 @@ class PreparedQuery:
         self._trial: Trial | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: Holds | None = None
+        self.for_every_id = False
         try:
             self._trial = try_request(snapshot, request, trust, reads)
             self.atom = _atom_of(self._trial)
+            self.for_every_id = self.atom is not None or not self._trial.system.reads_resource_id
         except Exception as failure:
             self._answers[request.resource.id] = failed(failure)
         self.reads = frozenset((*reads.lookups, BOUND))
@@ -80,8 +84,11 @@ class PreparedQuery:
         return self._trial.claims, self._trial.notes, self._trial.contested
 
     def answer(self, resource: str) -> Decision:
-        """The answer for a resource's id: any one, or without ``atom`` the request's own."""
+        """The answer for a resource's id: any one, or unless ``for_every_id`` the request's own."""
         try:
+            if self.for_every_id and self.atom is None:
+                check_resource(resource)
+                resource = self.request.resource.id
             answer = self._answers.get(resource)
             if answer is None:
                 answer = self._work_out(resource)
@@ -100,8 +107,7 @@ class PreparedQuery:
     def _answer_on(self, atom: Holds, resource: str) -> Decision:
         name_of = all_systems()[self.request.system].name_of_resource
         assert name_of is not None
-        if not is_simple(resource):
-            check_name(resource, "resource.id")
+        check_resource(resource)
         name = name_of(resource)
         return self.conclude(msgspec.structs.replace(atom, object=name, object_text=resource), self.effective.on(name))
 
@@ -109,6 +115,12 @@ class PreparedQuery:
         """The answer when these grants determine it, for an atom on whatever resource."""
         assert self._trial is not None
         return conclude(msgspec.structs.replace(self._trial, evidence=leaf(atom, grants)))
+
+
+def check_resource(id_: str) -> None:
+    """Raise Unanswerable when a resource's id may be taken for another name."""
+    if not is_simple(id_):
+        check_name(id_, "resource.id")
 
 
 def _atom_of(trial: Trial) -> Holds | None:

@@ -5,7 +5,7 @@ the epoch. Unknown fields are ignored and play no part in the decision.
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -216,18 +216,14 @@ def usable_time(request: "Request | Batch", trust: frozenset[str]) -> int | None
 
 def check_nesting(value: object, limit: int = MAX_NESTING) -> None:
     """Raise ValueError when mappings and lists are nested in ``value`` deeper than ``limit``."""
-    level = [value] if isinstance(value, _CONTAINERS) else []
+    level: list[Any] = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(limit):
-        level = [
+        level = [  # each request that is not prepared yet is gone through: no calls
             inner
             for outer in level
-            for inner in _inside(outer)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
             if type(inner) is not str and isinstance(inner, _CONTAINERS)
         ]
         if not level:
             return
     raise ValueError(f"nested deeper than {limit}")
-
-
-def _inside(container: Any) -> Iterable[object]:
-    return container.values() if isinstance(container, dict) else container

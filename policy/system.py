@@ -51,6 +51,9 @@ class System(Protocol):
     subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
+    reads_resource_id: bool
+    """Whether anything of a question depends on the resource's id beside that its name has no fault."""
+
     @property
     def name_of_resource(self) -> Callable[[str], Name] | None:
         """How a resource's id is read, where that is all it is for.

@@ -18,12 +18,14 @@ from policy.grants import Table
 from policy.index import Place
 from policy.names import is_simple
 from policy.patterns import Name
-from policy.prepared import PreparedQueries, PreparedQuery
+from policy.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.query import check_name
 from policy.requests import MAX_NESTING, Batch, Request
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.rendering import (
+    DECISION,
+    Form,
     RenderedAnswer,
     RenderedRequest,
     Templates,
@@ -109,7 +111,7 @@ class Resources:
 class Query(PreparedQuery):
     """A prepared query with its answers as JSON. It holds from moment `first` (ms) up to, without it, `end`.
 
-    `resources`: None where it answers for one resource alone, by `only`. `answers`: else by state. `request_text`: what
+    `only`: its answer where that does not depend on the resource's id. `answers`: else by state. `request_text`: what
     its decisions repeat of the request.
     """
 
@@ -127,17 +129,18 @@ class Query(PreparedQuery):
         "states",
     )
 
-    def __init__(self, answers: "Answers", request: Request) -> None:
-        super().__init__(answers.snapshot, request, answers.trust)
-        self.first = FIRST if self.since is None else self.since
+    def __init__(self, answers: "Answers", request: Request, snapshot: Snapshot, first: int) -> None:
+        super().__init__(snapshot, request, answers.trust)
+        self.first = first if self.since is None else max(self.since, first)
         self.end = LAST if self.until is None else self.until
-        self.request_text: RenderedRequest = rendered_request(request)
+        self.request_text: RenderedRequest = rendered_request(request, answers.form)
         self._templates = answers.templates(request.system)
         self.answers: dict[State, RenderedAnswer] = {}
         self.only: RenderedAnswer | None = None
         self.states: dict[bytes, State] | None = None
         if self.atom is None:
-            self.only = rendered(request.system, to_json(self.answer(request.resource.id)))
+            text = answers.form.answer(self.answer(request.resource.id))
+            self.only = rendered(request.system, text, answers.form)
         else:
             self._by_grant: dict[int, RenderedAnswer] = {}
             self._permission = inner(self.atom.permission_text)
@@ -150,6 +153,8 @@ class Query(PreparedQuery):
         invalid one."""
         if self.states is None:
             assert self.only is not None
+            if self.for_every_id:
+                check_resource(resource[1:-1].decode())
             return self.only
         state = self.states.get(resource)
         if state is None:
@@ -174,11 +179,11 @@ class Answers:
     """The answers of a snapshot to producers with one trust. By `follow` it becomes another one: queries end
     whose facts have changed, and those of systems whose policies have.
 
-    `most`: how many queries are kept.
+    `most`: how many queries are kept. `form`: in which they are rendered.
     """
 
-    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int) -> None:
-        self.snapshot, self.trust = snapshot, trust | TIME
+    def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int, form: Form = DECISION) -> None:
+        self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
         self._most = most
         self._templates: dict[str, Templates] = {}  # which name grants by their ids: they end with the policies
         self._prepared: PreparedQueries[Query] = PreparedQueries()
@@ -197,7 +202,7 @@ class Answers:
         """The templates of a system's answers."""
         found = self._templates.get(system)
         if found is None:
-            found = self._templates[system] = Templates()
+            found = self._templates[system] = Templates(self.form)
         return found
 
     def resources(self, system: str) -> Resources:
@@ -208,6 +213,10 @@ class Answers:
             assert name_of is not None
             found = self._resources[system] = Resources(self.snapshot, system, name_of)
         return found
+
+    def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
+        """By what to answer at a moment (ms), and since when that is so: requests are judged by what is known now."""
+        return self.snapshot, FIRST
 
     def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
         """The query that is prepared for a request and holds at a moment (ms)."""
@@ -220,8 +229,9 @@ class Answers:
         key = _key(parts)
         if len(key) + len(resource) > KEY_BYTES:
             return None
-        query = Query(self, request)
-        if query.atom is None:
+        assert request.time is not None
+        query = Query(self, request, *self.snapshot_at(request.time))
+        if not query.for_every_id:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:

@@ -1,21 +1,31 @@
-"""Audit events judged by the snapshot that was in force at their time. Bytes in, verdicts out."""
+"""Audit events judged by the snapshot that was in force at their time. Bytes in, verdicts out.
 
-from collections.abc import Callable
-from typing import Any
+Most events are answered by a prepared query, like requests: of the policies of a span of time, and of the facts that
+were known at a moment of it. All others are judged one by one.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import msgspec
+import structlog
 
 from policy import answer
 from policy.decisions import Decision
+from policy.documents import SINCE_EVER
+from policy.facts import Lookup
+from policy.layer import FactLayer
 from policy.model import NO_LONGER_KNOWN, Reason
 from policy.requests import Request
 from policy.snapshot import Snapshot
 from policy.times import to_ms
 from streaming.audit_events import AuditEvent, read_event
-from streaming.contracts.avro import Reader
+from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE
-from streaming.enforcer.answers import TIME
+from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.deadletters import Rejection, dead_letter
+from streaming.enforcer.judge import EXPECTED
+from streaming.enforcer.rendering import Form
 from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.records.size_gate import TooLarge, fits, record_size
@@ -23,6 +33,91 @@ from streaming.settings import Limits
 from streaming.verdicts import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
+NULL = b"null"
+
+log = structlog.get_logger()
+_encode = msgspec.json.encode
+
+
+class EventParts(QueryParts, gc=False):
+    """An audit event with its parts undecoded: to look the query of an access up, nothing more is needed."""
+
+    outcome: Literal["success", "failure"] | None = None
+    decision_id: msgspec.Raw = msgspec.Raw()
+    event: msgspec.Raw = msgspec.Raw()
+
+
+_parts = msgspec.json.Decoder(EventParts).decode
+
+
+class Access(msgspec.Struct):
+    """The part of a verdict that says who did what to which resource."""
+
+    system: str
+    subject: Thing
+    action: Named
+    resource: Thing
+
+
+class Judged(msgspec.Struct):
+    """The part of a verdict that says what the policies answer."""
+
+    outcome: VerdictOutcome
+    reasons: tuple[Reason, ...]
+    policy_version: str
+
+
+def _form(version: str) -> Form:
+    """Both parts in JSON, as a verdict by these policies has them."""
+
+    def judged(decision: Decision) -> bytes:
+        return _encode(Judged(_outcome(decision), decision.reasons, version))[1:-1]
+
+    return Form(judged, _access, _judged_outcome)
+
+
+def _access(request: Request) -> bytes:
+    subject, resource = request.subject, request.resource
+    things = Thing(subject.type, subject.id), Thing(resource.type, resource.id, resource.properties)
+    return _encode(Access(request.system, things[0], Named(request.action.name), things[1]))[1:-1]
+
+
+def _judged_outcome(answer: bytes) -> str:
+    return answer.removeprefix(b'"outcome":"').partition(b'"')[0].decode()
+
+
+class AuditAnswers(Answers):
+    """The verdicts by the policies of one span of time. `facts`: what was known beside them at each moment."""
+
+    def __init__(self, policies: Snapshot, trust: frozenset[str], most: int, facts: FactLayer | None = None) -> None:
+        self._policies, self._facts = policies, facts
+        super().__init__(self._now(), trust, most, _form(policies.version))
+
+    def follow_facts(self, changed: Iterable[tuple[str, Lookup]]) -> None:
+        """Go on with the facts as they are now, which differ in these lookups."""
+        self.follow(self._now(), changed)
+
+    def _now(self) -> Snapshot:
+        """The policies with the facts that are known now. Notes for which moments these, and older ones, are known."""
+        facts = self._facts
+        self._changed_at = SINCE_EVER if facts is None else facts.changed_at
+        self._known_from = SINCE_EVER if facts is None else min(facts.known_from, facts.changed_at)
+        return self._policies if facts is None else self._policies.with_facts(facts)
+
+    def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
+        """By what to answer at a moment (ms), and since when that is so; else queries say it by what they read."""
+        if self._facts is None or at >= self._changed_at:
+            return self.snapshot, self._changed_at
+        return self._policies.with_facts(self._facts, at), FIRST
+
+    def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
+        """The query that is prepared for an event and holds at a moment (ms)."""
+        return None if at < self._known_from else super().find(parts, resource, at)
+
+    def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
+        """Prepare the query of an event; None: it is too large, or perhaps not everything is known of its time."""
+        assert request.time is not None
+        return None if request.time < self._known_from else super().prepare(parts, resource, request)
 
 
 class AuditSource(msgspec.Struct, frozen=True):
@@ -37,8 +132,8 @@ class AuditSource(msgspec.Struct, frozen=True):
 
 
 class AuditSitting:
-    """Judges the audit events of one partition in one batch. `snapshot_at`: what was in force at a moment (ms);
-    None: that is not known any more.
+    """Judges the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
+    (ms), to producers with the trust of the source; None: that is not known any more.
 
     `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
     """
@@ -46,13 +141,15 @@ class AuditSitting:
     def __init__(
         self,
         source: AuditSource,
-        snapshot_at: Callable[[int], Snapshot | None],
+        answers_at: Callable[[int], AuditAnswers | None],
         limits: Limits,
         reader: Reader | None = None,
     ) -> None:
-        self._source, self._snapshot_at, self._limits = source, snapshot_at, limits
+        self._source, self._answers_at, self._limits = source, answers_at, limits
         self.counts = no_counts()
         self._reader = reader or Reader(JSON_ALONE)
+        self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
+        self._has_failed = False
 
     def judge(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -60,12 +157,10 @@ class AuditSitting:
         """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
         source = self._source
         try:
-            return (
-                source.verdicts,
-                key,
-                self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at),
-                None,
-            )
+            verdict = self._prepared(key, value, offset, at)
+            if verdict is None:
+                verdict = self._verdict(read_event(value, key, self._limits, self._reader), key, offset, at)
+            return source.verdicts, key, verdict, None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
             limits = self._limits  # a name for the rejection would make a cycle: see Sitting.decide
@@ -73,6 +168,53 @@ class AuditSitting:
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )
             return (source.dead_letters, *letter)
+
+    def _prepared(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
+        """The verdict by a prepared query, encoded; None: the event is judged by itself."""
+        if value is None or len(value) + len(key or b"") > self._limits.record_in:
+            return None
+        try:
+            return self._find(key, self._as_json(value), offset, at)
+        except Exception as failure:  # a bug costs time alone
+            if not isinstance(failure, EXPECTED) and not self._has_failed:
+                self._has_failed = True
+                log.warning("audit events are judged the slow way; please report it", error=type(failure).__name__)
+            return None
+
+    def _as_json(self, value: bytes) -> bytes:
+        value = self._reader.transcode("audit-event", value) if is_avro(value) else value
+        value.decode()  # of fields that are left aside nobody else looks whether they are UTF-8
+        return value
+
+    def _find(self, key: bytes | None, value: bytes, offset: int, at: int) -> bytes | None:
+        parts = _parts(value)
+        id_, resource, decision = bytes(parts.id), bytes(parts.resource.id), bytes(parts.decision_id) or NULL
+        plain = is_plain(id_) and is_plain(resource) and (decision == NULL or is_plain(decision))
+        if not plain or parts.outcome is None or bytes(parts.event) not in (b"", NULL) or has_many_parts(parts, value):
+            return None
+        at = at if parts.time is None else min(at, to_ms(parts.time))
+        answers = self._answers_at(at)
+        if answers is None:
+            return None
+        query = answers.find(parts, resource, at) or self._prepare(answers, parts, key, value, at)
+        answer = query.answer_for(resource) if query else None
+        if query is None or answer is None or answer.is_large:
+            return None
+        resource, request = resource[1:-1], query.request_text
+        encoded = b'%b%d","event_id":%b,%b%b%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
+            *(self._head, offset, id_, request.before, resource, request.after),
+            *(at, parts.outcome.encode(), resource.join(answer.pieces), decision),
+        )
+        if record_size(key, encoded) > self._limits.record_out:
+            return None
+        self.counts[answer.label] += 1
+        return encoded
+
+    def _prepare(
+        self, answers: AuditAnswers, parts: EventParts, key: bytes | None, value: bytes, at: int
+    ) -> Query | None:
+        request = self._request(read_event(value, key, self._limits, self._reader), at)
+        return answers.prepare(parts, bytes(parts.resource.id), request)
 
     def _verdict(self, event: AuditEvent, key: bytes | None, offset: int, at: int) -> bytes:
         """The verdict, encoded. Raises TooLarge."""
@@ -109,30 +251,34 @@ class AuditSitting:
         if not fits(size, limit):
             raise TooLarge("the verdict", size, limit)
 
+    def _request(self, event: AuditEvent, at: int) -> Request:
+        """What the access would have been asked for, at a moment (ms)."""
+        assert event.subject is not None
+        assert event.action is not None
+        assert event.resource is not None
+        asked = event.subject, event.action, event.resource, event.context
+        return Request(event.id, event.system, *asked, at, None, self._limits.claimed_groups)
+
     def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
-        subject, action, resource = event.subject, event.action, event.resource
-        assert subject is not None
-        assert action is not None
-        assert resource is not None
         assert event.outcome is not None
-        most = self._limits.claimed_groups
-        asked = Request(event.id, event.system, subject, action, resource, event.context, at, None, most)
-        snapshot = self._snapshot_at(at)
-        trust = self._source.trust | TIME
-        decision = answer(snapshot, asked, trust) if snapshot else Decision("error", (UNKNOWN,))
+        asked, answers = self._request(event, at), self._answers_at(at)
+        decision, version = Decision("error", (UNKNOWN,)), ""
+        if answers is not None:
+            snapshot, _ = answers.snapshot_at(at)
+            decision, version = answer(snapshot, asked, answers.trust), snapshot.version
         return Verdict(
             id=id_,
             event_id=event.id,
             system=event.system,
-            subject=Thing(subject.type, subject.id),
-            action=Named(action.name),
-            resource=Thing(resource.type, resource.id, resource.properties),
+            subject=Thing(asked.subject.type, asked.subject.id),
+            action=Named(asked.action.name),
+            resource=Thing(asked.resource.type, asked.resource.id, asked.resource.properties),
             time=at,
             result=event.outcome,
             decision_id=event.decision_id,
             outcome=_outcome(decision),
             reasons=decision.reasons,
-            policy_version=snapshot.version if snapshot else "",
+            policy_version=version,
         )
 
 

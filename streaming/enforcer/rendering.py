@@ -3,7 +3,7 @@
 import operator
 import re
 import secrets
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 
 import msgspec
@@ -86,18 +86,30 @@ class RenderedRequest(msgspec.Struct, frozen=True, gc=False):
         return len(self.system) + len(self.before) + len(self.after)
 
 
-def rendered(system: str, answer: bytes, mark: bytes | None = None) -> RenderedAnswer:
+class Form(msgspec.Struct, frozen=True):
+    """How a record has an answer and its request in JSON. `outcome`: of an answer that is written so."""
+
+    answer: Callable[[Decision], bytes] = to_json
+    request: Callable[[Request], bytes] = echo
+    outcome: Callable[[bytes], str] = outcome_of
+
+
+DECISION = Form()
+"""As decision records have it."""
+
+
+def rendered(system: str, answer: bytes, form: Form, mark: bytes | None = None) -> RenderedAnswer:
     """An answer in JSON; `mark` stands where the resource's id is to be filled in."""
     pieces = (answer,) if mark is None else tuple(answer.split(mark))
     size = sum(map(len, pieces))
     is_large = size > ANSWER_BYTES or len(pieces) > SLOTS
-    return RenderedAnswer(pieces, size, label(system, outcome_of(pieces[0])), is_large)
+    return RenderedAnswer(pieces, size, label(system, form.outcome(pieces[0])), is_large)
 
 
-def rendered_request(request: Request) -> RenderedRequest:
+def rendered_request(request: Request, form: Form) -> RenderedRequest:
     """The request for any id of its resource."""
     marked = msgspec.structs.replace(request, resource=msgspec.structs.replace(request.resource, id=OBJECT))
-    before, _, after = echo(marked).partition(OBJECT_BYTES)
+    before, _, after = form.request(marked).partition(OBJECT_BYTES)
     return RenderedRequest(_encode(request.system), before, after)
 
 
@@ -110,9 +122,9 @@ class Template:
 
     __slots__ = ("order", "pieces")
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, answer: bytes) -> None:
         marks = [mark.encode() for mark in MARKS]
-        either, answer = _either(), to_json(decision)
+        either = _either()
         self.pieces = tuple(either.split(answer))
         texts = [len(self.pieces) + marks.index(mark) for mark in either.findall(answer)]
         picked = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
@@ -131,7 +143,8 @@ def _either() -> "re.Pattern[bytes]":
 class Templates:
     """The templates of one snapshot, by what an answer rests on beside permission, object and route."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Form) -> None:
+        self._form = form
         self._templates: Cache[Hashable, Template] = Cache()
 
     def render(self, query: PreparedQuery, permission: bytes, grants: Sequence[Grant]) -> RenderedAnswer:
@@ -142,7 +155,7 @@ class Templates:
         grant = grants[0] if grants else None
         held = b"" if grant is None else inner(route(query.via, grant.holder))
         text = self._template(query, grant).fill((permission, OBJECT_BYTES, held))
-        return rendered(query.request.system, text, OBJECT_BYTES)
+        return rendered(query.request.system, text, self._form, OBJECT_BYTES)
 
     def _template(self, query: PreparedQuery, grant: Grant | None) -> Template:
         """Grants live as long as the snapshot, so the id names one."""
@@ -152,7 +165,7 @@ class Templates:
         template = self._templates.get(key)
         if template is None:
             marked = msgspec.structs.replace(atom, permission_text=PERMISSION, object_text=OBJECT)
-            template = Template(query.conclude(marked, _by_route(grant)))
+            template = Template(self._form.answer(query.conclude(marked, _by_route(grant))))
             self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)) + len(atom.because))
         return template
 

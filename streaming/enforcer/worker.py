@@ -2,6 +2,7 @@
 
 import bisect
 import collections
+import functools
 import gc
 import itertools
 import pickle
@@ -21,7 +22,7 @@ from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts, Segment
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
@@ -132,6 +133,8 @@ class Worker:
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
         self._changes = tuple(changes)
         self._moments: set[int] = set()  # of which no snapshot is held
+        self._since = [since for since, _, _ in task.snapshots]
+        self._audited: dict[tuple[int, frozenset[str]], AuditAnswers] = {}  # by the place of the snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it.
@@ -234,7 +237,7 @@ class Worker:
     ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditSitting(source, self._snapshot_at, task.limits, reader)
+        sitting = AuditSitting(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
         return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
 
     def _newest_judge(self) -> Judge:
@@ -250,19 +253,34 @@ class Worker:
             return self._snapshots[place]
         return HeldSnapshot(number, segments[which], self._snapshots[place], self._changes[which])
 
-    def _snapshot_at(self, at: int) -> Snapshot | None:
-        """The snapshot in force at a moment (ms), the newest as a rule; None for what is older than all held."""
-        place = bisect.bisect_right(self._task.snapshots, at, key=lambda era: era[0]) - 1
+    def _answers_at(self, trust: frozenset[str], at: int) -> AuditAnswers | None:
+        """Those of the policies in force at a moment (ms), the newest as a rule; None: it is older than all held."""
+        place = bisect.bisect_right(self._since, at) - 1
         until = self._task.snapshots[place][1]
         if place < 0 or (until is not None and at >= until):
             if len(self._moments) < MOMENTS_TOLD:
                 self._moments.add(at)
             return None
-        layer = _facts_of(self._task.facts, self._facts).layer
-        newest = place == len(self._snapshots) - 1
-        if newest and at >= layer.changed_at:
-            return self._newest_judge().snapshot
-        return self._policies(place).value.with_facts(layer, at)
+        answers = self._audited.get((place, trust))
+        if answers is None:
+            answers = self._audited[place, trust] = self._answers_of(place, trust)
+        return answers
+
+    def _answers_of(self, place: int, trust: frozenset[str]) -> AuditAnswers:
+        """Those of the policies of a span of time, with the facts that are known now; kept in this process."""
+        for key in [key for key in _audited if key[0] not in self._since]:
+            del _audited[key]
+        facts, key = _facts_of(self._task.facts, self._facts), (self._since[place], trust)
+        policies = self._policies(place).value  # the same object as long as this process holds the snapshot
+        held = _audited.get(key)
+        changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
+        if held is None or changed is None or held.policies is not policies:
+            answers = AuditAnswers(policies, trust, self._task.limits.cached_decisions, facts.layer)
+            held = _audited[key] = HeldAuditAnswers(answers, policies, facts.base, facts.applied)
+        elif held.applied != facts.applied:
+            held.answers.follow_facts(changed)
+            held.applied = facts.applied
+        return held.answers
 
 
 def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
@@ -427,6 +445,18 @@ class HeldJudge(msgspec.Struct):
     judge: Judge
     applied: int
 
+
+class HeldAuditAnswers(msgspec.Struct):
+    """Answers to audit events by these policies, and how many changes of which facts they have seen."""
+
+    answers: AuditAnswers
+    policies: Snapshot
+    base: int
+    applied: int
+
+
+_audited: dict[tuple[int, frozenset[str]], HeldAuditAnswers] = {}
+"""By since when their policies were in force, and by the trust of the producers."""
 
 _facts: dict[int, HeldFacts] = {}
 _snapshots = HeldSnapshots()

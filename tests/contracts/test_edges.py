@@ -9,7 +9,7 @@ from policy import compile_documents
 from streaming import workload
 from streaming.contracts.avro import Reader, Unencodable, Writer, own_json
 from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.wire import Packed
@@ -110,8 +110,8 @@ def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_noth
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int) -> None:
-    source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3)
-    sitting = AuditSitting(source, lambda _at: SNAPSHOT, Limits())
+    source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
+    sitting = AuditSitting(source, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
     assert sitting.judge(b"k", avro, None, 17, AT) == sitting.judge(b"k", value, None, 17, AT)

@@ -18,7 +18,7 @@ from policy.library import Library
 from policy.requests import parse_request
 from policy.snapshot import Snapshot
 from policy.times import to_text
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -62,6 +62,7 @@ class Cluster:
         self._facts, self.layer = Library(facts_only=True), FactLayer(all_held_after=START - DAY_MS)
         self.layer.sees_all_from_now(START - DAY_MS)
         self._rebuilt: dict[int, Snapshot] = {}
+        self._answers: dict[int, AuditAnswers] = {}
         self.changes = 0
 
     def publish(self, at: int, system: str, kind: str, name: str, **spec: Any) -> None:
@@ -82,10 +83,20 @@ class Cluster:
 
     def snapshot_at(self, moment: int) -> Snapshot:
         """What was in force at a moment (ms)."""
+        return self._policies_at(moment).with_facts(self.layer, moment)
+
+    def answers_at(self, moment: int) -> AuditAnswers:
+        """The same, to answer audit events by when everything is known."""
+        policies = self._policies_at(moment)
+        if id(policies) not in self._answers:
+            self._answers[id(policies)] = AuditAnswers(policies, DEFAULT_TRUST, 1000, self.layer)
+        return self._answers[id(policies)]
+
+    def _policies_at(self, moment: int) -> Snapshot:
         span = self._log.policies_at(moment)
         if span.since not in self._rebuilt:
             self._rebuilt[span.since] = self._log.snapshot_at(span.offsets, None, moment)
-        return self._rebuilt[span.since].with_facts(self.layer, moment)
+        return self._rebuilt[span.since]
 
 
 class Day:
@@ -245,7 +256,7 @@ class Day:
         yield from ((LETTERS, 0, number, START + number * SECOND // 10, b"?") for number in range(100))
         self.incidents.add(("malformed-burst", LETTERS))
         source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
-        sitting = AuditSitting(source, self.cluster.snapshot_at, Limits())
+        sitting = AuditSitting(source, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
             written, _, value, _ = sitting.judge(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value

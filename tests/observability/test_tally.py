@@ -9,7 +9,7 @@ import pytest
 from policy import compile_documents
 from policy.systems import all_systems
 from streaming import workload
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.observability.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
@@ -72,7 +72,8 @@ ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, 
 
 
 def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() -> None:
-    sitting = AuditSitting(AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), lambda _: SNAPSHOT, Limits())
+    source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
+    sitting = AuditSitting(source, lambda _: answers, Limits())
     events: list[Any] = [
         {"id": "1", "system": "lenses6", **ACCESS, "outcome": "success"},
         {"id": "2", "system": "lenses6", "event": "login", "subject": ACCESS["subject"]},

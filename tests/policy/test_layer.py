@@ -277,3 +277,11 @@ def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pyt
     assert layer.table("cdap", 35).get("Entity", KEY.name) is None
     with pytest.raises(Unanswerable):
         layer.table("cdap", 15).get("Entity", KEY.name)
+
+
+def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_place_of() -> None:
+    layer, key = FactLayer(), Key("cdap", "Entity", "dataset:d")
+    for at, found_by in ((3, "first"), (10, "second"), (20, "third")):
+        layer.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
+    changed = layer.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))
+    assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"second", "third", "late"}

@@ -23,6 +23,9 @@ from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 checked = settings(max_examples=75, deadline=None, suppress_health_check=UNHURRIED)
 MOMENTS = range(8)
+EVERY_ID = [
+    name for name in WRITTEN if all_systems()[name].name_of_resource or not all_systems()[name].reads_resource_id
+]
 
 
 def _request(data: st.DataObject, system: str) -> Request:
@@ -56,7 +59,7 @@ def test_it_answers_as_the_evaluator_at_every_moment_of_its_interval(system: str
     event(f"held {held} moments")
 
 
-@pytest.mark.parametrize("system", [name for name in WRITTEN if all_systems()[name].name_of_resource])
+@pytest.mark.parametrize("system", EVERY_ID)
 @checked
 @given(data=st.data())
 def test_it_answers_for_every_resource_as_the_evaluator(system: str, data: st.DataObject) -> None:
@@ -64,7 +67,7 @@ def test_it_answers_for_every_resource_as_the_evaluator(system: str, data: st.Da
     snapshot, request = policy.compile_documents(data.draw(dated(system))), _at(_request(data, system), 3)
     query = PreparedQuery(snapshot, request)
     ids = [_request(data, system).resource.id, data.draw(st.text("abk:/*", min_size=1, max_size=12)), "a\u202eb:c/d"]
-    for id_ in ids if query.atom is not None else ():
+    for id_ in ids if query.for_every_id else ():
         decision = query.answer(id_)
         assert decision == policy.answer(snapshot, _at(request, 3, id_))
         event(decision.outcome)

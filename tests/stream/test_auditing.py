@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy import Snapshot, compile_documents
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.verdicts import Lifecycle, Verdict, decode_verdict
 from tests.stream.world import group, request, role
@@ -19,7 +19,8 @@ REVOKED = compile_documents([group("readers", "user:dana")])
 
 def _sit(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditSitting:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
-    return AuditSitting(source, lambda _at: snapshot, Limits(**limits))
+    answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9) if snapshot else None
+    return AuditSitting(source, lambda _at: answers, Limits(**limits))
 
 
 def _event(**changes: Any) -> dict[str, Any]:
@@ -54,7 +55,8 @@ def test_without_the_policies_of_its_time_a_verdict_is_unknown_and_counted_as_su
 def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
     asked: list[int] = []
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
-    sitting = AuditSitting(source, lambda at: asked.append(at) or GRANTED, Limits())
+    answers = AuditAnswers(GRANTED, DEFAULT_TRUST, 9)
+    sitting = AuditSitting(source, lambda at: asked.append(at) or answers, Limits())
     for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
         assert _judge(_event(time=claimed), sitting).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
     assert asked == [AT - 5, AT, AT - 5]
@@ -63,7 +65,8 @@ def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
 def test_claims_that_are_not_trusted_are_not_used() -> None:
     source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
     documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
-    sitting = AuditSitting(source, lambda _at: compile_documents(documents), Limits())
+    answers = AuditAnswers(compile_documents(documents), frozenset(), 9)
+    sitting = AuditSitting(source, lambda _at: answers, Limits())
     event = _event()
     event["subject"]["properties"] = {"groups": ["readers"]}
     assert _judge(event, sitting).outcome == "error"

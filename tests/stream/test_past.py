@@ -14,7 +14,7 @@ from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.documents import Record
 from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.enforcer.worker import Task, Worker
-from streaming.settings import Limits
+from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.topic_specs import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
@@ -124,7 +124,8 @@ def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_thos
     key = Key(LOOKS_BACK, "Session", "dana")
     layer = FactLayer(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
     worker = _worker([(0, 10, older), (20, None, newest)], layer)
-    found = {moment: worker._snapshot_at(moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
+    answers = {moment: worker._answers_at(DEFAULT_TRUST, moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
+    found = {moment: answers and answers.snapshot_at(moment)[0] for moment, answers in answers.items()}
     versions = {moment: snapshot and snapshot.version for moment, snapshot in found.items()}
     assert versions == {-1: None, 5: older.version, 10: None, 19: None, **dict.fromkeys((25, 30, 99), newest.version)}
     assert worker._moments == {-1, 10, 19}

@@ -140,6 +140,22 @@ def test_a_name_that_may_be_taken_for_another_gets_no_other_answer(name: str, pl
         _compare(sent, judge)
 
 
+def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault() -> None:
+    """Ververica decides by workspace and namespace: the resource's id is only repeated."""
+    entry = {"userId": "dana", "workspaceId": "w", "namespaceId": "n", "role": "VIEWER"}
+    document = {"system": "ververica", "kind": "InitialAccess", "name": "w", "spec": {"initialAccess": [entry]}}
+    judge, scope = Judge(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
+    sent: list[Sent] = []
+    for number, name in enumerate(["orders", "payments", *FAULTY, "payments"]):
+        request = {**_request(f"r-{number}"), "system": "ververica", "subject": {"type": "user", "id": "dana"}}
+        request |= {"action": {"name": "read"}, "resource": {"type": "Deployment", "id": name, "properties": scope}}
+        sent.append((None, json.dumps(request, ensure_ascii=False).encode(), None))
+    _compare(sent, judge)
+    decided = [json.loads(value)["decision"] for value in _values(_sit(judge).decide_all(Records(records_batch(sent))))]
+    assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
+    assert len(judge.answers(DEFAULT_TRUST)._prepared) == 1
+
+
 def test_a_workload_gets_the_same_answers() -> None:
     documents = workload.documents(100)
     snapshot = compile_documents(documents)

@@ -17,7 +17,7 @@ from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind
 from streaming.contracts.formats import Formats
 from streaming.enforcer.alerts import Published, policy_rejected, policy_stale, privilege_escalation
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.encoded import EncodedSitting
@@ -49,7 +49,8 @@ def _sit(**limits: int) -> Sitting:
 
 def _judging(**limits: int) -> AuditSitting:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, DECISION, LETTER)
-    return AuditSitting(source, lambda _at: SNAPSHOT, Limits(**limits))
+    answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
+    return AuditSitting(source, lambda _at: answers, Limits(**limits))
 
 
 def _avro(kind: Kind, told: dict[str, Any]) -> bytes:

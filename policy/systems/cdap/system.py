@@ -34,6 +34,7 @@ class Cdap:
     subjects = ("user:",)
     claims = tuple(f"{prefix}:" for prefix in CLAIMS.values())
     name_of_resource = None
+    reads_resource_id = True
 
     def read(self, document: Document) -> Reading:
         """What an Entity, Grant or Backend says."""

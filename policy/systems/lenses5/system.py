@@ -33,6 +33,7 @@ class Lenses5:
     subjects = ("user:",)
     claims = ("claim:",)
     name_of_resource = None
+    reads_resource_id = True
 
     def read(self, document: Document) -> Reading:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""

@@ -59,6 +59,7 @@ class Lenses6:
     subjects = PRINCIPALS
     claims = (CLAIM,)
     name_of_resource = staticmethod(resource_name)
+    reads_resource_id = True
 
     def read(self, document: Document) -> Reading:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""

@@ -55,6 +55,7 @@ class StreamSets:
     subjects = ("user:",)
     claims = ("group:", "role:")
     name_of_resource = None
+    reads_resource_id = True
 
     def read(self, document: Document) -> Reading:
         """What a document says, by its kind."""

@@ -43,6 +43,7 @@ class Ververica:
     subjects = (USER,)
     claims = (GROUP,)
     name_of_resource = None
+    reads_resource_id = False
 
     def read(self, document: Document) -> Reading:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""

@@ -10,7 +10,7 @@ from policy.times import to_ms
 from streaming.audit_events import read_event
 from streaming.contracts.avro import Reader, Undecodable
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.auditing import AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.monitor.intake import Intake
 from streaming.records.size_gate import fits, record_size
@@ -73,8 +73,9 @@ class AuditEvents:
             LIMITS[given["limits"]],
         )
         source = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS)
+        answers = AuditAnswers(snapshot, trust, 9)
         reader = Reader(formats("audit-event"))
-        sitting = AuditSitting(source, lambda at: snapshot if at >= OLDEST else None, limits, reader)
+        sitting = AuditSitting(source, lambda at: answers if at >= OLDEST else None, limits, reader)
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
         number, made_key, made, made_headers = sitting.judge(key, value, listed, 17, at)
@@ -171,7 +172,8 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
     if topic == "verdicts":
         event = to_json(dice, {**request, "outcome": "success"})
         source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
-        made, _, value, _ = AuditSitting(source, lambda _at: snapshot, limits).judge(b"k", event, None, 17, AT)
+        answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
+        made, _, value, _ = AuditSitting(source, lambda _at: answers, limits).judge(b"k", event, None, 17, AT)
         wrong = made == LETTERS
     else:
         judging = Judge(snapshot, limits).sit(
