@@ -5,12 +5,12 @@
 'allow'
 """
 
+from policy.core.decision import Decision, Missing
+from policy.core.model import Reason
+from policy.core.pattern import match_text as matches
+from policy.core.request import MalformedRequest, parse_request
 from policy.decide import answer, decide
-from policy.decisions import Decision, Missing
 from policy.library import Library, Rejected
-from policy.model import Reason
-from policy.patterns import match_text as matches
-from policy.requests import MalformedRequest, parse_request
 from policy.snapshot import Snapshot, compile_documents
 
 __all__ = [

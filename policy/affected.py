@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.documents import Key, texts_within
-from policy.names import plain
+from policy.core.document import Key, texts_within
+from policy.core.names import plain
 from policy.system import EVERYONE, Kind, System
 
 ALL: frozenset[str] = frozenset({EVERYONE})

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from policy.core.model import ALLOW, Grant
+from policy.core.pattern import Pattern, overlaps
 from policy.index import PatternIndex
-from policy.model import ALLOW, Grant
-from policy.patterns import Pattern, overlaps
 from policy.sides import Bearing, Links, Side, common
 
 COMPANIONS = 1_000  # of an allow's holders, the first by name

@@ -20,12 +20,12 @@ from typing import Any
 import msgspec
 
 from policy.caseyaml import read_case_yaml
-from policy.decisions import Outcome
-from policy.requests import CLAIMS
+from policy.core.decision import Outcome
+from policy.core.plain_data import Unreadable, decode_text
+from policy.core.request import CLAIMS
+from policy.core.times import to_ms
 from policy.system import UNTYPED
 from policy.systems import all_systems
-from policy.texts import Unreadable, decode_text
-from policy.times import to_ms
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
 PARTS = ("subject", "action", "resource", "context", "properties", *BESIDE_SUBJECT)

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from policy.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, document_key, full_key, full_request
+from policy.core.decision import Decision
+from policy.core.document import SINCE_EVER, Key
+from policy.core.model import Origin
+from policy.core.request import MalformedRequest, parse_request
 from policy.decide import decide
-from policy.decisions import Decision
-from policy.documents import SINCE_EVER, Key
 from policy.library import Library, Rejected
-from policy.model import Origin
-from policy.requests import MalformedRequest, parse_request
 from policy.snapshot import Snapshot
 from policy.usage import statements as all_statements
 from policy.usage import uses

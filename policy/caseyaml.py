@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from policy.texts import CONSTANTS, DECIMAL, INTEGER, NOTHING, Unreadable
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING, Unreadable
 
 TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves plain scalars as `policy.texts` does, and refuses a key that stands twice."""
+    """Resolves plain scalars as `policy.core.plain_data` does, and refuses a key that stands twice."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 

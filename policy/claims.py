@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from policy.model import Unanswerable
-from policy.names import fault
-from policy.requests import Request
+from policy.core.model import Unanswerable
+from policy.core.names import fault
+from policy.core.request import Request
 
 
 class Claimed(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from policy.core.document import Key
+from policy.core.model import Reading
 from policy.delta import RealmChange, SnapshotChange, difference, refused_of
-from policy.documents import Key
 from policy.library import Library, Refusal, Rejected, Shelf, lines_of, version_of
-from policy.model import Reading
 from policy.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
 

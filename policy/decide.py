@@ -8,11 +8,9 @@ import marshal
 from collections.abc import Mapping
 from typing import Any
 
-from policy.decisions import Decision, Outcome
-from policy.evaluate import conclude, error, failed, try_request
-from policy.model import Reason, Unanswerable
-from policy.prepared import PreparedQueries, PreparedQuery
-from policy.requests import (
+from policy.core.decision import Decision, Outcome
+from policy.core.model import Reason, Unanswerable
+from policy.core.request import (
     CLAIMS,
     MAX_CLAIMED_GROUPS,
     Batch,
@@ -22,8 +20,10 @@ from policy.requests import (
     parse_request,
     usable_time,
 )
+from policy.core.times import to_ms
+from policy.evaluate import conclude, error, failed, try_request
+from policy.prepared import PreparedQueries, PreparedQuery
 from policy.snapshot import Snapshot
-from policy.times import to_ms
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})

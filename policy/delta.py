@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import msgspec
 
-from policy.documents import Key
-from policy.facts import FactTable, Refusals, RefusedWhile
+from policy.core.document import Key
+from policy.core.facts import FactTable, Refusals, RefusedWhile
+from policy.core.model import Fact, Grant, Membership
+from policy.core.times import ALWAYS
 from policy.grants import without
 from policy.library import Refusal
-from policy.model import Fact, Grant, Membership
-from policy.times import ALWAYS
 
 Item = TypeVar("Item", bound=Hashable)
 

@@ -5,10 +5,10 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from policy.core.decision import Decision
+from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
+from policy.core.request import CLAIMS
 from policy.decide import decide
-from policy.decisions import Decision
-from policy.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
-from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
 from policy.subsuming import SubsumptionIndex
 from policy.systems import all_systems

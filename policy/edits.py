@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from policy.core.model import Effect, Grant, Membership, Reading
 from policy.diff import Written, placeless
 from policy.library import Shelf
-from policy.model import Effect, Grant, Membership, Reading
 from policy.sides import Side
 
 

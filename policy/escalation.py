@@ -27,10 +27,10 @@ from typing import Literal
 import msgspec
 
 from policy.beneath import Beneath, Ground
-from policy.bounded_work import Work, WorkExceeded
+from policy.core.bounded_work import Work, WorkExceeded
+from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
+from policy.core.pattern import Pattern
 from policy.edits import Edit, Start, starts
-from policy.model import ALLOW, DENY, Grant, Membership, Origin
-from policy.patterns import Pattern
 from policy.powers import Power, PowerKind, PowerTable, Severity, worst
 from policy.sides import Bearing, Links, Side, common
 from policy.snapshot import Realm

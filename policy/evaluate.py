@@ -4,13 +4,13 @@ A requirement is true, false or cannot be told; only true allows. ``True`` needs
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
-from policy.decisions import Decision
+from policy.core.decision import Decision
+from policy.core.facts import Reads
+from policy.core.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
+from policy.core.request import CLAIMS, Request, usable_time
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
-from policy.facts import Reads
-from policy.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.query import to_question
-from policy.requests import CLAIMS, Request, usable_time
 from policy.snapshot import Realm, Snapshot, Standing
 from policy.system import EVERYONE
 from policy.systems import all_systems

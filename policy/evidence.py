@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.model import AnyOf, Grant, Reason, Requirement
+from policy.core.model import AnyOf, Grant, Reason, Requirement
 from policy.snapshot import Standing
 from policy.system import System
 

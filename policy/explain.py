@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from policy.decisions import Missing
+from policy.core.decision import Missing
+from policy.core.model import Given, Grant, Holds, Reason
 from policy.evidence import Evidence, Trial
-from policy.model import Given, Grant, Holds, Reason
 from policy.snapshot import Via
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from policy.texts import Part, Unreadable, decode_text, read_json, read_yaml
+from policy.core.plain_data import Part, Unreadable, decode_text, read_json, read_yaml
 
 YAML = frozenset({".yaml", ".yml"})
 JSON = frozenset({".json"})

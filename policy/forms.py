@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.model import DocumentRefused
-from policy.names import fault, is_simple
-from policy.suggest import nearest
-from policy.times import ALWAYS, Window
+from policy.core.model import DocumentRefused
+from policy.core.names import fault, is_simple
+from policy.core.suggest import nearest
+from policy.core.times import ALWAYS, Window
 
 MAX_STATEMENTS = 10_000  # entries of one list of statements
 HINTED = 100  # errors of a document that name what may have been meant

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from policy.caching import BUDGET, ENTRY_BYTES
+from policy.core.caching import BUDGET, ENTRY_BYTES
+from policy.core.model import DENY, Grant, in_force
+from policy.core.pattern import Name, Pattern
+from policy.core.times import ALWAYS
 from policy.index import PatternIndex, Place
-from policy.model import DENY, Grant, in_force
-from policy.patterns import Name, Pattern
-from policy.times import ALWAYS
 
 KNOWN_BYTES = 120  # of an answer that is kept
 NUMBER_BYTES = 8  # of a grant in one, or of a right in a set

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
-from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
+from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
 
 BEGINNING = 3  # parts of a name that are looked up together
 BEGINNINGS_KNOWN = 64  # and no more than there are patterns, and a few

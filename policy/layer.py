@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import SINCE_EVER, Key
-from policy.facts import BOUND, FactSource, Lookup, edges_of
+from policy.core.document import SINCE_EVER, Key
+from policy.core.facts import BOUND, FactSource, Lookup, edges_of
+from policy.core.model import NO_LONGER_KNOWN, Fact, Unanswerable
+from policy.core.times import to_text
 from policy.library import Library, Shelf
-from policy.model import NO_LONGER_KNOWN, Fact, Unanswerable
 from policy.persistent import Names, PersistentMap
 from policy.systems import all_systems
-from policy.times import to_text
 
 SUPERSEDED_HELD = 50_000  # versions of one system's facts that are not in force any more
 VERSIONS_HELD = 64  # of one fact
@@ -231,7 +231,7 @@ class LayerTable:
     def _settle(self, kind: str, since: int) -> None:
         self._known_from[kind] = max(self._known_from.get(kind, since), since)
 
-    # What `policy.facts.Facts` asks for.
+    # What `policy.core.facts.Facts` asks for.
 
     def __len__(self) -> int:
         return self._size

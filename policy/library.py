@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from policy.affected import ALL, UNREADABLE, affected
-from policy.documents import SINCE_EVER, Document, Key, digest, identify, parse_document
-from policy.model import DocumentRefused, Fact, Grant, Membership, Reading
+from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
+from policy.core.model import DocumentRefused, Fact, Grant, Membership, Reading
+from policy.core.times import ALWAYS, Window, to_ms, window_between
 from policy.system import Kind
 from policy.systems import all_systems
-from policy.times import ALWAYS, Window, to_ms, window_between
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 

@@ -10,14 +10,14 @@ from typing import Literal
 
 import msgspec
 
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
+from policy.core.pattern import Pattern, example
+from policy.core.times import ALWAYS, Window
 from policy.impact import swallows
 from policy.index import PatternIndex
 from policy.library import Library, Shelf
-from policy.model import ALLOW, DENY, Effect, Grant, Membership, Origin
-from policy.patterns import Pattern, example
 from policy.system import EVERYONE
-from policy.times import ALWAYS, Window
 from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]

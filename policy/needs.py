@@ -7,7 +7,7 @@ or a leaf, which the system reads itself. ``rule`` is the rule id of a need and 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from policy.model import All, AnyOf, Requirement
+from policy.core.model import All, AnyOf, Requirement
 
 Need = Mapping[str, Any]
 Leaf = Callable[[Need, str], Requirement | None]

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policy.model import ALLOW, DENY, Effect, Grant, Membership, Origin
-from policy.patterns import Pattern
-from policy.times import ALWAYS, Window
+from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
+from policy.core.pattern import Pattern
+from policy.core.times import ALWAYS, Window
 
 EFFECTS: tuple[Effect, ...] = (ALLOW, DENY)
 

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.model import Grant
-from policy.patterns import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
+from policy.core.model import Grant
+from policy.core.pattern import EVERYTHING, Pattern, covers, meet, overlaps, wildcard
 
 PowerKind = Literal["administration", "wildcard", "enforcement"]
 Severity = Literal["info", "low", "medium", "high", "critical"]

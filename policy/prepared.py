@@ -11,16 +11,16 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from policy.caching import BUDGET, ENTRY_BYTES
-from policy.decisions import Decision
+from policy.core.caching import BUDGET, ENTRY_BYTES
+from policy.core.decision import Decision
+from policy.core.facts import BOUND, Lookup, Reads
+from policy.core.model import Grant, Holds
+from policy.core.names import is_simple
+from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluate import conclude, failed, leaf, try_request
 from policy.evidence import Trial
-from policy.facts import BOUND, Lookup, Reads
 from policy.grants import EffectivePermissions
-from policy.model import Grant, Holds
-from policy.names import is_simple
 from policy.query import check_name
-from policy.requests import CLAIMS, Request, usable_time
 from policy.snapshot import Snapshot, Via
 from policy.systems import all_systems
 

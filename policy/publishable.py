@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from policy.documents import Key, identify
+from policy.core.document import Key, identify
 from policy.files import Located
 from policy.library import Library
 

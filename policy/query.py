@@ -1,9 +1,9 @@
 """A request as a question of its system: what must hold of every request, then what the system makes of it."""
 
-from policy.facts import Facts
-from policy.model import Question, Unanswerable
-from policy.names import fault, is_simple
-from policy.requests import Request
+from policy.core.facts import Facts
+from policy.core.model import Question, Unanswerable
+from policy.core.names import fault, is_simple
+from policy.core.request import Request
 from policy.system import System
 
 

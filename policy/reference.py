@@ -6,14 +6,14 @@ Property tests hold `policy.decide` to it, and `lockkeeper verify` the decisions
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.model import All, AnyOf, Given, Grant, Holds, Membership, Requirement, Unanswerable
-from policy.patterns import Exact, Part, Pattern, Prefix
+from policy.core.model import All, AnyOf, Given, Grant, Holds, Membership, Requirement, Unanswerable
+from policy.core.pattern import Exact, Part, Pattern, Prefix
+from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
+from policy.core.times import Window, to_ms
 from policy.query import to_question
-from policy.requests import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.snapshot import Realm, Snapshot
 from policy.system import EVERYONE
 from policy.systems import all_systems
-from policy.times import Window, to_ms
 
 
 def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> str | list[str]:

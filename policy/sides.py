@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from policy.core.model import DENY, Effect, Grant, Membership, Reading
+from policy.core.pattern import Pattern, meet
+from policy.core.times import ALWAYS, Window
 from policy.diff import Written
-from policy.model import DENY, Effect, Grant, Membership, Reading
-from policy.patterns import Pattern, meet
 from policy.snapshot import Realm
 from policy.subsuming import Held, SubsumptionIndex
 from policy.system import EVERYONE
-from policy.times import ALWAYS, Window
 
 Windows = tuple[Window, ...]
 

@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from policy.affected import ALL
-from policy.caching import Cache, weight_of_texts
+from policy.core.caching import Cache, weight_of_texts
+from policy.core.document import Key
+from policy.core.facts import Facts, FactTable
+from policy.core.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
+from policy.core.pattern import Name
+from policy.core.times import ALWAYS, Window
 from policy.delta import RealmChange, Refused, SnapshotChange, refused_of
-from policy.documents import Key
-from policy.facts import Facts, FactTable
 from policy.grants import EffectivePermissions, Grants
 from policy.index import Place
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
-from policy.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.patterns import Name
 from policy.system import EVERYONE
 from policy.systems import all_systems
-from policy.times import ALWAYS, Window
 
 HOLDER_BYTES = 100  # of one in a standing, beside its name
 

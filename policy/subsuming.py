@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
+from policy.core.model import Effect, Grant
+from policy.core.pattern import Pattern, covers, example
+from policy.core.times import Window
 from policy.index import PatternIndex
-from policy.model import Effect, Grant
-from policy.patterns import Pattern, covers, example
-from policy.times import Window
 
 Held = dict[str, set[Window]]
 """By holder, when grants of one effect, permission and object hold."""

@@ -5,12 +5,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from policy.documents import Document
-from policy.facts import Facts
-from policy.model import Question, Reading
-from policy.patterns import Name
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import Question, Reading
+from policy.core.pattern import Name
+from policy.core.request import Request
 from policy.powers import Power
-from policy.requests import Request
 
 EVERYONE = "*"  # the holder that every principal is
 UNTYPED = "resource"  # the type of a resource whose type is not known
@@ -61,8 +61,8 @@ class System(Protocol):
         That is: whether a question is one atom does not depend on the id; if it is, its object is this of the id, its
         object's text the id itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id
         has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
-        fault (`policy.names`); all else of the name, and whether it has one, is up to what stands before. None: it is
-        not so simple.
+        fault (`policy.core.names`); all else of the name, and whether it has one, is up to what stands before. None: it
+        is not so simple.
         """
 
     def read(self, document: Document) -> Reading:

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
+from policy.core.model import All, AnyOf, Given, Requirement, Unanswerable
+from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.decide import answer
 from policy.evaluate import try_request
 from policy.evidence import Evidence, Trial
 from policy.explain import route, sentence
-from policy.model import All, AnyOf, Given, Requirement, Unanswerable
-from policy.requests import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.snapshot import Snapshot
 
 ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # codes of errors though every part is known

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from policy.core.model import Grant, Origin
+from policy.core.request import CLAIMS, Batch, Request
 from policy.decide import STOPS, answer
 from policy.evaluate import try_request
 from policy.evidence import Evidence
-from policy.model import Grant, Origin
-from policy.requests import CLAIMS, Batch, Request
 from policy.snapshot import Snapshot
 
 

@@ -1,8 +1,8 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
-from policy.model import Grant, Membership
-from policy.patterns import EVERYTHING, Exact, Part, Pattern, Prefix
-from policy.times import ALWAYS, Window, to_text
+from policy.core.model import Grant, Membership
+from policy.core.pattern import EVERYTHING, Exact, Part, Pattern, Prefix
+from policy.core.times import ALWAYS, Window, to_text
 
 
 def pattern_text(pattern: Pattern) -> str:

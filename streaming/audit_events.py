@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.requests import Action, MalformedRequest, Resource, Subject, check_nesting
-from policy.times import to_ms
+from policy.core.request import Action, MalformedRequest, Resource, Subject, check_nesting
+from policy.core.times import to_ms
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.settings import Limits
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import identify
+from policy.core.document import identify
+from policy.core.plain_data import Unreadable, decode_text, read_yaml
 from policy.files import FilesRefused, read_documents
 from policy.importers.written import state_of, to_text
-from policy.texts import Unreadable, decode_text, read_yaml
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from policy.model import Reason
-from policy.times import to_text
+from policy.core.model import Reason
+from policy.core.times import to_text
 from streaming.monitor.rules import (
     CONTRADICTION,
     DENIAL_BURST,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from policy import Snapshot, answer, parse_request
-from policy.decisions import Decision
-from policy.model import Reason
-from policy.requests import Batch, MalformedRequest, Request, usable_time
-from policy.times import to_text
+from policy.core.decision import Decision
+from policy.core.model import Reason
+from policy.core.request import Batch, MalformedRequest, Request, usable_time
+from policy.core.times import to_text
 from streaming.enforcer.freshness import staleness
 from streaming.settings import Limits
 

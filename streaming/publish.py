@@ -9,7 +9,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from policy.documents import Key, identify
+from policy.core.document import Key, identify
 from policy.publishable import encode_document
 from streaming.enforcer.kafka import Partition, admin_client, stable_ends
 from streaming.permissions import (

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from policy.caching import HELD_BYTES
-from policy.requests import CLAIMS, MAX_CLAIMED_GROUPS
-from policy.suggest import nearest
+from policy.core.caching import HELD_BYTES
+from policy.core.request import CLAIMS, MAX_CLAIMED_GROUPS
+from policy.core.suggest import nearest
 from streaming.monitor.rules import MonitorSettings
 from streaming.topics import TopicNames
 

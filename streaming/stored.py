@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import Message
 
-from policy.documents import Key
-from policy.texts import Unreadable, read_value
+from policy.core.document import Key
+from policy.core.plain_data import Unreadable, read_value
 from streaming.committed import committed_records
 from streaming.settings import Settings
 

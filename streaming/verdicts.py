@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.decisions import Outcome
-from policy.model import Reason
+from policy.core.decision import Outcome
+from policy.core.model import Reason
 
 VerdictOutcome = Outcome | Literal["unknown"]
 """The policies' answer, or that they are not known any more."""

@@ -13,11 +13,11 @@ principal and entity add up.
 
 from collections.abc import Iterable, Sequence
 
+from policy.core.times import Window, to_ms
 from policy.importers.cdap_grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
 from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
 from policy.systems.cdap.grants import HOLDERS
-from policy.times import Window, to_ms
 
 REQUIRED = ("principal_type", "principal", "entity", "privileges")
 OPTIONAL = ("effect", "valid_from", "valid_until")

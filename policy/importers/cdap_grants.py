@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from policy.core.pattern import Pattern, overlaps, wildcard
+from policy.core.times import Window, to_text
 from policy.importers.frame import Document, document
-from policy.patterns import Pattern, overlaps, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
-from policy.times import Window, to_text
 
 EVERYWHERE = "*"
 NO_DENY = "CDAP's documents have no deny; with --partial, grants near it are withheld"  # said of one in the source

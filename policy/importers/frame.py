@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.documents import MAX_BYTES, Key, identify
+from policy.core.document import MAX_BYTES, Key, identify
 from policy.library import Library
 from policy.systems import all_systems
 

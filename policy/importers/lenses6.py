@@ -11,10 +11,10 @@ everything, so that whoever holds it is denied until it is mended, whatever else
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
 from policy.importers.lenses6_members import Memberships, memberships
 from policy.importers.lenses6_records import Record, read_records
-from policy.model import ALLOW, DENY
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
 DENY_ALL: dict[str, Any] = {"statements": [{"effect": DENY, "action": ["*"], "resource": ["*"]}]}

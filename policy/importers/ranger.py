@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
+from policy.core.times import Window
 from policy.importers.cdap_grants import NO_DENY, Deny, Grants
 from policy.importers.frame import Document, Findings, Given, Source, Spot
 from policy.importers.inputs import read_values
 from policy.importers.ranger_items import Item, exceptions, read_items
 from policy.importers.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
 from policy.importers.ranger_schedules import windows
-from policy.times import Window
 
 SERVICE_TYPE = "cdap"
 ABOUT_EXPORT = {  # fields beside the policies that restrict nothing

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from policy.core.times import ALWAYS, EPOCH, Window, to_ms
 from policy.forms import Form
-from policy.times import ALWAYS, EPOCH, Window, to_ms
 
 FORM = "%Y/%m/%d %H:%M:%S"
 

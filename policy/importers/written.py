@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import yaml
 
+from policy.core.plain_data import CONSTANTS, DECIMAL, INTEGER, NOTHING
 from policy.importers.frame import Document
-from policy.texts import CONSTANTS, DECIMAL, INTEGER, NOTHING
 
 State = Literal["written", "edited", "foreign"]
 
@@ -21,7 +21,7 @@ _UNSEEN = {"Cc", "Cf"}  # control and format characters, which could make a revi
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes every value out, and quotes all text that `policy.texts` would read as something else."""
+    """Writes every value out, and quotes all text that `policy.core.plain_data` would read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Documents have no aliases."""

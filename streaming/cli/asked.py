@@ -66,7 +66,7 @@ def _read(file: str) -> str:
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
-    from policy.texts import Unreadable, read_json
+    from policy.core.plain_data import Unreadable, read_json
 
     try:
         value = read_json(text)

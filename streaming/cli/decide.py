@@ -55,7 +55,7 @@ def decide(
 
 def claims_of(trust: str | None) -> frozenset[str]:
     """What requests may claim: all when nothing is said; none for an empty text. Raises Failure."""
-    from policy.requests import CLAIMS
+    from policy.core.request import CLAIMS
 
     if trust is None:
         return CLAIMS

@@ -62,7 +62,7 @@ def explain(
     """
     import msgspec
 
-    from policy.requests import MalformedRequest
+    from policy.core.request import MalformedRequest
     from policy.tree import draw_trees
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
@@ -137,8 +137,8 @@ def who_can(
     """
     import msgspec
 
+    from policy.core.request import MalformedRequest
     from policy.impact import who_can as find
-    from policy.requests import MalformedRequest
 
     short = short_form("somebody", None, action, resource, property_, context)
     asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))

@@ -14,7 +14,7 @@ from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
-    from policy.documents import Key
+    from policy.core.document import Key
     from policy.files import Located
     from streaming.publish import Offsets
     from streaming.settings import Settings
@@ -70,7 +70,7 @@ def _checked(path: Path, settings: "Settings") -> list["Located"]:
 
 def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["Key"]:
     """The keys of what stands in the topics of the documents' systems, and not among the documents."""
-    from policy.documents import identify
+    from policy.core.document import identify
     from streaming.stored import find_key, read_stored
 
     kept = {identify(document.value) for document in documents}
@@ -148,7 +148,7 @@ def _unknown(key: str, known: Sequence[str]) -> str:
 def _show_stored(stored: "Stored", as_json: bool) -> None:
     import msgspec
 
-    from policy.times import to_text
+    from policy.core.times import to_text
 
     if as_json:
         tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy.requests import MalformedRequest
+from policy.core.request import MalformedRequest
 from streaming.audit_events import read_event
 from streaming.client.acting import acting_subject
 from streaming.client.asking import Record, key_of

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from policy.decisions import Decision as Answer
-from policy.decisions import Missing, Outcome
-from policy.model import Reason
+from policy.core.decision import Decision as Answer
+from policy.core.decision import Missing, Outcome
+from policy.core.model import Reason
 from streaming.client.errors import AccessDenied, NotDecided, Unreadable
 
 Offsets = Mapping[str, Mapping[str, int]]

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from policy.documents import Key
+from policy.core.document import Key
 from policy.files import Located, Place, read_documents
 from policy.publishable import refusals
 from streaming.client.connection import Connection, connection_to, told

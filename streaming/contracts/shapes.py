@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policy.times import to_ms, to_text
+from policy.core.times import to_ms, to_text
 from streaming.contracts.files import AvroSchema
 
 Convert = Callable[[Any], Any] | None

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
+from policy.core.times import to_text
 from policy.escalation import Escalation
 from policy.powers import SEVERITIES, worst
-from policy.times import to_text
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition

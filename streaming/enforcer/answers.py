@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from policy.caching import BUDGET, ENTRY_BYTES, Cache
+from policy.core.caching import BUDGET, ENTRY_BYTES, Cache
+from policy.core.facts import Lookup
+from policy.core.names import is_simple
+from policy.core.pattern import Name
+from policy.core.request import MAX_NESTING, Batch, Request
 from policy.decide import answer
-from policy.facts import Lookup
 from policy.grants import Table
 from policy.index import Place
-from policy.names import is_simple
-from policy.patterns import Name
 from policy.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.query import check_name
-from policy.requests import MAX_NESTING, Batch, Request
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.rendering import (

@@ -11,14 +11,14 @@ import msgspec
 import structlog
 
 from policy import answer
-from policy.decisions import Decision
-from policy.documents import SINCE_EVER
-from policy.facts import Lookup
+from policy.core.decision import Decision
+from policy.core.document import SINCE_EVER
+from policy.core.facts import Lookup
+from policy.core.model import NO_LONGER_KNOWN, Reason
+from policy.core.request import Request
+from policy.core.times import to_ms
 from policy.layer import FactLayer
-from policy.model import NO_LONGER_KNOWN, Reason
-from policy.requests import Request
 from policy.snapshot import Snapshot
-from policy.times import to_ms
 from streaming.audit_events import AuditEvent, read_event
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE

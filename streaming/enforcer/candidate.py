@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from pyspark.core.broadcast import Broadcast
 
-from policy.documents import identify
+from policy.core.document import identify
 from policy.files import FilesRefused, Located, document_files, read_documents
 from policy.library import Library
 from policy.publishable import refusals

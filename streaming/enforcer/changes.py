@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
-from policy.bounded_work import Work
-from policy.documents import Key
+from policy.core.bounded_work import Work
+from policy.core.document import Key
+from policy.core.model import Reading
 from policy.edits import Edit, said
 from policy.escalation import Escalation, analyse, open_to_everyone
 from policy.library import Library
-from policy.model import Reading
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from policy.wording import grant_text

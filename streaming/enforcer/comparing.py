@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.decisions import Outcome
+from policy.core.decision import Outcome
 from policy.systems import all_systems
 from streaming.enforcer.wire import Packed
 from streaming.observability.comparison import Compared

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.plain_data import Unreadable, read_value
 from policy.library import Library
-from policy.texts import Unreadable, read_value
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 

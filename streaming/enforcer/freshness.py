@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from policy.requests import Batch, Request
+from policy.core.request import Batch, Request
 
 FIELD = "min_policy_offsets"
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.times import LAST_MS
 from policy.library import Library, Version
-from policy.times import LAST_MS
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
 from streaming.enforcer.topic_logs import TopicLog, parse_log

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from policy.decisions import Decision
-from policy.facts import Lookup
-from policy.model import Reason, Unanswerable
-from policy.requests import MalformedRequest, Request
+from policy.core.decision import Decision
+from policy.core.facts import Lookup
+from policy.core.model import Reason, Unanswerable
+from policy.core.request import MalformedRequest, Request
+from policy.core.times import to_text
 from policy.snapshot import Snapshot
-from policy.times import to_text
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain

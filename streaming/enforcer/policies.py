@@ -10,8 +10,8 @@ import structlog
 from confluent_kafka import KafkaException
 
 from policy.compiler import Compiler
+from policy.core.document import Key
 from policy.delta import SnapshotChange
-from policy.documents import Key
 from policy.layer import FactChange, FactLayer, changes_of
 from policy.library import Library
 from policy.snapshot import Snapshot

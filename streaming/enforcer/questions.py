@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
-from policy.caching import Cache, weight_of
-from policy.requests import (
+from policy.core.caching import Cache, weight_of
+from policy.core.request import (
     MAX_CLAIMED_GROUPS,
     MAX_NESTING,
     Action,
@@ -16,7 +16,7 @@ from policy.requests import (
     Subject,
     decode_request,
 )
-from policy.times import to_ms
+from policy.core.times import to_ms
 
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")

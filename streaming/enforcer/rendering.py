@@ -8,12 +8,12 @@ from functools import cache
 
 import msgspec
 
-from policy.caching import Cache
-from policy.decisions import Decision, Missing, Outcome
+from policy.core.caching import Cache
+from policy.core.decision import Decision, Missing, Outcome
+from policy.core.model import Grant, Reason
+from policy.core.request import Batch, Request
 from policy.explain import route
-from policy.model import Grant, Reason
 from policy.prepared import PreparedQuery
-from policy.requests import Batch, Request
 from streaming.observability.tally import Label, label, outcome_of
 
 TEMPLATE_BYTES = 1_000  # beside its texts

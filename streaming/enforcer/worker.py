@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from policy.caching import BUDGET
+from policy.core.caching import BUDGET
+from policy.core.facts import Lookup
 from policy.delta import together
-from policy.facts import Lookup
 from policy.layer import FactChange, FactLayer
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader

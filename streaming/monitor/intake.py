@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from policy.model import Reason
-from policy.requests import Action, Request, Resource, Subject
-from policy.times import to_ms
+from policy.core.model import Reason
+from policy.core.request import Action, Request, Resource, Subject
+from policy.core.times import to_ms
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE, Formats
 from streaming.monitor.alignment import received_times

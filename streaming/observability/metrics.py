@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
-from policy.decisions import Outcome
+from policy.core.decision import Outcome
 from policy.systems import all_systems
 from streaming import DISTRIBUTION
 from streaming.observability.health import Health

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy.decisions import Outcome
+from policy.core.decision import Outcome
 from streaming.client.decision import Place
 from streaming.enforcer.kafka import Partition
 from streaming.report.records import OUTCOMES, Decision

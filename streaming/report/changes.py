@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.documents import Document, Key
+from policy.core.document import Document, Key
+from policy.core.model import Reading
 from policy.library import Library, Version
-from policy.model import Reading
 from policy.wording import grant_text, window_text
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.documents import Shelving

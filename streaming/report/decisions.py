@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy.model import Origin
+from policy.core.model import Origin
 from policy.systems import all_systems
 from streaming.report.answered import Answered, denials
 from streaming.report.counting import BoundedCounter, Ranking

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy.model import Grant, Origin
+from policy.core.model import Grant, Origin
 from policy.snapshot import Snapshot
 from policy.usage import statements
 from streaming.contracts.avro import Undecodable, is_avro

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from policy.decisions import Outcome
-from policy.model import Origin
-from policy.requests import Batch, MalformedRequest, Request
+from policy.core.decision import Outcome
+from policy.core.model import Origin
+from policy.core.request import Batch, MalformedRequest, Request
 from policy.snapshot import Snapshot
 from policy.usage import uses
 from streaming.client.decision import Place

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policy.model import Grant, Origin
+from policy.core.model import Grant, Origin
 from policy.wording import grant_text
 from streaming.report.decisions import Shelved
 from streaming.report.requests import Replay, Replayed

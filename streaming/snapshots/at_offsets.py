@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import Key
+from policy.core.document import Key
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Shelf
 from policy.snapshot import Snapshot

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from policy.requests import MalformedRequest
+from policy.core.request import MalformedRequest
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import Unreadable
 from streaming.contracts.avro import Undecodable, is_avro

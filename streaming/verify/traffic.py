@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from policy.times import to_text
+from policy.core.times import to_text
 from streaming.enforcer.kafka import Partition
 from streaming.publish import await_visible
 from streaming.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policy import parse_request
-from policy.requests import Request
+from policy.core.request import Request
 from streaming.client import acting_as
 from streaming.client.asking import Record, Unaskable, request_record
 from streaming.client.audit import event_record

@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from policy.requests import parse_request
+from policy.core.request import parse_request
 from streaming.contracts.avro import Reader, Unencodable, Writer
 from streaming.contracts.files import KINDS, AvroSchema, Kind, avro_schema
 from streaming.contracts.formats import JSON_ALONE

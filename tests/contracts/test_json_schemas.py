@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from policy.requests import MalformedRequest
+from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
 from streaming.audit_events import read_event

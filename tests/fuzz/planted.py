@@ -7,21 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
+import policy.core.pattern
+import policy.core.plain_data
+import policy.core.request
 import policy.grants
 import policy.index
-import policy.patterns
-import policy.requests
-import policy.texts
 import streaming.enforcer.answers
 import streaming.enforcer.deadletters
 import streaming.enforcer.judge
 import streaming.enforcer.masking
 import streaming.enforcer.worker
-from policy.caching import BUDGET
-from policy.decisions import Decision
+from policy.core.caching import BUDGET
+from policy.core.decision import Decision
+from policy.core.pattern import Glob
+from policy.core.request import CLAIMS
 from policy.evidence import Evidence
-from policy.patterns import Glob
-from policy.requests import CLAIMS
 from streaming.enforcer.headers import JSON
 
 Patch = pytest.MonkeyPatch
@@ -54,18 +54,18 @@ def _case_ignored(patch: Patch) -> None:
             if text.lower().startswith(head.lower()):
                 found.append(node)
         for globs in self.globs.values():
-            found += (node for glob, node in globs.items() if policy.patterns.match_part(glob, text))
+            found += (node for glob, node in globs.items() if policy.core.pattern.match_part(glob, text))
 
     patch.setattr(policy.index._Wild, "descend", descend)
 
 
 def _glob_off_by_one(patch: Patch) -> None:
-    right = policy.patterns._match_glob
+    right = policy.core.pattern._match_glob
 
     def match(glob: Glob, text: str) -> bool:
         return right(glob, text) or right(glob, text[:-1])
 
-    patch.setattr(policy.patterns, "_match_glob", match)
+    patch.setattr(policy.core.pattern, "_match_glob", match)
 
 
 def _error_is_an_allow(patch: Patch) -> None:
@@ -78,8 +78,8 @@ def _answers_unbounded(patch: Patch) -> None:
 
 
 def _nesting_unbounded(patch: Patch) -> None:
-    patch.setattr(policy.texts, "MAX_NESTING", 10_000)
-    patch.setattr(policy.texts, "check_nesting", lambda *_: None)
+    patch.setattr(policy.core.plain_data, "MAX_NESTING", 10_000)
+    patch.setattr(policy.core.plain_data, "check_nesting", lambda *_: None)
 
 
 def _duplicate_keys_quadratic(patch: Patch) -> None:
@@ -90,7 +90,7 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
             raise ValueError(f"the key {twice!r} stands twice in one mapping: leave one out")
         return dict(pairs)
 
-    patch.setattr(policy.texts, "_object", object_of)
+    patch.setattr(policy.core.plain_data, "_object", object_of)
 
 
 def _secret_shown(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def _crash_while_a_document_is_refused(patch: Patch) -> None:
     def read_json(text: str) -> Any:
         return msgspec.json.decode(text)
 
-    patch.setattr(policy.texts, "read_json", read_json)
+    patch.setattr(policy.core.plain_data, "read_json", read_json)
 
 
 PLANTS = (

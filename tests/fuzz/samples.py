@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from policy.casefile import CaseFileError, full_request, load_cases
+from policy.core.request import CLAIMS
 from policy.files import read_documents
 from policy.library import Library
-from policy.requests import CLAIMS
 from policy.snapshot import Snapshot
 from streaming import workload
 from streaming.settings import DEFAULT_TRUST

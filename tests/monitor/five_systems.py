@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from policy import answer
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.request import parse_request
+from policy.core.times import to_text
 from policy.layer import FactLayer, changes_of
 from policy.library import Library
-from policy.requests import parse_request
 from policy.snapshot import Snapshot
-from policy.times import to_text
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.rendering import echo, to_json

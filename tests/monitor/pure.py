@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.times import to_text
+from policy.core.times import to_text
 from streaming.monitor.alerts import alert_of
 from streaming.monitor.inputs import Input, Key
 from streaming.monitor.intake import Intake, merge_decided

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from policy.documents import Key, identify
+from policy.core.document import Key, identify
 from policy.edits import Edit, said
 from policy.escalation import Escalation, escalations
 from policy.library import Library

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policy.casefile import full_request
-from policy.requests import Request
+from policy.core.request import Request
 from policy.systems import all_systems
 
 

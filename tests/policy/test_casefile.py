@@ -7,7 +7,7 @@ import pytest
 
 from policy.casefile import CaseFile, CaseFileError, full_request, load_cases, parse_cases
 from policy.caserun import cover, run_cases
-from policy.model import Origin
+from policy.core.model import Origin
 
 GROUP = {"kind": "Group", "name": "g", "spec": {"roles": ["r"], "members": ["user:dana"]}}
 ALLOWED = {"subject": "user:dana", "action": "kafka:ListTopic", "resource": "kafka:topic:a/b/c"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, decide, reference
-from policy.requests import MAX_CLAIMED_GROUPS
+from policy.core.request import MAX_CLAIMED_GROUPS
 from policy.snapshot import Snapshot
 
 LENSES6 = [

@@ -14,12 +14,12 @@ import policy
 from policy import compiler as compiling
 from policy.affected import UNREADABLE
 from policy.compiler import Compiler
+from policy.core.document import Key
+from policy.core.pattern import Exact, Part
 from policy.delta import SnapshotChange, together
-from policy.documents import Key
 from policy.grants import Grants
 from policy.layer import FactLayer
 from policy.library import Library
-from policy.patterns import Exact, Part
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from tests.policy.test_prepared import MOMENTS, UNHURRIED

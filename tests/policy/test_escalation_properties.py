@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from policy.documents import identify
-from policy.patterns import Name, matches
+from policy.core.document import identify
+from policy.core.pattern import Name, matches
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.policy.changes import Change

@@ -2,9 +2,9 @@
 
 import pytest
 
-from policy.facts import Facts, FactTable
-from policy.model import Fact, Unanswerable
-from policy.times import Window
+from policy.core.facts import Facts, FactTable
+from policy.core.model import Fact, Unanswerable
+from policy.core.times import Window
 
 KEY = ("Entity", "dataset:d")
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import policy.index
 from policy import compile_documents
-from policy.caching import BUDGET
+from policy.core.caching import BUDGET
+from policy.core.model import ALLOW, DENY, Grant, Origin, Unanswerable
+from policy.core.pattern import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
+from policy.core.times import ALWAYS, Window
 from policy.grants import Grants, precedence
-from policy.model import ALLOW, DENY, Grant, Origin, Unanswerable
-from policy.patterns import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
-from policy.times import ALWAYS, Window
 from streaming import workload
 from tests.work import work
 

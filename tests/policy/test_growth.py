@@ -9,6 +9,9 @@ from unittest import mock
 import pytest
 
 from policy import compile_documents
+from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
+from policy.core.plain_data import Unreadable, _object, read_json
+from policy.core.suggest import COMPARED, nearest
 from policy.decide import decide
 from policy.diff import compare
 from policy.edits import Edit, said
@@ -16,12 +19,9 @@ from policy.escalation import escalations
 from policy.forms import HINTED
 from policy.library import Library
 from policy.lint import lint_library
-from policy.patterns import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.snapshot import Snapshot
-from policy.suggest import COMPARED, nearest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import operations
-from policy.texts import Unreadable, _object, read_json
 from tests.work import Compared, comparisons, grows_with_its_input, work
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import policy
-from policy.facts import FactTable
+from policy.core.facts import FactTable
+from policy.core.model import ALLOW, DENY, Grant, Origin, Reading
+from policy.core.pattern import EVERYTHING
+from policy.core.request import MalformedRequest
 from policy.impact import Reach, Who, what_can, who_can
-from policy.model import ALLOW, DENY, Grant, Origin, Reading
-from policy.patterns import EVERYTHING
-from policy.requests import MalformedRequest
 from policy.snapshot import Realm
 from policy.system import EVERYONE
 from tests.policy.test_lint import READ, group, role

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 import policy
 from policy import layer as layer_module
-from policy.documents import Key
-from policy.facts import FactSource
+from policy.core.document import Key
+from policy.core.facts import FactSource
+from policy.core.model import Fact, Unanswerable
+from policy.core.times import Window
 from policy.layer import FactChange, FactLayer, change_of, changes_of
 from policy.library import Library
-from policy.model import Fact, Unanswerable
 from policy.snapshot import Snapshot
-from policy.times import Window
 
 POLICIES = [
     {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},

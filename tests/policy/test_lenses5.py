@@ -10,7 +10,7 @@ from policy import Library, Snapshot, compile_documents, decide
 from policy.affected import affected
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
-from policy.documents import Key
+from policy.core.document import Key
 from policy.forms import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policy import Snapshot, compile_documents, decide, reference
-from policy.names import fault
+from policy.core.names import fault
 from policy.systems import all_systems
 
 NAME = "josé"

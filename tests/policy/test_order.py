@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import policy
+from policy.core.facts import FactTable
+from policy.core.model import Membership, Origin, Reading
 from policy.explain import route
-from policy.facts import FactTable
-from policy.model import Membership, Origin, Reading
 from policy.snapshot import Realm, Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import policy
+from policy.core.times import ALWAYS, Window
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.times import ALWAYS, Window
 from tests.policy.test_properties import WRITTEN, documents_of
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import policy.index
 from policy import reference
+from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
 from policy.index import PatternIndex
-from policy.patterns import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 import policy
 from policy import reference
-from policy.caching import BUDGET
-from policy.documents import Key
-from policy.facts import BOUND
+from policy.core.caching import BUDGET
+from policy.core.document import Key
+from policy.core.facts import BOUND
+from policy.core.request import CLAIMS, Request, parse_request
 from policy.layer import FactLayer, change_of
 from policy.library import Library
 from policy.prepared import PreparedQueries, PreparedQuery
-from policy.requests import CLAIMS, Request, parse_request
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts

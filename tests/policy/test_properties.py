@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 import policy
 from policy import reference
+from policy.core.facts import FactTable
+from policy.core.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
+from policy.core.pattern import EVERYTHING, matches
+from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluate import try_request
 from policy.evidence import Evidence
-from policy.facts import FactTable
 from policy.impact import Who, holdings, swallows, who_can
-from policy.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
-from policy.patterns import EVERYTHING, matches
-from policy.requests import CLAIMS, Request, parse_request
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy.documents import Key
-from policy.facts import Facts
+from policy.core.document import Key
+from policy.core.facts import Facts
 from policy.library import Library
 from policy.snapshot import Snapshot
 from policy.systems import streamsets

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policy.times import EPOCH, LAST_MS, to_ms, to_text
+from policy.core.times import EPOCH, LAST_MS, to_ms, to_text
 
 TEN = 1_795_255_200_000  # 2026-11-21T10:00:00Z
 NEW_YEAR = 1_798_761_600_000  # 2027-01-01T00:00:00Z

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import policy
-from policy.requests import MalformedRequest
+from policy.core.request import MalformedRequest
 from policy.tree import Node, draw_trees
 from tests.policy.test_lint import READ, group, role
 

@@ -10,16 +10,16 @@ import pytest
 
 import policy
 from policy import reference
-from policy.decisions import Decision
+from policy.core.decision import Decision
+from policy.core.facts import FactTable
+from policy.core.model import Membership, Origin, Reading, Unanswerable
+from policy.core.request import CLAIMS
+from policy.core.times import Window
 from policy.diff import compare
 from policy.explain import route
-from policy.facts import FactTable
 from policy.impact import Who, who_can
 from policy.lint import lint
-from policy.model import Membership, Origin, Reading, Unanswerable
-from policy.requests import CLAIMS
 from policy.snapshot import Realm, Snapshot
-from policy.times import Window
 
 TIMELESS = CLAIMS - {"time"}
 BEFORE, FROM = 99, 100

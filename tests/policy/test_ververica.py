@@ -10,7 +10,7 @@ import yaml
 
 from policy import Library, compile_documents, decide
 from policy.affected import affected
-from policy.documents import Key
+from policy.core.document import Key
 from policy.forms import MAX_STATEMENTS
 from policy.system import EVERYONE
 from policy.systems.ververica import SYSTEM

@@ -1,6 +1,6 @@
 """Which statements decided nothing: what "decided" means, exactly."""
 
-from policy.model import Origin
+from policy.core.model import Origin
 from streaming.report.decisions import Shelved
 from streaming.report.statements import Candidate, StatementTotals
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, question, role

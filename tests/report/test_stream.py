@@ -11,7 +11,7 @@ import pytest
 import yaml
 from confluent_kafka import TopicPartition
 
-from policy.documents import Key
+from policy.core.document import Key
 from streaming.publish import publish
 from streaming.topics import dead_letters_of
 from tests.brokers import TestBroker

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy import Library, Snapshot, decide
-from policy.documents import identify
+from policy.core.document import identify
 from policy.usage import statements
 from streaming.report.alerts import sum_up_alerts
 from streaming.report.answered import Answered

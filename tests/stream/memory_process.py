@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from policy import compile_documents
-from policy.caching import BUDGET
+from policy.core.caching import BUDGET
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits

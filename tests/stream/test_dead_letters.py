@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policy.requests import MalformedRequest
+from policy.core.request import MalformedRequest
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.masking import mask_secrets
 from streaming.settings import Limits

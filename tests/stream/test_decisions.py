@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Producer
 
 from policy import compile_documents, decide
-from policy.times import to_ms
+from policy.core.times import to_ms
 from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind
 from streaming.publish import publish

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.model import Fact
 from policy.layer import FactChange, FactLayer
-from policy.model import Fact
 from streaming.enforcer import broadcasts as broadcasts_module
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import FactBroadcasts

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy.compiler import Compiler
-from policy.documents import Key
+from policy.core.document import Key
 from policy.library import Library
 from policy.snapshot import Snapshot
 from streaming.enforcer import broadcasts as broadcasts_module

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from policy.caching import BUDGET, Budget, Cache
+from policy.core.caching import BUDGET, Budget, Cache
 from tests.stream.memory_process import SCENARIOS
 
 SLOW = ["many_groups", "roles_elsewhere"]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from policy.documents import Key
+from policy.core.document import Key
+from policy.core.model import Fact, Unanswerable
 from policy.layer import FactChange, FactLayer
-from policy.model import Fact, Unanswerable
 from policy.snapshot import Snapshot, compile_documents
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.broadcasts import Facts

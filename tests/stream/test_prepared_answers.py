@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy import compiler as compiling
-from policy.caching import BUDGET
 from policy.compiler import Compiler
+from policy.core.caching import BUDGET
 from policy.layer import FactLayer
 from policy.library import Library
 from policy.snapshot import Snapshot

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from policy import compile_documents
-from policy.documents import SINCE_EVER
+from policy.core.document import SINCE_EVER
 from policy.layer import FactLayer
 from policy.library import Library
 from policy.snapshot import Snapshot

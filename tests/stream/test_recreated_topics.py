@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.documents import Key
+from policy.core.document import Key
 from streaming.enforcer.errors import CannotStart, JobStopped, TopicChanged
 from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from policy.core.model import DENY
+from policy.core.times import to_text
 from policy.evidence import Evidence
-from policy.model import DENY
-from policy.times import to_text
 from streaming.report.records import Record
 from streaming.verify.findings import Findings
 from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role

@@ -3,7 +3,7 @@
 import pytest
 
 from policy import compile_documents, decide
-from policy.documents import Key
+from policy.core.document import Key
 from policy.edits import Edit, said
 from policy.escalation import Escalation, escalations
 from policy.library import Library

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policy.documents import Document
+from policy.core.document import Document
+from policy.core.model import Fact, Origin, Reading
+from policy.core.names import fault
+from policy.core.pattern import Name
 from policy.forms import Form
-from policy.model import Fact, Origin, Reading
-from policy.names import fault
-from policy.patterns import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
 
 KIND = "Entity"

@@ -10,11 +10,11 @@ parent (CD-EXACT-ENTITY, CD-Q4). Grants do not need their entity to exist and ou
 import functools
 from collections.abc import Iterable, Iterator
 
-from policy.documents import Document
-from policy.facts import Facts
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.forms import Form
-from policy.model import ALLOW, Fact, Grant, Origin, Reading
-from policy.patterns import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
 

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from policy.facts import Facts
-from policy.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
+from policy.core.facts import Facts
+from policy.core.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
+from policy.core.pattern import Name
+from policy.core.request import Request
 from policy.needs import Need
-from policy.patterns import Name
-from policy.requests import Request
 from policy.systems.cdap.below import Below
 from policy.systems.cdap.catalogue import catalogue, has_below, lineage
 from policy.systems.cdap.entities import parse_entity, written

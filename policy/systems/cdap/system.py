@@ -7,12 +7,12 @@ another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its
 from typing import Any
 
 from policy.claims import claimed
-from policy.documents import Document
-from policy.facts import Facts
-from policy.model import All, Question, Reading, Unanswerable
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import All, Question, Reading, Unanswerable
+from policy.core.request import Request
 from policy.needs import Need, requirement
 from policy.powers import Power, read_powers
-from policy.requests import Request
 from policy.system import Kind, kind_of
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY

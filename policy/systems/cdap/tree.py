@@ -9,10 +9,10 @@ import contextlib
 import functools
 from collections.abc import Iterable, Iterator
 
+from policy.core.facts import Facts
+from policy.core.model import Unanswerable
+from policy.core.pattern import Name
 from policy.evaluate import MAX_RELATED
-from policy.facts import Facts
-from policy.model import Unanswerable
-from policy.patterns import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import KIND, named_above, parse_entity, written
 

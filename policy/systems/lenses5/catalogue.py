@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 import yaml
 
-from policy.model import Unanswerable
-from policy.suggest import nearest
+from policy.core.model import Unanswerable
+from policy.core.suggest import nearest
 
 Clause: TypeAlias = Mapping[str, Any]  # a requirement as catalogue.yaml writes it
 FieldType: TypeAlias = Literal["text", "texts", "flag"] | list[str]  # a list: one of these texts

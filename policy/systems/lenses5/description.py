@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from policy.facts import Facts
+from policy.core.facts import Facts
+from policy.core.model import Reason, Unanswerable
+from policy.core.request import Request
 from policy.forms import Form
-from policy.model import Reason, Unanswerable
-from policy.requests import Request
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Known, read_field
 from policy.systems.lenses5.target import Target, complete, find_target

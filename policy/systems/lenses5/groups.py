@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from policy.documents import Document
+from policy.core.document import Document
+from policy.core.model import ALLOW, Grant, Membership, Origin, Reading
+from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.forms import MAX_STATEMENTS, Form
-from policy.model import ALLOW, Grant, Membership, Origin, Reading
-from policy.patterns import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.lenses5.catalogue import catalogue
 
 LENSES: Name = ("lenses",)

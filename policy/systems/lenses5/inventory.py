@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from policy.documents import Document
+from policy.core.document import Document
+from policy.core.model import Fact, Origin, Reading
+from policy.core.times import ALWAYS
 from policy.forms import Form
-from policy.model import Fact, Origin, Reading
 from policy.systems.lenses5.catalogue import FieldType, catalogue
-from policy.times import ALWAYS
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from policy.model import All, AnyOf, Given, Holds, Requirement
+from policy.core.model import All, AnyOf, Given, Holds, Requirement
 from policy.systems.lenses5.catalogue import Clause, catalogue
 from policy.systems.lenses5.description import Description
 from policy.systems.lenses5.groups import LENSES, cluster, dataset

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from policy.claims import claimed
-from policy.documents import Document
-from policy.facts import Facts
-from policy.model import All, Question, Reading, Unanswerable
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import All, Question, Reading, Unanswerable
+from policy.core.request import Request
 from policy.powers import Power, read_powers
-from policy.requests import Request
 from policy.system import UNTYPED, Kind
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe

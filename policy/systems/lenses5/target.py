@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from policy.core.model import Unanswerable
+from policy.core.request import Request
+from policy.core.suggest import nearest
 from policy.forms import Form
-from policy.model import Unanswerable
-from policy.requests import Request
-from policy.suggest import nearest
 from policy.systems.lenses5.catalogue import Action, Thing, catalogue
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from policy.patterns import match_text
-from policy.suggest import nearest
+from policy.core.pattern import match_text
+from policy.core.suggest import nearest
 
 
 @functools.cache

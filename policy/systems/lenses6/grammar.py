@@ -3,9 +3,9 @@
 import re
 from collections.abc import Sequence
 
-from policy.model import Unanswerable
-from policy.names import fault, is_simple
-from policy.patterns import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
+from policy.core.model import Unanswerable
+from policy.core.names import fault, is_simple
+from policy.core.pattern import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
 from policy.systems.lenses6.catalogue import (
     other_case,
     other_case_of_resource,

@@ -10,12 +10,11 @@ from typing import Any
 
 import msgspec
 
-from policy.caching import Cache
 from policy.claims import claimed
-from policy.documents import Document
-from policy.facts import Facts
-from policy.forms import Form
-from policy.model import (
+from policy.core.caching import Cache
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import (
     ALLOW,
     DENY,
     All,
@@ -29,9 +28,10 @@ from policy.model import (
     Requirement,
     Unanswerable,
 )
-from policy.patterns import Pattern
+from policy.core.pattern import Pattern
+from policy.core.request import Request
+from policy.forms import Form
 from policy.powers import Power, read_powers
-from policy.requests import Request
 from policy.system import Kind
 from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern

@@ -3,8 +3,9 @@
 import functools
 from collections.abc import Iterator
 
-from policy.facts import Facts
-from policy.model import All, AnyOf, Given, Holds, Requirement
+from policy.core.facts import Facts
+from policy.core.model import All, AnyOf, Given, Holds, Requirement
+from policy.core.times import to_text
 from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
 from policy.systems.streamsets.people import Asker
@@ -23,7 +24,6 @@ from policy.systems.streamsets.records import (
     grant_name,
     organization_name,
 )
-from policy.times import to_text
 
 
 class Access:

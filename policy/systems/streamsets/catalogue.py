@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import yaml
 
-from policy.model import Unanswerable
-from policy.names import fault
-from policy.suggest import nearest
+from policy.core.model import Unanswerable
+from policy.core.names import fault
+from policy.core.suggest import nearest
 
 ANY_OBJECT = "object"  # an operation's resource: objects of every type, one or several
 ORGANIZATION = "organization"  # an operation's resource: the organization itself

@@ -7,7 +7,7 @@ makes the collection unknown: it could be the one that stands in the way.
 import operator
 from collections.abc import Callable, Hashable, Iterator
 
-from policy.model import Given
+from policy.core.model import Given
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.moments import at_start
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Version

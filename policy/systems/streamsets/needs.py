@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from policy.model import All, Given, Requirement, Unanswerable
+from policy.core.model import All, Given, Requirement, Unanswerable
+from policy.core.times import to_text
 from policy.needs import Need, requirement
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
@@ -12,7 +13,6 @@ from policy.systems.streamsets.checks import CHECKS, Asked, Context, named
 from policy.systems.streamsets.engines import engines_of, engines_of_run
 from policy.systems.streamsets.moments import at_moment
 from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
-from policy.times import to_text
 
 Related = tuple[str, ...] | Given
 

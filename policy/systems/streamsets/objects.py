@@ -6,10 +6,10 @@ one in force at the moment that counts (moments.py).
 
 from collections.abc import Iterator
 
-from policy.documents import Document
+from policy.core.document import Document
+from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.pattern import EVERYTHING, exactly
 from policy.forms import Form
-from policy.model import ALLOW, Fact, Grant, Origin, Reading
-from policy.patterns import EVERYTHING, exactly
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
 

@@ -6,11 +6,11 @@ So whoever compares two states of the grants sees what switching it off opened.
 
 from collections.abc import Iterator
 
-from policy.documents import Document
-from policy.facts import Facts
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.pattern import Name, exactly
 from policy.forms import Form
-from policy.model import ALLOW, Fact, Grant, Origin, Reading
-from policy.patterns import Name, exactly
 from policy.system import EVERYONE
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (

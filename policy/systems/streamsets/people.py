@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 
 from policy.claims import claimed
-from policy.documents import Document
-from policy.facts import Facts
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import Fact, Origin, Reading, Reason, Unanswerable
+from policy.core.request import Request
+from policy.core.times import to_ms
 from policy.forms import Form
-from policy.model import Fact, Origin, Reading, Reason, Unanswerable
-from policy.requests import Request
 from policy.systems.streamsets.organizations import role_holder, sole_organization
 from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
-from policy.times import to_ms
 
 PREFIXES = ("user:", "group:", "role:")
 
@@ -20,7 +20,7 @@ PREFIXES = ("user:", "group:", "role:")
 class Asker(msgspec.Struct, frozen=True):
     """A user as he counts. ``organization`` None: not known. ``login_at`` None: no login known (SS-Q12).
 
-    ``claims``, ``contested``, ``notes``: see policy.model.Question.
+    ``claims``, ``contested``, ``notes``: see policy.core.model.Question.
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policy.times import ALWAYS, Window
+from policy.core.times import ALWAYS, Window
 
 OBJECT, ORGANIZATION, SESSION, ACTIVE_JOB = "Object", "Organization", "Session", "ActiveJob"
 

@@ -8,12 +8,12 @@ There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from policy.documents import Document
-from policy.facts import Facts
-from policy.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
+from policy.core.request import Request
 from policy.needs import Need
 from policy.powers import Power, read_powers
-from policy.requests import Request
 from policy.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from policy.model import Unanswerable
+from policy.core.model import Unanswerable
+from policy.core.suggest import nearest
 from policy.needs import Need
-from policy.suggest import nearest
 
 
 @functools.cache

@@ -10,16 +10,28 @@ that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RES
 import functools
 from typing import Any
 
-from policy.documents import Document
-from policy.facts import Facts
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import (
+    ALLOW,
+    All,
+    Fact,
+    Given,
+    Grant,
+    Holds,
+    Origin,
+    Question,
+    Reading,
+    Requirement,
+    Unanswerable,
+)
+from policy.core.names import fold
+from policy.core.pattern import Name, exactly
+from policy.core.request import Request, Resource
 from policy.forms import Form
-from policy.model import ALLOW, All, Fact, Given, Grant, Holds, Origin, Question, Reading, Requirement, Unanswerable
-from policy.names import fold
 from policy.needs import Need, requirement
-from policy.patterns import Name, exactly
 from policy.powers import Power, read_powers
 from policy.query import check_name
-from policy.requests import Request, Resource
 from policy.system import Kind, kind_of
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from policy.requests import MalformedRequest, Request
-from policy.times import to_ms
+from policy.core.request import MalformedRequest, Request
+from policy.core.times import to_ms
 from streaming.audit_events import read_event
 from streaming.contracts.avro import Reader, Undecodable
 from streaming.enforcer.answers import TIME

@@ -4,7 +4,7 @@ from random import Random
 from typing import Any
 
 from policy import decide, reference
-from policy.requests import Batch, MalformedRequest, parse_request
+from policy.core.request import Batch, MalformedRequest, parse_request
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import mutate_data
 from tests.fuzz.samples import system_of, words

@@ -7,10 +7,10 @@ from typing import Any
 import yaml
 
 from policy import decide
+from policy.core.request import CLAIMS, parse_request
 from policy.layer import FactLayer, changes_of
 from policy.library import Library
 from policy.lint import lint_library
-from policy.requests import CLAIMS, parse_request
 from policy.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy import reference
-from policy.requests import Batch, MalformedRequest, Request
+from policy.core.request import Batch, MalformedRequest, Request
 from policy.snapshot import Snapshot
 from streaming.contracts.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.contracts.files import Kind, read

@@ -3,8 +3,8 @@
 from random import Random
 from typing import Any
 
-from policy.caching import BUDGET
-from policy.requests import CLAIMS
+from policy.core.caching import BUDGET
+from policy.core.request import CLAIMS
 from streaming import workload
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.records import Records

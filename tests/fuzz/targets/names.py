@@ -4,12 +4,12 @@ import functools
 from random import Random
 from typing import Any
 
+from policy.core.model import Unanswerable
+from policy.core.names import fault, fold, plain
+from policy.core.pattern import Exact, Glob, Part, Pattern, Prefix, covers, match_text, matches, overlaps, wildcard
+from policy.core.times import to_ms, to_text
 from policy.index import PatternIndex
-from policy.model import Unanswerable
-from policy.names import fault, fold, plain
-from policy.patterns import Exact, Glob, Part, Pattern, Prefix, covers, match_text, matches, overlaps, wildcard
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
-from policy.times import to_ms, to_text
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, LARGEST, mutate_text
 from tests.fuzz.samples import all_requests, words

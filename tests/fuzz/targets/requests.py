@@ -4,7 +4,7 @@ import itertools
 from random import Random
 from typing import Any
 
-from policy.requests import CLAIMS
+from policy.core.request import CLAIMS
 from streaming.contracts.avro import Reader, own_json
 from streaming.contracts.formats import Formats
 from streaming.enforcer.encoded import EncodedSitting

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from policy.requests import check_nesting
-from policy.texts import Unreadable, read_value
+from policy.core.plain_data import Unreadable, read_value
+from policy.core.request import check_nesting
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import DEEP, LARGE, LARGEST, mutate_bytes, mutate_data, to_json
 from tests.fuzz.samples import all_documents, words

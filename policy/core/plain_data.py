@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from policy.requests import MAX_NESTING, check_nesting
+from policy.core.request import MAX_NESTING, check_nesting
 
 Parser = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the events alone are used, never the loader's values
 

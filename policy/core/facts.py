@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from policy.model import Fact, Unanswerable
-from policy.times import Window
+from policy.core.model import Fact, Unanswerable
+from policy.core.times import Window
 
 Refused = Mapping[tuple[str, str], str]
 """(kind, name) of refused documents without a good version -> ``system/kind/name``."""

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from policy.patterns import Name, Pattern
-from policy.times import ALWAYS, Window
+from policy.core.pattern import Name, Pattern
+from policy.core.times import ALWAYS, Window
 
 TIME_NEEDED = "a time-bound document applies, and the request does not say its time (or is not trusted to)"
 

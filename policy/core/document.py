@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from policy.model import DocumentRefused
-from policy.names import fault
-from policy.requests import check_nesting
-from policy.times import ALWAYS, Window, to_ms
+from policy.core.model import DocumentRefused
+from policy.core.names import fault
+from policy.core.request import check_nesting
+from policy.core.times import ALWAYS, Window, to_ms
 
 SINCE_EVER = -1  # `effective_at` of a document that does not say
 FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})

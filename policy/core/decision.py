@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.model import Reason
+from policy.core.model import Reason
 
 Outcome = Literal["allow", "deny", "error"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.times import to_ms
+from policy.core.times import to_ms
 
 MAX_NESTING = 32
 MAX_EVALUATIONS = 1000

@@ -5,7 +5,7 @@ import functools
 import heapq
 from collections.abc import Iterable
 
-from policy.caching import Cache
+from policy.core.caching import Cache
 
 CUTOFF = 0.6  # of difflib's ratio
 COMPARED = 24  # names at most, with a misspelt one, which clients choose

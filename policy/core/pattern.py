@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policy.caching import Cache
+from policy.core.caching import Cache
 
 Name = tuple[str, ...]
 
