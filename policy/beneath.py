@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.model import ALLOW, Grant
 from policy.core.pattern import Pattern, overlaps
-from policy.index import PatternIndex
+from policy.matching.index import PatternIndex
 from policy.sides import Bearing, Links, Side, common
 
 COMPANIONS = 1_000  # of an allow's holders, the first by name

@@ -9,8 +9,8 @@ from policy.core.decision import Decision
 from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
 from policy.core.request import CLAIMS
 from policy.decide import decide
+from policy.matching.subsuming import SubsumptionIndex
 from policy.snapshot import Realm, Snapshot
-from policy.subsuming import SubsumptionIndex
 from policy.systems import all_systems
 from policy.wording import grant_text, membership_text
 

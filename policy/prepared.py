@@ -19,7 +19,7 @@ from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluate import conclude, failed, leaf, try_request
 from policy.evidence import Trial
-from policy.grants import EffectivePermissions
+from policy.matching.grants import EffectivePermissions
 from policy.query import check_name
 from policy.snapshot import Snapshot, Via
 from policy.systems import all_systems

@@ -8,8 +8,8 @@ from policy.core.model import DENY, Effect, Grant, Membership, Reading
 from policy.core.pattern import Pattern, meet
 from policy.core.times import ALWAYS, Window
 from policy.diff import Written
+from policy.matching.subsuming import Held, SubsumptionIndex
 from policy.snapshot import Realm
-from policy.subsuming import Held, SubsumptionIndex
 from policy.system import EVERYONE
 
 Windows = tuple[Window, ...]

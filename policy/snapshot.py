@@ -20,10 +20,10 @@ from policy.core.model import TIME_NEEDED, Grant, Membership, Reading, Unanswera
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.delta import RealmChange, Refused, SnapshotChange, refused_of
-from policy.grants import EffectivePermissions, Grants
-from policy.index import Place
 from policy.layer import FactLayer, layer_of
 from policy.library import Library, Rejected, Shelf
+from policy.matching.grants import EffectivePermissions, Grants
+from policy.matching.index import Place
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.system import EVERYONE
 from policy.systems import all_systems

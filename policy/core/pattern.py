@@ -1,4 +1,4 @@
-"""Names, and patterns over names; `policy.index` finds every pattern that matches a name.
+"""Names, and patterns over names; `policy.matching.index` finds every pattern that matches a name.
 
 A name is a tuple of text parts: ``("kafka", "topic", "prod", "main", "orders")``. A pattern has one
 part pattern for each part of the name; an *open* pattern ignores whatever the name has beyond them.

@@ -17,8 +17,8 @@ from policy.core.names import is_simple
 from policy.core.pattern import Name
 from policy.core.request import MAX_NESTING, Batch, Request
 from policy.decide import answer
-from policy.grants import Table
-from policy.index import Place
+from policy.matching.grants import Table
+from policy.matching.index import Place
 from policy.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.query import check_name
 from policy.snapshot import Snapshot

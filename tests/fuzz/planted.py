@@ -10,8 +10,8 @@ import pytest
 import policy.core.pattern
 import policy.core.plain_data
 import policy.core.request
-import policy.grants
-import policy.index
+import policy.matching.grants
+import policy.matching.index
 import streaming.enforcer.answers
 import streaming.enforcer.deadletters
 import streaming.enforcer.judge
@@ -40,7 +40,7 @@ class Plant(msgspec.Struct, frozen=True):
 
 def _deny_ignored(patch: Patch) -> None:
     """Where other grants match, too."""
-    patch.setattr(policy.grants, "DENY", "")
+    patch.setattr(policy.matching.grants, "DENY", "")
 
 
 def _deny_taken_for_an_allow(patch: Patch) -> None:
@@ -56,7 +56,7 @@ def _case_ignored(patch: Patch) -> None:
         for globs in self.globs.values():
             found += (node for glob, node in globs.items() if policy.core.pattern.match_part(glob, text))
 
-    patch.setattr(policy.index._Wild, "descend", descend)
+    patch.setattr(policy.matching.index._Wild, "descend", descend)
 
 
 def _glob_off_by_one(patch: Patch) -> None:

@@ -17,9 +17,9 @@ from policy.compiler import Compiler
 from policy.core.document import Key
 from policy.core.pattern import Exact, Part
 from policy.delta import SnapshotChange, together
-from policy.grants import Grants
 from policy.layer import FactLayer
 from policy.library import Library
+from policy.matching.grants import Grants
 from policy.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from tests.policy.test_prepared import MOMENTS, UNHURRIED

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import policy.index
+import policy.matching.index
 from policy import compile_documents
 from policy.core.caching import BUDGET
 from policy.core.model import ALLOW, DENY, Grant, Origin, Unanswerable
 from policy.core.pattern import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
 from policy.core.times import ALWAYS, Window
-from policy.grants import Grants, precedence
+from policy.matching.grants import Grants, precedence
 from streaming import workload
 from tests.work import work
 
@@ -99,7 +99,7 @@ def test_what_is_forgotten_is_found_again(monkeypatch: pytest.MonkeyPatch) -> No
     requests = list(workload.requests(documents, 300))
     before = [policy.decide(compile_documents(documents), request) for request in requests]
     monkeypatch.setattr(BUDGET, "most", 3000)
-    monkeypatch.setattr(policy.index, "HELD", 3)
+    monkeypatch.setattr(policy.matching.index, "HELD", 3)
     snapshot = compile_documents(documents)
     assert [policy.decide(snapshot, request) for request in (*requests, *requests)] == [*before, *before]
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import policy.index
+import policy.matching.index
 from policy import reference
 from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, covers, matches, meet, overlaps, wildcard
-from policy.index import PatternIndex
+from policy.matching.index import PatternIndex
 
 TEXTS = [""] + ["".join(marks) for size in (1, 2, 3) for marks in itertools.product("abc", repeat=size)]
 NAMES: list[Name] = [(), *((text,) for text in TEXTS), *itertools.product(TEXTS, repeat=2)]
@@ -142,7 +142,7 @@ LONG_NAMES = st.lists(st.sampled_from(TEXTS), max_size=6).map(tuple)
 @given(st.lists(patterns(parts), max_size=12), st.lists(LONG_NAMES, max_size=12), st.sampled_from([0, 5, 50_000]))
 def test_what_an_index_remembers_of_names_changes_nothing(filed: list[Pattern], names: list[Name], held: int) -> None:
     """One name after another, also when what is remembered is forgotten all the time, and after an addition."""
-    with mock.patch.object(policy.index, "HELD", held):
+    with mock.patch.object(policy.matching.index, "HELD", held):
         index: PatternIndex[int] = PatternIndex()
         for number, pattern in enumerate(filed):
             index.add(pattern, number)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import policy
-from policy import index
 from policy.casefile import load_cases
 from policy.caserun import scenes
 from policy.core import caching
 from policy.core.decision import Decision
+from policy.matching import index
 from policy.snapshot import Snapshot
 from tests.policy.test_cases import FILES, by_name
 

@@ -8,7 +8,7 @@ from policy.core.model import Unanswerable
 from policy.core.names import fault, fold, plain
 from policy.core.pattern import Exact, Glob, Part, Pattern, Prefix, covers, match_text, matches, overlaps, wildcard
 from policy.core.times import to_ms, to_text
-from policy.index import PatternIndex
+from policy.matching.index import PatternIndex
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, LARGEST, mutate_text

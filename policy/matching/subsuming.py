@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from policy.core.model import Effect, Grant
 from policy.core.pattern import Pattern, covers, example
 from policy.core.times import Window
-from policy.index import PatternIndex
+from policy.matching.index import PatternIndex
 
 Held = dict[str, set[Window]]
 """By holder, when grants of one effect, permission and object hold."""

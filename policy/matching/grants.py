@@ -15,7 +15,7 @@ from policy.core.caching import BUDGET, ENTRY_BYTES
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
-from policy.index import PatternIndex, Place
+from policy.matching.index import PatternIndex, Place
 
 KNOWN_BYTES = 120  # of an answer that is kept
 NUMBER_BYTES = 8  # of a grant in one, or of a right in a set

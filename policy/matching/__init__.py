@@ -1,0 +1,1 @@
+"""Finding grants: indexes of patterns, and which pattern subsumes which."""
