@@ -10,7 +10,7 @@ from typing import Any
 
 from policy.core.document import Key, texts_within
 from policy.core.names import plain
-from policy.system import EVERYONE, Kind, System
+from policy.systems.kit.system import EVERYONE, Kind, System
 
 ALL: frozenset[str] = frozenset({EVERYONE})
 GROUP = "group:"

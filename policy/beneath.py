@@ -23,8 +23,8 @@ class Beneath(msgspec.Struct, frozen=True):
 class Ground:
     """The allows there are on one side, found by what they have in common with a deny.
 
-    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.system.System`. ``denied``: the
-    permissions of all denies that will be asked for. ``take``: is told of the steps of work, and may end it.
+    ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.systems.kit.system.System`. ``denied``:
+    the permissions of all denies that will be asked for. ``take``: is told of the steps of work, and may end it.
     """
 
     def __init__(

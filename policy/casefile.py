@@ -24,8 +24,8 @@ from policy.core.decision import Outcome
 from policy.core.plain_data import Unreadable, decode_text
 from policy.core.request import CLAIMS
 from policy.core.times import to_ms
-from policy.system import UNTYPED
 from policy.systems import all_systems
+from policy.systems.kit.system import UNTYPED
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
 PARTS = ("subject", "action", "resource", "context", "properties", *BESIDE_SUBJECT)

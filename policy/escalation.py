@@ -31,10 +31,10 @@ from policy.core.bounded_work import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.core.pattern import Pattern
 from policy.edits import Edit, Start, starts
-from policy.powers import Power, PowerKind, PowerTable, Severity, worst
 from policy.sides import Bearing, Links, Side, common
 from policy.snapshot import Realm
-from policy.system import EVERYONE, System
+from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
+from policy.systems.kit.system import EVERYONE, System
 from policy.wording import grant_text, membership_text
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.model import AnyOf, Grant, Reason, Requirement
 from policy.snapshot import Standing
-from policy.system import System
+from policy.systems.kit.system import System
 
 
 class Evidence(msgspec.Struct, frozen=True):

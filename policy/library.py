@@ -19,8 +19,8 @@ from policy.affected import ALL, UNREADABLE, affected
 from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
 from policy.core.model import DocumentRefused, Fact, Grant, Membership, Reading
 from policy.core.times import ALWAYS, Window, to_ms, window_between
-from policy.system import Kind
 from policy.systems import all_systems
+from policy.systems.kit.system import Kind
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 

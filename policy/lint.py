@@ -17,7 +17,7 @@ from policy.core.times import ALWAYS, Window
 from policy.impact import swallows
 from policy.library import Library, Shelf
 from policy.matching.index import PatternIndex
-from policy.system import EVERYONE
+from policy.systems.kit.system import EVERYONE
 from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]

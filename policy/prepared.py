@@ -20,9 +20,9 @@ from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluate import conclude, failed, leaf, try_request
 from policy.evidence import Trial
 from policy.matching.grants import EffectivePermissions
-from policy.query import check_name
 from policy.snapshot import Snapshot, Via
 from policy.systems import all_systems
+from policy.systems.kit.query import check_name
 
 ANSWER_BYTES = 1_500  # of an answer, beside what it says of the resource
 QUERY_BYTES = 2_000  # of a query, beside its key

@@ -10,7 +10,7 @@ from policy.core.times import ALWAYS, Window
 from policy.diff import Written
 from policy.matching.subsuming import Held, SubsumptionIndex
 from policy.snapshot import Realm
-from policy.system import EVERYONE
+from policy.systems.kit.system import EVERYONE
 
 Windows = tuple[Window, ...]
 

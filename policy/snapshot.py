@@ -25,8 +25,8 @@ from policy.library import Library, Rejected, Shelf
 from policy.matching.grants import EffectivePermissions, Grants
 from policy.matching.index import Place
 from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.system import EVERYONE
 from policy.systems import all_systems
+from policy.systems.kit.system import EVERYONE
 
 HOLDER_BYTES = 100  # of one in a standing, beside its name
 

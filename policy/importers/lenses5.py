@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from policy.core.suggest import nearest
-from policy.forms import Form
 from policy.importers.frame import Document, Findings, Given, Source, Spot, document
 from policy.importers.inputs import read_values
+from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import catalogue
 
 SPELLINGS = {  # the field of our documents → how Lenses spells it

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from policy.forms import Form
 from policy.importers.frame import Spot
 from policy.systems.cdap.catalogue import catalogue
+from policy.systems.kit.validator import Form
 
 HOLDERS = {"users": "user", "groups": "group", "roles": "role"}
 EVERYBODY = "group:public"  # every user is in it, by Ranger's own rule

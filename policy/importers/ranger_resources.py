@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from policy.forms import Form
 from policy.importers.cdap_grants import EVERYWHERE
 from policy.systems.cdap.entities import MAX_NAME
+from policy.systems.kit.validator import Form
 
 INSTANCE, NAMESPACE, PRINCIPAL = "instance", "namespace", "principal"
 LEAVES = {  # resource of the service definition → our kind; all but the program lie right in the namespace

@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from policy.core.times import ALWAYS, EPOCH, Window, to_ms
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 
 FORM = "%Y/%m/%d %H:%M:%S"
 

@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.times import to_text
 from policy.escalation import Escalation
-from policy.powers import SEVERITIES, worst
+from policy.systems.kit.privileged import SEVERITIES, worst
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import Partition

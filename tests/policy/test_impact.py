@@ -11,7 +11,7 @@ from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
 from policy.impact import Reach, Who, what_can, who_can
 from policy.snapshot import Realm
-from policy.system import EVERYONE
+from policy.systems.kit.system import EVERYONE
 from tests.policy.test_lint import READ, group, role
 from tests.policy.test_tree import ASK
 

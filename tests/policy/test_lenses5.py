@@ -11,7 +11,7 @@ from policy.affected import affected
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
 from policy.core.document import Key
-from policy.forms import MAX_STATEMENTS
+from policy.systems.kit.validator import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
 

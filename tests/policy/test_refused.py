@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide, reference
 from policy.lint import lint
-from policy.system import EVERYONE as EVERY
 from policy.systems import all_systems
+from policy.systems.kit.system import EVERYONE as EVERY
 from tests.policy.test_properties import documents_of, requests_of
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}

@@ -11,8 +11,8 @@ import yaml
 from policy import Library, compile_documents, decide
 from policy.affected import affected
 from policy.core.document import Key
-from policy.forms import MAX_STATEMENTS
-from policy.system import EVERYONE
+from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.validator import MAX_STATEMENTS
 from policy.systems.ververica import SYSTEM
 from policy.systems.ververica.catalogue import catalogue
 

@@ -15,8 +15,8 @@ from policy.core.document import Document
 from policy.core.model import Fact, Origin, Reading
 from policy.core.names import fault
 from policy.core.pattern import Name
-from policy.forms import Form
 from policy.systems.cdap.catalogue import catalogue, lineage
+from policy.systems.kit.validator import Form
 
 KIND = "Entity"
 MAX_NAME = 500  # characters of an entity's name in a document

@@ -14,9 +14,9 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
-from policy.forms import Form
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
+from policy.systems.kit.validator import Form
 
 ANY = ("ANY",)
 BELOW = ("BELOW",)

@@ -12,12 +12,12 @@ from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.needs import Need
 from policy.systems.cdap.below import Below
 from policy.systems.cdap.catalogue import catalogue, has_below, lineage
 from policy.systems.cdap.entities import parse_entity, written
 from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
+from policy.systems.kit.needs import Need
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
 REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name

@@ -6,25 +6,25 @@ another (CD-NO-IMPLICATION). Groups and roles are what the request claims of its
 
 from typing import Any
 
-from policy.claims import claimed
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, Question, Reading, Unanswerable
 from policy.core.request import Request
-from policy.needs import Need, requirement
-from policy.powers import Power, read_powers
-from policy.system import Kind, kind_of
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
 from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
+from policy.systems.kit.claims import claimed
+from policy.systems.kit.needs import Need, requirement
+from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.system import Kind, kind_of
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders
 
 
 class Cdap:
-    """The translator; see policy.system.System."""
+    """The translator; see policy.systems.kit.system.System."""
 
     name = "cdap"
     kinds = {ENTITY: Kind(fact=True), "Grant": Kind(principals=HOLDERS), "Backend": Kind(principals=("admins",))}

@@ -7,7 +7,7 @@ from typing import Any
 from policy.core.facts import Facts
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Known, read_field
 from policy.systems.lenses5.target import Target, complete, find_target

@@ -11,7 +11,7 @@ import msgspec
 from policy.core.document import Document
 from policy.core.model import ALLOW, Grant, Membership, Origin, Reading
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
-from policy.forms import MAX_STATEMENTS, Form
+from policy.systems.kit.validator import MAX_STATEMENTS, Form
 from policy.systems.lenses5.catalogue import catalogue
 
 LENSES: Name = ("lenses",)

@@ -10,7 +10,7 @@ import msgspec
 from policy.core.document import Document
 from policy.core.model import Fact, Origin, Reading
 from policy.core.times import ALWAYS
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import FieldType, catalogue
 
 

@@ -7,13 +7,13 @@ for a Group document. Everything that any group of a user holds counts (L5-Q1); 
 from collections.abc import Iterator
 from typing import Any
 
-from policy.claims import claimed
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, Question, Reading, Unanswerable
 from policy.core.request import Request
-from policy.powers import Power, read_powers
-from policy.system import UNTYPED, Kind
+from policy.systems.kit.claims import claimed
+from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
 from policy.systems.lenses5.groups import read_group
@@ -23,7 +23,7 @@ from policy.systems.lenses5.target import find_target
 
 
 class Lenses5:
-    """The translator; see policy.system.System."""
+    """The translator; see policy.systems.kit.system.System."""
 
     name = "lenses5"
     kinds = {"Group": Kind(principals=("members",)), **{kind: Kind(fact=True) for kind in KINDS}}

@@ -9,7 +9,7 @@ import msgspec
 from policy.core.model import Unanswerable
 from policy.core.request import Request
 from policy.core.suggest import nearest
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import Action, Thing, catalogue
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import claimed
 from policy.core.caching import Cache
 from policy.core.document import Document
 from policy.core.facts import Facts
@@ -30,9 +29,10 @@ from policy.core.model import (
 )
 from policy.core.pattern import Pattern
 from policy.core.request import Request
-from policy.forms import Form
-from policy.powers import Power, read_powers
-from policy.system import Kind
+from policy.systems.kit.claims import claimed
+from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.system import Kind
+from policy.systems.kit.validator import Form
 from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
 
@@ -46,7 +46,7 @@ DESCRIBING = ("display_name", "description", "metadata")
 
 
 class Lenses6:
-    """The translator; see policy.system.System."""
+    """The translator; see policy.systems.kit.system.System."""
 
     name = "lenses6"
     kinds = {

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policy.core.model import Given, Unanswerable
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
 from policy.systems.streamsets.engines import current, engines_of_run

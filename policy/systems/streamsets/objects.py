@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from policy.core.document import Document
 from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.core.pattern import EVERYTHING, exactly
-from policy.forms import Form
+from policy.systems.kit.validator import Form
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
 

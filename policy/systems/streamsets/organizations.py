@@ -10,8 +10,8 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
 from policy.core.pattern import Name, exactly
-from policy.forms import Form
-from policy.system import EVERYONE
+from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.validator import Form
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,

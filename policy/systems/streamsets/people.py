@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import claimed
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import Fact, Origin, Reading, Reason, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
-from policy.forms import Form
+from policy.systems.kit.claims import claimed
+from policy.systems.kit.validator import Form
 from policy.systems.streamsets.organizations import role_holder, sole_organization
 from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
 

@@ -12,9 +12,9 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
 from policy.core.request import Request
-from policy.needs import Need
-from policy.powers import Power, read_powers
-from policy.system import Kind, kind_of
+from policy.systems.kit.needs import Need
+from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (
     ANY_OBJECT,
@@ -40,7 +40,7 @@ READERS: dict[str, Callable[[Document], Reading]] = {
 
 
 class StreamSets:
-    """The translator; see policy.system.System."""
+    """The translator; see policy.systems.kit.system.System."""
 
     name = "streamsets"
     kinds = {

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from policy.claims import check_count, claimed, names_in
 from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import Fact, Origin, Reading, Reason, Unanswerable
 from policy.core.request import Request
-from policy.forms import Form
+from policy.systems.kit.claims import check_count, claimed, names_in
+from policy.systems.kit.validator import Form
 from policy.systems.ververica.catalogue import catalogue
 
 KIND = "Authentication"

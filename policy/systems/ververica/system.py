@@ -28,11 +28,11 @@ from policy.core.model import (
 from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
-from policy.forms import Form
-from policy.needs import Need, requirement
-from policy.powers import Power, read_powers
-from policy.query import check_name
-from policy.system import Kind, kind_of
+from policy.systems.kit.needs import Need, requirement
+from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.query import check_name
+from policy.systems.kit.system import Kind, kind_of
+from policy.systems.kit.validator import Form
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
@@ -41,7 +41,7 @@ RESERVED = "ReservedKinds"
 
 
 class Ververica:
-    """The translator; see policy.system.System."""
+    """The translator; see policy.systems.kit.system.System."""
 
     name = "ververica"
     kinds = {

@@ -4,7 +4,7 @@ from policy.core.facts import Facts
 from policy.core.model import Question, Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.request import Request
-from policy.system import System
+from policy.systems.kit.system import System
 
 
 def to_question(system: System, request: Request, facts: Facts, trust: frozenset[str]) -> Question:

@@ -10,7 +10,7 @@ from policy.core.facts import Facts
 from policy.core.model import Question, Reading
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.powers import Power
+from policy.systems.kit.privileged import Power
 
 EVERYONE = "*"  # the holder that every principal is
 UNTYPED = "resource"  # the type of a resource whose type is not known
