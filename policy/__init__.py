@@ -10,8 +10,8 @@ from policy.core.model import Reason
 from policy.core.pattern import match_text as matches
 from policy.core.request import MalformedRequest, parse_request
 from policy.decide import answer, decide
-from policy.library import Library, Rejected
-from policy.snapshot import Snapshot, compile_documents
+from policy.store.documents import Library, Rejected
+from policy.store.snapshot import Snapshot, compile_documents
 
 __all__ = [
     "Decision",

@@ -12,8 +12,8 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.model import Origin
 from policy.core.request import MalformedRequest, parse_request
 from policy.decide import decide
-from policy.library import Library, Rejected
-from policy.snapshot import Snapshot
+from policy.store.documents import Library, Rejected
+from policy.store.snapshot import Snapshot
 from policy.usage import statements as all_statements
 from policy.usage import uses
 

@@ -23,7 +23,7 @@ from policy.core.request import (
 from policy.core.times import to_ms
 from policy.evaluate import conclude, error, failed, try_request
 from policy.prepared import PreparedQueries, PreparedQuery
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}
 PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context", "time", "deadline"})

@@ -10,7 +10,7 @@ from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Orig
 from policy.core.request import CLAIMS
 from policy.decide import decide
 from policy.matching.subsuming import SubsumptionIndex
-from policy.snapshot import Realm, Snapshot
+from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from policy.wording import grant_text, membership_text
 

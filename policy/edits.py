@@ -6,8 +6,8 @@ import msgspec
 
 from policy.core.model import Effect, Grant, Membership, Reading
 from policy.diff import Written, placeless
-from policy.library import Shelf
 from policy.sides import Side
+from policy.store.documents import Shelf
 
 
 class Edit(msgspec.Struct, frozen=True):

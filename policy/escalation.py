@@ -32,7 +32,7 @@ from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.core.pattern import Pattern
 from policy.edits import Edit, Start, starts
 from policy.sides import Bearing, Links, Side, common
-from policy.snapshot import Realm
+from policy.store.snapshot import Realm
 from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
 from policy.systems.kit.system import EVERYONE, System
 from policy.wording import grant_text, membership_text

@@ -10,7 +10,7 @@ from policy.core.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Req
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evidence import Evidence, Trial
 from policy.explain import missing_of, reasons_of
-from policy.snapshot import Realm, Snapshot, Standing
+from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 from policy.systems.kit.query import to_question
 from policy.systems.kit.system import EVERYONE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policy.core.model import AnyOf, Grant, Reason, Requirement
-from policy.snapshot import Standing
+from policy.store.snapshot import Standing
 from policy.systems.kit.system import System
 
 

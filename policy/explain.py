@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policy.core.decision import Missing
 from policy.core.model import Given, Grant, Holds, Reason
 from policy.evidence import Evidence, Trial
-from policy.snapshot import Via
+from policy.store.snapshot import Via
 
 
 def reasons_of(trial: Trial) -> tuple[Reason, ...]:

@@ -15,7 +15,7 @@ from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.decide import decide
 from policy.evaluate import try_request
 from policy.explain import route
-from policy.snapshot import Realm, Snapshot, Standing
+from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 
 STRANGER = "somebody-whom-no-document-names"

@@ -15,8 +15,8 @@ from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.impact import swallows
-from policy.library import Library, Shelf
 from policy.matching.index import PatternIndex
+from policy.store.documents import Library, Shelf
 from policy.systems.kit.system import EVERYONE
 from policy.wording import pattern_text
 

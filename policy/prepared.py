@@ -20,7 +20,7 @@ from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluate import conclude, failed, leaf, try_request
 from policy.evidence import Trial
 from policy.matching.grants import EffectivePermissions
-from policy.snapshot import Snapshot, Via
+from policy.store.snapshot import Snapshot, Via
 from policy.systems import all_systems
 from policy.systems.kit.query import check_name
 

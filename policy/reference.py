@@ -10,7 +10,7 @@ from policy.core.model import All, AnyOf, Given, Grant, Holds, Membership, Requi
 from policy.core.pattern import Exact, Part, Pattern, Prefix
 from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.core.times import Window, to_ms
-from policy.snapshot import Realm, Snapshot
+from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import to_question
 from policy.systems.kit.system import EVERYONE

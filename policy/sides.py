@@ -9,7 +9,7 @@ from policy.core.pattern import Pattern, meet
 from policy.core.times import ALWAYS, Window
 from policy.diff import Written
 from policy.matching.subsuming import Held, SubsumptionIndex
-from policy.snapshot import Realm
+from policy.store.snapshot import Realm
 from policy.systems.kit.system import EVERYONE
 
 Windows = tuple[Window, ...]

@@ -11,7 +11,7 @@ from policy.decide import answer
 from policy.evaluate import try_request
 from policy.evidence import Evidence, Trial
 from policy.explain import route, sentence
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 
 ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # codes of errors though every part is known
 

@@ -14,7 +14,7 @@ from policy.core.request import CLAIMS, Batch, Request
 from policy.decide import STOPS, answer
 from policy.evaluate import try_request
 from policy.evidence import Evidence
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 
 
 class Use(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import msgspec
 
 from policy.core.document import identify
 from policy.core.plain_data import Unreadable, decode_text, read_yaml
-from policy.files import FilesRefused, read_documents
 from policy.importers.written import state_of, to_text
+from policy.store.repository import FilesRefused, read_documents
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from policy.core.document import Key, identify
-from policy.publishable import encode_document
+from policy.store.publishable import encode_document
 from streaming.enforcer.kafka import Partition, admin_client, stable_ends
 from streaming.permissions import (
     Permission,
@@ -47,7 +47,7 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
     From then on no request is judged by older ones. The documents are taken as they are: check them with
-    `policy.publishable.refusals` first.
+    `policy.store.publishable.refusals` first.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """
     topics = settings.topics.policy_topics()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.core.document import MAX_BYTES, Key, identify
-from policy.library import Library
+from policy.store.documents import Library
 from policy.systems import all_systems
 
 Level = Literal["error", "warning", "note"]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_yaml
-from policy.files import FilesRefused
 from policy.importers.frame import Given
+from policy.store.repository import FilesRefused
 
 MAX_INPUT = 64 << 20  # bytes of one input file
 EMPTY_LIST = "[]"  # of a CSV cell: a list without items, where an empty cell would say that it is not known

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from policy import Snapshot
     from policy.caserun import Coverage, Result
     from policy.diff import Changed, Difference
-    from policy.files import Located
+    from policy.store.repository import Located
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -40,8 +40,8 @@ def lint(
     """
     import msgspec
 
-    from policy.files import read_documents
     from policy.lint import lint as find
+    from policy.store.repository import read_documents
 
     documents = read_documents(path)
     places = _places(documents)
@@ -110,7 +110,7 @@ def run_tests(
 def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
     """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
     from policy import compile_documents
-    from policy.files import read_documents
+    from policy.store.repository import read_documents
 
     documents = [document.value for document in read_documents(path)]
     snapshot = compile_documents(documents)

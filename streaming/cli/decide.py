@@ -68,7 +68,7 @@ def claims_of(trust: str | None) -> frozenset[str]:
 def snapshot_of(path: Path) -> "Snapshot":
     """The documents at `path`, compiled; refused ones are told. Raises FilesRefused."""
     from policy import compile_documents
-    from policy.files import read_documents
+    from policy.store.repository import read_documents
 
     snapshot = compile_documents(document.value for document in read_documents(path))
     for rejected in snapshot.rejected:

@@ -10,7 +10,7 @@ FENCED = 3
 # needs to.
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
-    ("policy.files", "FilesRefused", FAILED),
+    ("policy.store.repository", "FilesRefused", FAILED),
     ("policy.casefile", "CaseFileError", FAILED),
     ("streaming.publish", "PublishFailed", FAILED),
     ("streaming.enforcer.errors", "Fenced", FENCED),

@@ -15,7 +15,7 @@ from streaming.cli.output import harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy.core.document import Key
-    from policy.files import Located
+    from policy.store.repository import Located
     from streaming.publish import Offsets
     from streaming.settings import Settings
     from streaming.stored import Stored
@@ -56,8 +56,8 @@ def apply(
 def _checked(path: Path, settings: "Settings") -> list["Located"]:
     """The documents at `path`, every one of them right; warnings are told. Raises Failure and FilesRefused."""
     from policy import compile_documents
-    from policy.files import read_documents
-    from policy.publishable import refusals
+    from policy.store.publishable import refusals
+    from policy.store.repository import read_documents
 
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)

@@ -7,8 +7,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from policy.core.document import Key
-from policy.files import Located, Place, read_documents
-from policy.publishable import refusals
+from policy.store.publishable import refusals
+from policy.store.repository import Located, Place, read_documents
 from streaming.client.connection import Connection, connection_to, told
 from streaming.publish import Offsets, PublishFailed, publish
 from streaming.stored import find_key

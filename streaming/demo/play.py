@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import TopicPartition
 from rich.console import Console
 
-from policy.files import read_documents
+from policy.store.repository import read_documents
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker

@@ -20,7 +20,7 @@ from policy.decide import answer
 from policy.matching.grants import Table
 from policy.matching.index import Place
 from policy.prepared import PreparedQueries, PreparedQuery, check_resource
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import check_name
 from streaming.enforcer.rendering import (

@@ -17,8 +17,8 @@ from policy.core.facts import Lookup
 from policy.core.model import NO_LONGER_KNOWN, Reason
 from policy.core.request import Request
 from policy.core.times import to_ms
-from policy.layer import FactLayer
-from policy.snapshot import Snapshot
+from policy.store.overlay import FactLayer
+from policy.store.snapshot import Snapshot
 from streaming.audit_events import AuditEvent, read_event
 from streaming.contracts.avro import Reader, is_avro
 from streaming.contracts.formats import JSON_ALONE

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from pyspark.core.broadcast import Broadcast
 
-from policy.delta import SnapshotChange, together
-from policy.layer import FactChange, FactLayer
-from policy.snapshot import Snapshot
+from policy.store.delta import SnapshotChange, together
+from policy.store.overlay import FactChange, FactLayer
+from policy.store.snapshot import Snapshot
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ import structlog
 from pyspark.core.broadcast import Broadcast
 
 from policy.core.document import identify
-from policy.files import FilesRefused, Located, document_files, read_documents
-from policy.library import Library
-from policy.publishable import refusals
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.publishable import refusals
+from policy.store.repository import FilesRefused, Located, document_files, read_documents
+from policy.store.snapshot import Snapshot
 
 log = structlog.get_logger()
 

@@ -30,8 +30,8 @@ from policy.core.document import Key
 from policy.core.model import Reading
 from policy.edits import Edit, said
 from policy.escalation import Escalation, analyse, open_to_everyone
-from policy.library import Library
-from policy.snapshot import Realm, Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from policy.wording import grant_text
 from streaming.enforcer.alerts import (

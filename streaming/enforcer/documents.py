@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.plain_data import Unreadable, read_value
-from policy.library import Library
+from policy.store.documents import Library
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 

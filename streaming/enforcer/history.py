@@ -21,7 +21,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.times import LAST_MS
-from policy.library import Library, Version
+from policy.store.documents import Library, Version
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
 from streaming.enforcer.topic_logs import TopicLog, parse_log

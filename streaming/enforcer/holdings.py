@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from policy.compiler import Compiler
-from policy.library import Library
+from policy.store.compiler import Compiler
+from policy.store.documents import Library
 from policy.systems import all_systems
 from streaming.observability.metrics import Compiled
 from streaming.observability.tally import OTHER

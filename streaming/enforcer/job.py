@@ -19,7 +19,7 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate

@@ -17,7 +17,7 @@ from policy.core.facts import Lookup
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_text
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from streaming.contracts.avro import Reader, Undecodable, is_avro
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain

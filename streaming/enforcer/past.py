@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import structlog
 from pyspark.core.broadcast import Broadcast
 
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.broadcasts import Published
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Container, Mapping
 import structlog
 from confluent_kafka import KafkaException
 
-from policy.compiler import Compiler
 from policy.core.document import Key
-from policy.delta import SnapshotChange
-from policy.layer import FactChange, FactLayer, changes_of
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.compiler import Compiler
+from policy.store.delta import SnapshotChange
+from policy.store.documents import Library
+from policy.store.overlay import FactChange, FactLayer, changes_of
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected, topic_recreated
 from streaming.enforcer.changes import Changes, Unanalysed

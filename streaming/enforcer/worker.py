@@ -17,9 +17,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy.core.caching import BUDGET
 from policy.core.facts import Lookup
-from policy.delta import together
-from policy.layer import FactChange, FactLayer
-from policy.snapshot import Snapshot
+from policy.store.delta import together
+from policy.store.overlay import FactChange, FactLayer
+from policy.store.snapshot import Snapshot
 from streaming.contracts.avro import Reader
 from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource

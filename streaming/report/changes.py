@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document, Key
 from policy.core.model import Reading
-from policy.library import Library, Version
+from policy.store.documents import Library, Version
 from policy.wording import grant_text, window_text
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.documents import Shelving

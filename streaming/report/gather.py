@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy.core.model import Grant, Origin
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from policy.usage import statements
 from streaming.contracts.avro import Undecodable, is_avro
 from streaming.contracts.files import Kind

@@ -8,7 +8,7 @@ import msgspec
 from policy.core.decision import Outcome
 from policy.core.model import Origin
 from policy.core.request import Batch, MalformedRequest, Request
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from policy.usage import uses
 from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME

@@ -30,9 +30,9 @@ from typing import Any
 import msgspec
 
 from policy.core.document import Key
-from policy.layer import FactLayer, layer_of
-from policy.library import Library, Shelf
-from policy.snapshot import Snapshot
+from policy.store.documents import Library, Shelf
+from policy.store.overlay import FactLayer, layer_of
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, Kept, kept_version

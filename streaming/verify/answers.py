@@ -8,7 +8,7 @@ import msgspec
 from policy import answer, reference
 from policy.core.request import MAX_CLAIMED_GROUPS, Batch, MalformedRequest, Request, decode_request
 from policy.core.times import to_text
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.system import Kind
 from streaming.client.decision import Decision

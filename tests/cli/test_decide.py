@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from policy import compile_documents, decide
-from policy.files import read_documents
+from policy.store.repository import read_documents
 from tests.cli.documents import BROKEN, GROUP, lines, readers_folder, request
 from tests.cli.lockkeeper import Command
 

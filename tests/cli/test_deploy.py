@@ -6,8 +6,8 @@ import msgspec
 import yaml
 
 from policy import compile_documents
-from policy.files import read_documents
-from policy.publishable import refusals
+from policy.store.publishable import refusals
+from policy.store.repository import read_documents
 from policy.systems import all_systems
 from streaming.settings import Settings, load_settings
 from tests.cli.lockkeeper import Command

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from policy.files import read_documents
+from policy.store.repository import read_documents
 from streaming.publish import PublishFailed, Record, transactional_producer, write
 from streaming.settings import Settings
 from streaming.stored import read_stored

@@ -12,8 +12,8 @@ from policy.casefile import load_cases
 from policy.caserun import Scene, scenes
 from policy.core.request import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.core.times import to_ms
-from policy.files import read_documents
-from policy.library import Library, Rejected
+from policy.store.documents import Library, Rejected
+from policy.store.repository import read_documents
 from streaming.enforcer.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.judge import Basis, Judge, Source

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, reference
-from policy.files import read_documents
+from policy.store.repository import read_documents
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger, percentiles
 from streaming.verify.findings import CHECKS, Findings, Violation

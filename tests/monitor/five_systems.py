@@ -15,9 +15,9 @@ from policy import answer
 from policy.core.document import Key
 from policy.core.request import parse_request
 from policy.core.times import to_text
-from policy.layer import FactLayer, changes_of
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer, changes_of
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.rendering import echo, to_json

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
-from policy.compiler import Compiler
-from policy.library import Library
+from policy.store.compiler import Compiler
+from policy.store.documents import Library
 from streaming.enforcer.holdings import measure
 from streaming.monitor.rules import MonitorSettings
 from streaming.observability.histogram import CountedHistogram

@@ -6,8 +6,8 @@ from typing import Any
 from policy.core.document import Key, identify
 from policy.edits import Edit, said
 from policy.escalation import Escalation, escalations
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 
 Documents = Sequence[Mapping[str, Any]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide
 from policy.core.pattern import Exact, Pattern, Prefix, matches, overlaps, wildcard
-from policy.library import Library
+from policy.store.documents import Library
 from policy.systems.cdap import SYSTEM
 from policy.systems.cdap.catalogue import actions, catalogue, lineage
 from policy.systems.cdap.grants import BELOW

@@ -6,7 +6,7 @@ import pytest
 
 from policy import compile_documents, decide, reference
 from policy.core.request import MAX_CLAIMED_GROUPS
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 
 LENSES6 = [
     {"kind": "Role", "name": "all", "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}},

@@ -11,16 +11,16 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy import compiler as compiling
-from policy.affected import UNREADABLE
-from policy.compiler import Compiler
 from policy.core.document import Key
 from policy.core.pattern import Exact, Part
-from policy.delta import SnapshotChange, together
-from policy.layer import FactLayer
-from policy.library import Library
 from policy.matching.grants import Grants
-from policy.snapshot import Realm, Snapshot
+from policy.store import compiler as compiling
+from policy.store.affected import UNREADABLE
+from policy.store.compiler import Compiler
+from policy.store.delta import SnapshotChange, together
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer
+from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 from tests.policy.test_prepared import MOMENTS, UNHURRIED
 from tests.policy.test_properties import WRITTEN, dated, documents_of, requests_of

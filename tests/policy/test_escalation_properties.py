@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from policy.core.document import identify
 from policy.core.pattern import Name, matches
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.policy.changes import Change
 from tests.policy.strategies import lenses6

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
-from policy.files import FilesRefused, read_documents
+from policy.store.repository import FilesRefused, read_documents
 
 ROLE = "system: lenses6\nkind: Role\nname: {name}\nspec: {{statements: []}}\n"
 

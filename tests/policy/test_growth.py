@@ -16,9 +16,9 @@ from policy.decide import decide
 from policy.diff import compare
 from policy.edits import Edit, said
 from policy.escalation import escalations
-from policy.library import Library
 from policy.lint import lint_library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.validator import HINTED
 from policy.systems.streamsets.catalogue import operations

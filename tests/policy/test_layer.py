@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy import layer as layer_module
 from policy.core.document import Key
 from policy.core.facts import FactSource
 from policy.core.model import Fact, Unanswerable
 from policy.core.times import Window
-from policy.layer import FactChange, FactLayer, change_of, changes_of
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store import overlay as layer_module
+from policy.store.documents import Library
+from policy.store.overlay import FactChange, FactLayer, change_of, changes_of
+from policy.store.snapshot import Snapshot
 
 POLICIES = [
     {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from policy import Library, Snapshot, compile_documents, decide
-from policy.affected import affected
 from policy.casefile import load_cases
 from policy.caserun import Result, run_cases
 from policy.core.document import Key
+from policy.store.affected import affected
 from policy.systems.kit.validator import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue

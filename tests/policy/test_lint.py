@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from policy.library import Library
 from policy.lint import Finding, lint, lint_library
+from policy.store.documents import Library
 
 
 def role(name: str, *statements: tuple[str, str, str], **envelope: Any) -> dict[str, Any]:

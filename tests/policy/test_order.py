@@ -10,7 +10,7 @@ import policy
 from policy.core.facts import FactTable
 from policy.core.model import Membership, Origin, Reading
 from policy.explain import route
-from policy.snapshot import Realm, Snapshot
+from policy.store.snapshot import Realm, Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
 ASK = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy.core.times import ALWAYS, Window
-from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
+from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from tests.policy.test_properties import WRITTEN, documents_of
 
 

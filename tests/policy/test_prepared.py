@@ -13,10 +13,10 @@ from policy.core.caching import BUDGET
 from policy.core.document import Key
 from policy.core.facts import BOUND
 from policy.core.request import CLAIMS, Request, parse_request
-from policy.layer import FactLayer, change_of
-from policy.library import Library
 from policy.prepared import PreparedQueries, PreparedQuery
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer, change_of
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
 

@@ -24,7 +24,7 @@ from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluate import try_request
 from policy.evidence import Evidence
 from policy.impact import Who, holdings, swallows, who_can
-from policy.snapshot import Realm, Snapshot
+from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 
 WRITTEN = sorted(path.stem for path in (Path(__file__).parent / "strategies").glob("*.py"))

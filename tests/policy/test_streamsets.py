@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import policy
 from policy.core.document import Key
 from policy.core.facts import Facts
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from policy.systems import streamsets
 from policy.systems.streamsets.catalogue import ANY_OBJECT, ORGANIZATION, Leaf, catalogue, operations
 from policy.systems.streamsets.checks import CHECKS

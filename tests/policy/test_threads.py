@@ -14,7 +14,7 @@ from policy.caserun import scenes
 from policy.core import caching
 from policy.core.decision import Decision
 from policy.matching import index
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from tests.policy.test_cases import FILES, by_name
 
 THREADS = 8

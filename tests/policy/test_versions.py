@@ -19,7 +19,7 @@ from policy.diff import compare
 from policy.explain import route
 from policy.impact import Who, who_can
 from policy.lint import lint
-from policy.snapshot import Realm, Snapshot
+from policy.store.snapshot import Realm, Snapshot
 
 TIMELESS = CLAIMS - {"time"}
 BEFORE, FROM = 99, 100

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from policy import Library, compile_documents, decide
-from policy.affected import affected
 from policy.core.document import Key
+from policy.store.affected import affected
 from policy.systems.kit.system import EVERYONE
 from policy.systems.kit.validator import MAX_STATEMENTS
 from policy.systems.ververica import SYSTEM

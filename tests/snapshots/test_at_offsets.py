@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, decide
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Shelving
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.topic_specs import DAY_MS, TopicNames

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, History
 from streaming.enforcer.topic_logs import TopicLog

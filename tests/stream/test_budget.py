@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.layer import FactLayer
+from policy.store.overlay import FactLayer
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import Facts

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.candidate import Candidate, with_documents
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.judge import Basis, Judge, Source

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from policy.escalation import analyse
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer import changes
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Shelving

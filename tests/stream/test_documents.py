@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from policy.layer import layer_of
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.overlay import layer_of
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
 from streaming.enforcer.topic_logs import TopicLog

@@ -2,7 +2,7 @@
 
 import json
 
-from policy.library import Library
+from policy.store.documents import Library
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import History
 from streaming.enforcer.topic_logs import TopicLog

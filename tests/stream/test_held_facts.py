@@ -8,7 +8,7 @@ import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact
-from policy.layer import FactChange, FactLayer
+from policy.store.overlay import FactChange, FactLayer
 from streaming.enforcer import broadcasts as broadcasts_module
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import FactBroadcasts

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from policy.compiler import Compiler
 from policy.core.document import Key
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.compiler import Compiler
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer import broadcasts as broadcasts_module
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import Broadcasts, Published, Segment

@@ -7,8 +7,8 @@ import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
-from policy.layer import FactChange, FactLayer
-from policy.snapshot import Snapshot, compile_documents
+from policy.store.overlay import FactChange, FactLayer
+from policy.store.snapshot import Snapshot, compile_documents
 from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.documents import Record

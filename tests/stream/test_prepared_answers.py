@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from policy import compile_documents
-from policy import compiler as compiling
-from policy.compiler import Compiler
 from policy.core.caching import BUDGET
-from policy.layer import FactLayer
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store import compiler as compiling
+from policy.store.compiler import Compiler
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer import answers, rendering

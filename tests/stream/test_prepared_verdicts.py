@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy.core.document import SINCE_EVER
-from policy.layer import FactLayer
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer import auditing
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy.escalation import Escalation
-from policy.library import Library
+from policy.store.documents import Library
 from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind
 from streaming.contracts.formats import Formats

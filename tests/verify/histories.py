@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record as Document
 from streaming.enforcer.documents import Shelving
 from streaming.enforcer.judge import Basis, Judge, Source

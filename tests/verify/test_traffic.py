@@ -6,8 +6,8 @@ from policy import compile_documents, decide
 from policy.core.document import Key
 from policy.edits import Edit, said
 from policy.escalation import Escalation, escalations
-from policy.library import Library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.monitor.rules import DEFAULTS, DENIAL_BURST
 from streaming.settings import Settings

@@ -27,7 +27,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
 
-    Of a refused document (`policy.affected`): ``missed``: each request that needs one of the kind is answered
+    Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
     ``error``, so that it affects nobody else. ``principals``: the fields that name principals. ``beside``: other
     fields, which name one with a prefix alone.
     """

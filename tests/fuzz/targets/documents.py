@@ -8,10 +8,10 @@ import yaml
 
 from policy import decide
 from policy.core.request import CLAIMS, parse_request
-from policy.layer import FactLayer, changes_of
-from policy.library import Library
 from policy.lint import lint_library
-from policy.snapshot import Snapshot
+from policy.store.documents import Library
+from policy.store.overlay import FactLayer, changes_of
+from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.documents import Record, Shelving

@@ -9,7 +9,7 @@ import msgspec
 
 from policy import reference
 from policy.core.request import Batch, MalformedRequest, Request
-from policy.snapshot import Snapshot
+from policy.store.snapshot import Snapshot
 from streaming.contracts.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.contracts.files import Kind, read
 from streaming.contracts.formats import Formats

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policy.files import FilesRefused
 from policy.importers import Translation
+from policy.store.repository import FilesRefused
 from tests.policy.importers.running import allows, documents, fixture, imported, places, snapshot, text, told
 
 HEAD = "principal_type,principal,entity,privileges"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from policy.core.document import identify
 from policy.core.plain_data import read_yaml
-from policy.files import FilesRefused
 from policy.importers import SOURCES, Given, Source, translate
 from policy.importers.frame import Document, document
 from policy.importers.inputs import MAX_INPUT
 from policy.importers.written import state_of, to_text
+from policy.store.repository import FilesRefused
 from tests.policy.importers.running import DATA, as_json, fixture, imported, told
 
 EXPORTS = {

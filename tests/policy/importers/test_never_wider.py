@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy import Snapshot
-from policy.files import FilesRefused
+from policy.store.repository import FilesRefused
 from tests.policy.importers.running import allows, as_json, fixture, imported, snapshot, text
 from tests.policy.importers.test_ranger import level
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from policy.files import FilesRefused
 from policy.importers.written import to_text
+from policy.store.repository import FilesRefused
 from tests.policy.importers.running import allows, documents, fixture, imported, places, snapshot, text, told
 
 ENTRY = "userId: a@example.com, workspaceId: w, namespaceId: n, role: EDITOR"

@@ -17,8 +17,8 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.facts import BOUND, FactSource, Lookup, edges_of
 from policy.core.model import NO_LONGER_KNOWN, Fact, Unanswerable
 from policy.core.times import to_text
-from policy.library import Library, Shelf
-from policy.persistent import Names, PersistentMap
+from policy.store.documents import Library, Shelf
+from policy.store.persistent import Names, PersistentMap
 from policy.systems import all_systems
 
 SUPERSEDED_HELD = 50_000  # versions of one system's facts that are not in force any more
@@ -98,7 +98,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class LayerTable:
-    """The facts of one system in the layer. A copy of it does not change with it; see `policy.persistent`.
+    """The facts of one system in the layer. A copy of it does not change with it; see `policy.store.persistent`.
 
     `all_held_after`: the log's records after that moment (ms) are all there, also when it is read for the first time.
     """

@@ -14,9 +14,9 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.model import Reading
-from policy.delta import RealmChange, SnapshotChange, difference, refused_of
-from policy.library import Library, Refusal, Rejected, Shelf, lines_of, version_of
-from policy.snapshot import Snapshot, fact_table, nameless_of
+from policy.store.delta import RealmChange, SnapshotChange, difference, refused_of
+from policy.store.documents import Library, Refusal, Rejected, Shelf, lines_of, version_of
+from policy.store.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
 
 MOST_CHANGES = 100  # that are remembered

@@ -1,7 +1,7 @@
 """The library: every version of every document, and which of them are in force.
 
 Documents come in any order (files) or in the order of a log (the policy topics). A refused version
-leaves the one before it in force; without one, whom it affects is answered ``error`` (`policy.affected`).
+leaves the one before it in force; without one, whom it affects is answered ``error`` (`policy.store.affected`).
 
 A log says what is in force by its order. A document from a file may say itself from when on it is
 (``effective_at``): its versions are in force one after the other, each until the next begins.
@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policy.affected import ALL, UNREADABLE, affected
 from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
 from policy.core.model import DocumentRefused, Fact, Grant, Membership, Reading
 from policy.core.times import ALWAYS, Window, to_ms, window_between
+from policy.store.affected import ALL, UNREADABLE, affected
 from policy.systems import all_systems
 from policy.systems.kit.system import Kind
 

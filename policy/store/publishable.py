@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.core.document import Key, identify
-from policy.files import Located
-from policy.library import Library
+from policy.store.documents import Library
+from policy.store.repository import Located
 
 
 def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:

@@ -12,19 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from policy.affected import ALL
 from policy.core.caching import Cache, weight_of_texts
 from policy.core.document import Key
 from policy.core.facts import Facts, FactTable
 from policy.core.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
-from policy.delta import RealmChange, Refused, SnapshotChange, refused_of
-from policy.layer import FactLayer, layer_of
-from policy.library import Library, Rejected, Shelf
 from policy.matching.grants import EffectivePermissions, Grants
 from policy.matching.index import Place
-from policy.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
+from policy.store.affected import ALL
+from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
+from policy.store.documents import Library, Rejected, Shelf
+from policy.store.overlay import FactLayer, layer_of
+from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE
 

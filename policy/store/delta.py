@@ -13,8 +13,8 @@ from policy.core.document import Key
 from policy.core.facts import FactTable, Refusals, RefusedWhile
 from policy.core.model import Fact, Grant, Membership
 from policy.core.times import ALWAYS
-from policy.library import Refusal
 from policy.matching.grants import without
+from policy.store.documents import Refusal
 
 Item = TypeVar("Item", bound=Hashable)
 

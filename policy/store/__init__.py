@@ -1,0 +1,1 @@
+"""Documents and facts, their versions, and snapshots of them."""
