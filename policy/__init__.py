@@ -9,7 +9,7 @@ from policy.core.decision import Decision, Missing
 from policy.core.model import Reason
 from policy.core.pattern import match_text as matches
 from policy.core.request import MalformedRequest, parse_request
-from policy.decide import answer, decide
+from policy.evaluation.authorize import answer, decide
 from policy.store.documents import Library, Rejected
 from policy.store.snapshot import Snapshot, compile_documents
 

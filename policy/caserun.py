@@ -11,7 +11,7 @@ from policy.core.decision import Decision
 from policy.core.document import SINCE_EVER, Key
 from policy.core.model import Origin
 from policy.core.request import MalformedRequest, parse_request
-from policy.decide import decide
+from policy.evaluation.authorize import decide
 from policy.store.documents import Library, Rejected
 from policy.store.snapshot import Snapshot
 from policy.usage import statements as all_statements

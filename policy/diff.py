@@ -8,7 +8,7 @@ import msgspec
 from policy.core.decision import Decision
 from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
 from policy.core.request import CLAIMS
-from policy.decide import decide
+from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems

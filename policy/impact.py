@@ -12,9 +12,9 @@ import msgspec
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
-from policy.decide import decide
-from policy.evaluate import try_request
-from policy.explain import route
+from policy.evaluation.authorize import decide
+from policy.evaluation.evaluate import try_request
+from policy.evaluation.explain import route
 from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 

@@ -7,10 +7,10 @@ import msgspec
 
 from policy.core.model import All, AnyOf, Given, Requirement, Unanswerable
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
-from policy.decide import answer
-from policy.evaluate import try_request
-from policy.evidence import Evidence, Trial
-from policy.explain import route, sentence
+from policy.evaluation.authorize import answer
+from policy.evaluation.evaluate import try_request
+from policy.evaluation.explain import route, sentence
+from policy.evaluation.trace import Evidence, Trial
 from policy.store.snapshot import Snapshot
 
 ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # codes of errors though every part is known

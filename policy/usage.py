@@ -11,9 +11,9 @@ import msgspec
 
 from policy.core.model import Grant, Origin
 from policy.core.request import CLAIMS, Batch, Request
-from policy.decide import STOPS, answer
-from policy.evaluate import try_request
-from policy.evidence import Evidence
+from policy.evaluation.authorize import STOPS, answer
+from policy.evaluation.evaluate import try_request
+from policy.evaluation.trace import Evidence
 from policy.store.snapshot import Snapshot
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 import policy
-from policy import reference
+from policy.evaluation import reference
 
 Document = dict[str, Any]
 Request = dict[str, Any]
@@ -69,7 +69,7 @@ def decided(documents: Sequence[Document], _requests: Sequence[Request]) -> Deci
 
 
 def referenced(documents: Sequence[Document], _requests: Sequence[Request]) -> Decide:
-    """`policy.reference.decide`: nested loops over all that a principal holds, without an index or a cache."""
+    """`policy.evaluation.reference.decide`: nested loops over all that a principal holds, without an index or a cache."""
     snapshot = policy.compile_documents(documents)
     return lambda request: reference.decide(snapshot, request) == "allow"
 

@@ -3,7 +3,8 @@
     python -m streaming.bench.evaluator --statements 1000 --output evaluator.jsonl
 
 Every engine runs in a process of its own, one at a time. `cold`: each request once, with nothing cached by an earlier
-one; `warm`: the same requests again. Times are the thread's CPU time. Answers are compared with those of policy.decide.
+one; `warm`: the same requests again. Times are the thread's CPU time. Answers are compared with those of
+policy.evaluation.authorize.
 """
 
 import gc

@@ -1,9 +1,9 @@
 """Answers to requests under one snapshot, kept by all that they read of a request and rendered as JSON once.
 
 Most requests differ from one before them in their id, their deadline and their resource's id alone. So their query is
-prepared once (`policy.prepared`), known by the bytes of everything else that it reads. What a resource's id means is
-the state to which its name leads in the trie of all resource patterns, and is kept as well; what is determined there,
-and its text, too.
+prepared once (`policy.evaluation.prepared`), known by the bytes of everything else that it reads. What a resource's id
+means is the state to which its name leads in the trie of all resource patterns, and is kept as well; what is determined
+there, and its text, too.
 """
 
 import sys
@@ -16,10 +16,10 @@ from policy.core.facts import Lookup
 from policy.core.names import is_simple
 from policy.core.pattern import Name
 from policy.core.request import MAX_NESTING, Batch, Request
-from policy.decide import answer
+from policy.evaluation.authorize import answer
+from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.matching.grants import Table
 from policy.matching.index import Place
-from policy.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import check_name

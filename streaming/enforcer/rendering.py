@@ -12,8 +12,8 @@ from policy.core.caching import Cache
 from policy.core.decision import Decision, Missing, Outcome
 from policy.core.model import Grant, Reason
 from policy.core.request import Batch, Request
-from policy.explain import route
-from policy.prepared import PreparedQuery
+from policy.evaluation.explain import route
+from policy.evaluation.prepared import PreparedQuery
 from streaming.observability.tally import Label, label, outcome_of
 
 TEMPLATE_BYTES = 1_000  # beside its texts

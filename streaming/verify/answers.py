@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from policy import answer, reference
+from policy import answer
 from policy.core.request import MAX_CLAIMED_GROUPS, Batch, MalformedRequest, Request, decode_request
 from policy.core.times import to_text
+from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.system import Kind

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from policy import compile_documents, reference
+from policy import compile_documents
+from policy.evaluation import reference
 from policy.store.repository import read_documents
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger, percentiles

@@ -21,11 +21,11 @@ from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
-from policy.evidence import Evidence
+from policy.evaluation.trace import Evidence
 from streaming.enforcer.headers import JSON
 
 Patch = pytest.MonkeyPatch
-_ENGINE = importlib.import_module("policy.evaluate")
+_ENGINE = importlib.import_module("policy.evaluation.evaluate")
 
 
 class Plant(msgspec.Struct, frozen=True):

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from policy import reference
 from policy.casefile import CaseFile, load_cases
 from policy.caserun import Result, run_cases, scenes
-from policy.decide import decide
+from policy.evaluation import reference
+from policy.evaluation.authorize import decide
 from policy.systems import all_systems
 
 FOLDER = Path(__file__).parent.parent / "cases"
@@ -55,7 +55,7 @@ def test_the_order_of_documents_changes_nothing(case_file: CaseFile, seed: int) 
 
 
 def test_the_slow_evaluator_answers_alike(case_file: CaseFile) -> None:
-    """`policy.reference` gives the very outcome of `decide`, batch by batch and item by item."""
+    """`policy.evaluation.reference` gives the very outcome of `decide`, batch by batch and item by item."""
     asked = 0
     for scene in scenes(case_file):
         for expectation in scene.stage.expect:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from policy import compile_documents, decide, reference
+from policy import compile_documents, decide
 from policy.core.request import MAX_CLAIMED_GROUPS
+from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
 
 LENSES6 = [

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from policy import Snapshot, compile_documents, decide, reference
+from policy import Snapshot, compile_documents, decide
 from policy.core.names import fault
+from policy.evaluation import reference
 from policy.systems import all_systems
 
 NAME = "josé"

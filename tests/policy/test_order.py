@@ -9,7 +9,7 @@ import pytest
 import policy
 from policy.core.facts import FactTable
 from policy.core.model import Membership, Origin, Reading
-from policy.explain import route
+from policy.evaluation.explain import route
 from policy.store.snapshot import Realm, Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import policy
-from policy import reference
 from policy.core.caching import BUDGET
 from policy.core.document import Key
 from policy.core.facts import BOUND
 from policy.core.request import CLAIMS, Request, parse_request
-from policy.prepared import PreparedQueries, PreparedQuery
+from policy.evaluation import reference
+from policy.evaluation.prepared import PreparedQueries, PreparedQuery
 from policy.store.documents import Library
 from policy.store.overlay import FactLayer, change_of
 from policy.store.snapshot import Snapshot

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from policy import Snapshot, compile_documents, decide, reference
+from policy import Snapshot, compile_documents, decide
+from policy.evaluation import reference
 from policy.lint import lint
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE as EVERY

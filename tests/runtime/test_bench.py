@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import policy
 from docs import generate
-from policy import reference
 from policy.core.request import CLAIMS
+from policy.evaluation import reference
 from streaming.bench import evaluator, latency, memory, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.settings import DEFAULT_TRUST, Settings

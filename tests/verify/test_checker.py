@@ -8,7 +8,7 @@ import pytest
 
 from policy.core.model import DENY
 from policy.core.times import to_text
-from policy.evidence import Evidence
+from policy.evaluation.trace import Evidence
 from streaming.report.records import Record
 from streaming.verify.findings import Findings
 from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
@@ -118,7 +118,7 @@ def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytes
         denies = [grant for grant in grants if grant.effect == DENY]
         return Evidence(requirement, bool(denies) or not grants, tuple(denies or grants))
 
-    monkeypatch.setattr(sys.modules["policy.evaluate"], "leaf", inverted)
+    monkeypatch.setattr(sys.modules["policy.evaluation.evaluate"], "leaf", inverted)
     history = History()
     history.publish(group("readers", "user:dana"), role("readers", "orders", effect="deny"))
     history.ask(request("batch", evaluations=[{}]))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from policy.core.facts import Facts
 from policy.core.pattern import Name
-from policy.evaluate import MAX_RELATED
+from policy.evaluation.evaluate import MAX_RELATED
 from policy.systems.cdap.catalogue import has_below
 from policy.systems.cdap.entities import named_properly
 from policy.systems.cdap.grants import BELOW, SURELY_BELOW, singled_out

@@ -3,8 +3,9 @@
 from random import Random
 from typing import Any
 
-from policy import decide, reference
+from policy import decide
 from policy.core.request import Batch, MalformedRequest, parse_request
+from policy.evaluation import reference
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import mutate_data
 from tests.fuzz.samples import system_of, words

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policy import reference
 from policy.core.request import Batch, MalformedRequest, Request
+from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
 from streaming.contracts.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.contracts.files import Kind, read

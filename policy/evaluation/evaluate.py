@@ -8,8 +8,8 @@ from policy.core.decision import Decision
 from policy.core.facts import Reads
 from policy.core.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.core.request import CLAIMS, Request, usable_time
-from policy.evidence import Evidence, Trial
-from policy.explain import missing_of, reasons_of
+from policy.evaluation.explain import missing_of, reasons_of
+from policy.evaluation.trace import Evidence, Trial
 from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 from policy.systems.kit.query import to_question

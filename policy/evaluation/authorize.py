@@ -1,7 +1,7 @@
 """Decisions on requests and batches.
 
-What a request reads beside its id, its resource's id and its time is prepared as a query (`policy.prepared`), which
-later requests like it use again.
+What a request reads beside its id, its resource's id and its time is prepared as a query
+(`policy.evaluation.prepared`), which later requests like it use again.
 """
 
 import marshal
@@ -21,8 +21,8 @@ from policy.core.request import (
     usable_time,
 )
 from policy.core.times import to_ms
-from policy.evaluate import conclude, error, failed, try_request
-from policy.prepared import PreparedQueries, PreparedQuery
+from policy.evaluation.evaluate import conclude, error, failed, try_request
+from policy.evaluation.prepared import PreparedQueries, PreparedQuery
 from policy.store.snapshot import Snapshot
 
 STOPS = {"deny_on_first_deny": False, "permit_on_first_permit": True}

@@ -17,8 +17,8 @@ from policy.core.facts import BOUND, Lookup, Reads
 from policy.core.model import Grant, Holds
 from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
-from policy.evaluate import conclude, failed, leaf, try_request
-from policy.evidence import Trial
+from policy.evaluation.evaluate import conclude, failed, leaf, try_request
+from policy.evaluation.trace import Trial
 from policy.matching.grants import EffectivePermissions
 from policy.store.snapshot import Snapshot, Via
 from policy.systems import all_systems

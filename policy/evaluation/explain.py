@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policy.core.decision import Missing
 from policy.core.model import Given, Grant, Holds, Reason
-from policy.evidence import Evidence, Trial
+from policy.evaluation.trace import Evidence, Trial
 from policy.store.snapshot import Via
 
 

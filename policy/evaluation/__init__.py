@@ -1,0 +1,1 @@
+"""Decisions: a request evaluated over a snapshot, and why."""
