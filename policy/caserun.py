@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from policy.analysis.usage import statements as all_statements
+from policy.analysis.usage import uses
 from policy.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, document_key, full_key, full_request
 from policy.core.decision import Decision
 from policy.core.document import SINCE_EVER, Key
@@ -14,8 +16,6 @@ from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
 from policy.store.documents import Library, Rejected
 from policy.store.snapshot import Snapshot
-from policy.usage import statements as all_statements
-from policy.usage import uses
 
 POSITIVE = frozenset({"allow", "accepted"})
 
@@ -229,7 +229,7 @@ def describe(request: dict[str, Any]) -> str:
 
 
 def cover(file: CaseFile, given: Documents = ()) -> Coverage:
-    """Which statements of the documents, ``given`` or of the file, decided some request of it (`policy.usage`)."""
+    """Which statements of the documents, ``given`` or of the file, decided some request of it (`policy.analysis.usage`)."""
     statements: set[Origin] = set()
     decided: set[Origin] = set()
     for scene in scenes(file, given=given):

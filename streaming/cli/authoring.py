@@ -14,8 +14,8 @@ from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy import Snapshot
+    from policy.analysis.diff import Changed, Difference
     from policy.caserun import Coverage, Result
-    from policy.diff import Changed, Difference
     from policy.store.repository import Located
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
@@ -40,7 +40,7 @@ def lint(
     """
     import msgspec
 
-    from policy.lint import lint as find
+    from policy.analysis.lint import lint as find
     from policy.store.repository import read_documents
 
     documents = read_documents(path)
@@ -181,7 +181,7 @@ def diff(
       lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
       lockkeeper policy diff policies-before/ policies/ --newest 10000 --bootstrap localhost:9092
     """
-    from policy.diff import compare, replay
+    from policy.analysis.diff import compare, replay
 
     if fail_on not in ("any", "widening", "nothing"):
         raise Failure(f"--fail-on {fail_on}: not one of any, widening, nothing", MISUSED)

@@ -27,8 +27,8 @@ from streaming.cli.output import harmless, remark, tell, tell_json
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from policy.impact import Who
-    from policy.tree import Node
+    from policy.analysis.decision_tree import Node
+    from policy.analysis.impact import Who
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}
@@ -62,8 +62,8 @@ def explain(
     """
     import msgspec
 
+    from policy.analysis.decision_tree import draw_trees
     from policy.core.request import MalformedRequest
-    from policy.tree import draw_trees
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     try:
@@ -137,8 +137,8 @@ def who_can(
     """
     import msgspec
 
+    from policy.analysis.impact import who_can as find
     from policy.core.request import MalformedRequest
-    from policy.impact import who_can as find
 
     short = short_form("somebody", None, action, resource, property_, context)
     asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from policy.analysis.escalation import Escalation
 from policy.core.times import to_text
-from policy.escalation import Escalation
 from policy.systems.kit.privileged import SEVERITIES, worst
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.headers import JSON_ALONE

@@ -25,15 +25,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
+from policy.analysis.edits import Edit, said
+from policy.analysis.escalation import Escalation, analyse, open_to_everyone
+from policy.analysis.wording import grant_text
 from policy.core.bounded_work import Work
 from policy.core.document import Key
 from policy.core.model import Reading
-from policy.edits import Edit, said
-from policy.escalation import Escalation, analyse, open_to_everyone
 from policy.store.documents import Library
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
-from policy.wording import grant_text
 from streaming.enforcer.alerts import (
     Published,
     enforcement_disabled,

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from policy.analysis.wording import grant_text, window_text
 from policy.core.document import Document, Key
 from policy.core.model import Reading
 from policy.store.documents import Library, Version
-from policy.wording import grant_text, window_text
 from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.documents import Shelving
 from streaming.report.newest import Newest

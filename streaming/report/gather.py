@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 from confluent_kafka.admin import AdminClient
 
+from policy.analysis.usage import statements
 from policy.core.model import Grant, Origin
 from policy.store.snapshot import Snapshot
-from policy.usage import statements
 from streaming.contracts.avro import Undecodable, is_avro
 from streaming.contracts.files import Kind
 from streaming.contracts.reading import Readings

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from policy.analysis.edits import Edit, said
+from policy.analysis.escalation import Escalation, escalations
 from policy.core.document import Key, identify
-from policy.edits import Edit, said
-from policy.escalation import Escalation, escalations
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import policy
-from policy.diff import compare, replay
+from policy.analysis.diff import compare, replay
 from tests.policy.test_lint import READ, group, role
 
 ALL = ("allow", "*", "*")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
+from policy.analysis.escalation import Escalation, open_to_everyone
 from policy.core.document import Key
-from policy.escalation import Escalation, open_to_everyone
 from policy.systems import all_systems
 from tests.policy.changes import Change
 

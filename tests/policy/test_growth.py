@@ -9,14 +9,14 @@ from unittest import mock
 import pytest
 
 from policy import compile_documents
+from policy.analysis.diff import compare
+from policy.analysis.edits import Edit, said
+from policy.analysis.escalation import escalations
+from policy.analysis.lint import lint_library
 from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.core.plain_data import Unreadable, _object, read_json
 from policy.core.suggest import COMPARED, nearest
-from policy.diff import compare
-from policy.edits import Edit, said
-from policy.escalation import escalations
 from policy.evaluation.authorize import decide
-from policy.lint import lint_library
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems

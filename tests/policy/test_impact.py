@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 import policy
+from policy.analysis.impact import Reach, Who, what_can, who_can
 from policy.core.facts import FactTable
 from policy.core.model import ALLOW, DENY, Grant, Origin, Reading
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
-from policy.impact import Reach, Who, what_can, who_can
 from policy.store.snapshot import Realm
 from policy.systems.kit.system import EVERYONE
 from tests.policy.test_lint import READ, group, role

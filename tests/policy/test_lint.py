@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policy.lint import Finding, lint, lint_library
+from policy.analysis.lint import Finding, lint, lint_library
 from policy.store.documents import Library
 
 

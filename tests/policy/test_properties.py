@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import policy
+from policy.analysis.impact import Who, holdings, swallows, who_can
 from policy.core.facts import FactTable
 from policy.core.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
@@ -23,7 +24,6 @@ from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.evaluate import try_request
 from policy.evaluation.trace import Evidence
-from policy.impact import Who, holdings, swallows, who_can
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide
+from policy.analysis.lint import lint
 from policy.evaluation import reference
-from policy.lint import lint
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE as EVERY
 from tests.policy.test_properties import documents_of, requests_of

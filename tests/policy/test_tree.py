@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import policy
+from policy.analysis.decision_tree import Node, draw_trees
 from policy.core.request import MalformedRequest
-from policy.tree import Node, draw_trees
 from tests.policy.test_lint import READ, group, role
 
 ASK: dict[str, Any] = {

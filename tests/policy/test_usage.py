@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, parse_request
+from policy.analysis.usage import statements, uses
 from policy.casefile import CaseFile, parse_cases
 from policy.caserun import cover
-from policy.usage import statements, uses
 
 ORDERS = "kafka:topic:prod/main/orders"
 

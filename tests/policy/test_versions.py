@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import policy
+from policy.analysis.diff import compare
+from policy.analysis.impact import Who, who_can
+from policy.analysis.lint import lint
 from policy.core.decision import Decision
 from policy.core.facts import FactTable
 from policy.core.model import Membership, Origin, Reading, Unanswerable
 from policy.core.request import CLAIMS
 from policy.core.times import Window
-from policy.diff import compare
 from policy.evaluation import reference
 from policy.evaluation.explain import route
-from policy.impact import Who, who_can
-from policy.lint import lint
 from policy.store.snapshot import Realm, Snapshot
 
 TIMELESS = CLAIMS - {"time"}

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from policy import Library, Snapshot, decide
+from policy.analysis.usage import statements
 from policy.core.document import identify
-from policy.usage import statements
 from streaming.report.alerts import sum_up_alerts
 from streaming.report.answered import Answered
 from streaming.report.changes import sum_up_changes

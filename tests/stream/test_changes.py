@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from policy.escalation import analyse
+from policy.analysis.escalation import analyse
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from streaming.enforcer import changes

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from policy import compile_documents
-from policy.escalation import Escalation
+from policy.analysis.escalation import Escalation
 from policy.store.documents import Library
 from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind

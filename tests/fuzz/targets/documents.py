@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from policy import decide
+from policy.analysis.lint import lint_library
 from policy.core.request import CLAIMS, parse_request
-from policy.lint import lint_library
 from policy.store.documents import Library
 from policy.store.overlay import FactLayer, changes_of
 from policy.store.snapshot import Snapshot

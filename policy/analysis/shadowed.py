@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from policy.analysis.sides import Bearing, Links, Side, common
 from policy.core.model import ALLOW, Grant
 from policy.core.pattern import Pattern, overlaps
 from policy.matching.index import PatternIndex
-from policy.sides import Bearing, Links, Side, common
 
 COMPANIONS = 1_000  # of an allow's holders, the first by name
 

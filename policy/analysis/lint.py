@@ -10,15 +10,15 @@ from typing import Literal
 
 import msgspec
 
+from policy.analysis.impact import swallows
+from policy.analysis.wording import pattern_text
 from policy.core.document import Key
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
-from policy.impact import swallows
 from policy.matching.index import PatternIndex
 from policy.store.documents import Library, Shelf
 from policy.systems.kit.system import EVERYONE
-from policy.wording import pattern_text
 
 Level = Literal["error", "warning"]
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from policy.analysis.wording import grant_text, membership_text
 from policy.core.decision import Decision
 from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
 from policy.core.request import CLAIMS
@@ -12,7 +13,6 @@ from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
-from policy.wording import grant_text, membership_text
 
 Sign = Literal["removed", "changed", "added"]
 SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from policy.analysis.diff import Written
 from policy.core.model import DENY, Effect, Grant, Membership, Reading
 from policy.core.pattern import Pattern, meet
 from policy.core.times import ALWAYS, Window
-from policy.diff import Written
 from policy.matching.subsuming import Held, SubsumptionIndex
 from policy.store.snapshot import Realm
 from policy.systems.kit.system import EVERYONE

@@ -26,16 +26,16 @@ from typing import Literal
 
 import msgspec
 
-from policy.beneath import Beneath, Ground
+from policy.analysis.edits import Edit, Start, starts
+from policy.analysis.shadowed import Beneath, Ground
+from policy.analysis.sides import Bearing, Links, Side, common
+from policy.analysis.wording import grant_text, membership_text
 from policy.core.bounded_work import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.core.pattern import Pattern
-from policy.edits import Edit, Start, starts
-from policy.sides import Bearing, Links, Side, common
 from policy.store.snapshot import Realm
 from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
 from policy.systems.kit.system import EVERYONE, System
-from policy.wording import grant_text, membership_text
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
 NAMES_A_STEP = 5  # of those whom something concerns, gone through with a step of work

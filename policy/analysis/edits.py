@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from policy.analysis.diff import Written, placeless
+from policy.analysis.sides import Side
 from policy.core.model import Effect, Grant, Membership, Reading
-from policy.diff import Written, placeless
-from policy.sides import Side
 from policy.store.documents import Shelf
 
 

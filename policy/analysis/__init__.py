@@ -1,0 +1,1 @@
+"""Questions about policies: findings, differences, escalations, who can do what."""
