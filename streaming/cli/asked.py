@@ -45,7 +45,7 @@ def short_form(
 
 def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
     """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-    from policy.casefile import full_request
+    from policy.testing.casefile import full_request
 
     if file is not None:
         if system or short:

@@ -15,8 +15,8 @@ from streaming.cli.output import remark, tell, tell_json
 if TYPE_CHECKING:
     from policy import Snapshot
     from policy.analysis.diff import Changed, Difference
-    from policy.caserun import Coverage, Result
     from policy.store.repository import Located
+    from policy.testing.run import Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -62,7 +62,7 @@ def lint(
 
 def _places(documents: Sequence["Located"]) -> dict[str, str]:
     """Where each document stands, by ``system/kind/name``; of versions the last."""
-    from policy.casefile import document_key
+    from policy.testing.casefile import document_key
 
     mappings = ((document.place, document.value) for document in documents if isinstance(document.value, dict))
     return {document_key("", value): str(place) for place, value in mappings}
@@ -90,9 +90,9 @@ def run_tests(
       lockkeeper policy test tests/ --policies policies/
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
-    from policy.casefile import load_cases
-    from policy.caserun import cover, run_cases
-    from policy.junit import junit_xml
+    from policy.testing.casefile import load_cases
+    from policy.testing.junit import junit_xml
+    from policy.testing.run import cover, run_cases
 
     given = [] if policies is None else _sound(policies)[0]
     files = {path: load_cases(path) for path in _case_files(paths)}
@@ -132,7 +132,7 @@ def _case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
-    from policy.caserun import Coverage
+    from policy.testing.run import Coverage
 
     everything = frozenset().union(*(part.statements for part in parts))
     return Coverage(everything, frozenset().union(*(part.decided for part in parts)))
@@ -233,7 +233,7 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
 
 
 def _show_difference(differences: Sequence["Difference"], changes: Sequence["Changed"], as_json: bool) -> None:
-    from policy.caserun import describe
+    from policy.testing.run import describe
 
     if as_json:
         tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})

@@ -11,7 +11,7 @@ FENCED = 3
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
     ("policy.store.repository", "FilesRefused", FAILED),
-    ("policy.casefile", "CaseFileError", FAILED),
+    ("policy.testing.casefile", "CaseFileError", FAILED),
     ("streaming.publish", "PublishFailed", FAILED),
     ("streaming.enforcer.errors", "Fenced", FENCED),
     ("streaming.enforcer.errors", "JobStopped", FAILED),

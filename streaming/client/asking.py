@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from policy.casefile import CaseFileError, full_request
+from policy.testing.casefile import CaseFileError, full_request
 from streaming.client.acting import Subject, acting_subject
 from streaming.client.decision import Offsets
 from streaming.client.tracing import Header, trace_headers

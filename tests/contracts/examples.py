@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from policy.casefile import load_cases
-from policy.caserun import Scene, scenes
 from policy.core.request import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.core.times import to_ms
 from policy.store.documents import Library, Rejected
 from policy.store.repository import read_documents
+from policy.testing.casefile import load_cases
+from policy.testing.run import Scene, scenes
 from streaming.enforcer.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.enforcer.documents import Refused
 from streaming.enforcer.judge import Basis, Judge, Source

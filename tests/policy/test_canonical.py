@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from policy.casefile import full_request
 from policy.core.request import Request
 from policy.systems import all_systems
+from policy.testing.casefile import full_request
 
 
 def _canonical(system: str, action: str, resource: dict[str, Any]) -> Any:

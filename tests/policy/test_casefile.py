@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from policy.casefile import CaseFile, CaseFileError, full_request, load_cases, parse_cases
-from policy.caserun import cover, run_cases
 from policy.core.model import Origin
+from policy.testing.casefile import CaseFile, CaseFileError, full_request, load_cases, parse_cases
+from policy.testing.run import cover, run_cases
 
 GROUP = {"kind": "Group", "name": "g", "spec": {"roles": ["r"], "members": ["user:dana"]}}
 ALLOWED = {"subject": "user:dana", "action": "kafka:ListTopic", "resource": "kafka:topic:a/b/c"}

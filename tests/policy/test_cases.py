@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from policy.casefile import CaseFile, load_cases
-from policy.caserun import Result, run_cases, scenes
 from policy.evaluation import reference
 from policy.evaluation.authorize import decide
 from policy.systems import all_systems
+from policy.testing.casefile import CaseFile, load_cases
+from policy.testing.run import Result, run_cases, scenes
 
 FOLDER = Path(__file__).parent.parent / "cases"
 FILES = sorted(FOLDER.glob("*.yaml"))

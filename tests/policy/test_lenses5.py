@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from policy import Library, Snapshot, compile_documents, decide
-from policy.casefile import load_cases
-from policy.caserun import Result, run_cases
 from policy.core.document import Key
 from policy.store.affected import affected
 from policy.systems.kit.validator import MAX_STATEMENTS
 from policy.systems.lenses5 import SYSTEM
 from policy.systems.lenses5.catalogue import Catalogue, catalogue
+from policy.testing.casefile import load_cases
+from policy.testing.run import Result, run_cases
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("lenses5*.yaml"))
 QUESTIONS = [f"L5-Q{number}" for number in range(1, 16)]

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import policy
-from policy.casefile import load_cases
-from policy.caserun import scenes
 from policy.core import caching
 from policy.core.decision import Decision
 from policy.matching import index
 from policy.store.snapshot import Snapshot
+from policy.testing.casefile import load_cases
+from policy.testing.run import scenes
 from tests.policy.test_cases import FILES, by_name
 
 THREADS = 8

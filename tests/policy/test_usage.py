@@ -6,8 +6,8 @@ import pytest
 
 from policy import compile_documents, parse_request
 from policy.analysis.usage import statements, uses
-from policy.casefile import CaseFile, parse_cases
-from policy.caserun import cover
+from policy.testing.casefile import CaseFile, parse_cases
+from policy.testing.run import cover
 
 ORDERS = "kafka:topic:prod/main/orders"
 

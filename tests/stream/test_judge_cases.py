@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from policy import decide
-from policy.casefile import load_cases
-from policy.caserun import Scene, scenes
 from policy.core.times import to_ms
+from policy.testing.casefile import load_cases
+from policy.testing.run import Scene, scenes
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.settings import Limits

@@ -10,12 +10,12 @@ from typing import Any
 import yaml
 
 from policy import compile_documents
-from policy.casefile import CaseFileError, load_cases
-from policy.caserun import run_cases
-from policy.caseyaml import read_case_yaml
 from policy.core.plain_data import decode_text, read_yaml
 from policy.importers import SOURCES, Given, translate
 from policy.store.repository import SUFFIXES, FilesRefused, read_documents
+from policy.testing.casefile import CaseFileError, load_cases
+from policy.testing.caseyaml import read_case_yaml
+from policy.testing.run import run_cases
 from streaming.settings import SettingsError, load_settings, variables
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, mutate_bytes, mutate_data, to_json

@@ -8,7 +8,6 @@ import msgspec
 
 from policy.analysis.usage import statements as all_statements
 from policy.analysis.usage import uses
-from policy.casefile import Case, CaseFile, CaseFileError, Expectation, Stage, document_key, full_key, full_request
 from policy.core.decision import Decision
 from policy.core.document import SINCE_EVER, Key
 from policy.core.model import Origin
@@ -16,6 +15,16 @@ from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
 from policy.store.documents import Library, Rejected
 from policy.store.snapshot import Snapshot
+from policy.testing.casefile import (
+    Case,
+    CaseFile,
+    CaseFileError,
+    Expectation,
+    Stage,
+    document_key,
+    full_key,
+    full_request,
+)
 
 POSITIVE = frozenset({"allow", "accepted"})
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from policy.caseyaml import read_case_yaml
 from policy.core.decision import Outcome
 from policy.core.plain_data import Unreadable, decode_text
 from policy.core.request import CLAIMS
 from policy.core.times import to_ms
 from policy.systems import all_systems
 from policy.systems.kit.system import UNTYPED
+from policy.testing.caseyaml import read_case_yaml
 
 BESIDE_SUBJECT = ("groups", "roles", "token", "organization")
 PARTS = ("subject", "action", "resource", "context", "properties", *BESIDE_SUBJECT)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
-from policy.caserun import Result
+from policy.testing.run import Result
 
 NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
