@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from streaming.checkpoints import checkpoints_locked
-from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
@@ -19,6 +18,7 @@ from streaming.enforcer.source import session_settings
 from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.warm_up import warm_up
+from streaming.errors import CannotStart, Stopping
 from streaming.manifests import enforcer_permissions, permissions_of
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from streaming.enforcer.errors import CannotStart
+from streaming.errors import CannotStart
 from streaming.settings import Settings, monitor_settings
 
 ARCHIVE = "lockkeeper checkpoint archive"

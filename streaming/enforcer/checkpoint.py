@@ -12,8 +12,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from streaming.checkpoints import ARCHIVE
-from streaming.enforcer.errors import CannotStart
 from streaming.enforcer.kafka import Partition
+from streaming.errors import CannotStart
 
 Offsets = dict[Partition, int]
 

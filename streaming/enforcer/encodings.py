@@ -23,9 +23,9 @@ from streaming.contracts.files import Kind, read
 from streaming.contracts.foreign import Unreadable
 from streaming.contracts.formats import Formats
 from streaming.contracts.registry import Registry, RegistryDown, RegistryError, RegistryRefused
-from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.headers import content_type, with_content_type
 from streaming.enforcer.wire import Result
+from streaming.errors import CannotStart, Stopping
 from streaming.settings import Settings
 
 log = structlog.get_logger()

@@ -25,7 +25,6 @@ from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.encodings import open_encodings
-from streaming.enforcer.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.enforcer.kafka import (
     RETRIED_SECONDS,
     Partition,
@@ -51,6 +50,7 @@ from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics,
 from streaming.enforcer.transaction import Evaluated, Output
 from streaming.enforcer.wire import VERDICTS, Result
 from streaming.enforcer.worker import Outputs, Task, Worker
+from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
 from streaming.settings import Settings

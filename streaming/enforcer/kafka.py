@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from streaming.enforcer.errors import TopicChanged
+from streaming.errors import TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0

@@ -9,10 +9,10 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint
-from streaming.enforcer.errors import CannotStart, OffsetsDisagree
 from streaming.enforcer.formats import FORMAT, check_committed_formats
 from streaming.enforcer.kafka import SECONDS, Partition, group_members
 from streaming.enforcer.topic_logs import ACCEPT
+from streaming.errors import CannotStart, OffsetsDisagree
 from streaming.settings import Settings
 
 ANY = ""  # the checkpoint of a first commit, made before there is one

@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 from confluent_kafka import KafkaException
 
-from streaming.enforcer.errors import CannotWrite, Stopping
+from streaming.errors import CannotWrite, Stopping
 from streaming.observability.watch import Watch
 
 log = structlog.get_logger()

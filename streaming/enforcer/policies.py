@@ -19,7 +19,6 @@ from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected, topic_recreated
 from streaming.enforcer.changes import Changes, Unanalysed
 from streaming.enforcer.documents import Record, Refused, Shelving
-from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.kafka import Partition, admin_client
@@ -27,6 +26,7 @@ from streaming.enforcer.ledger import Committed
 from streaming.enforcer.reader import TopicReader
 from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.enforcer.wire import Result
+from streaming.errors import CannotStart, Stopping
 from streaming.observability.metrics import Compiled
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention

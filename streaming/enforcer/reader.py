@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from streaming.enforcer.errors import JobStopped, TopicChanged
 from streaming.enforcer.kafka import (
     RETRIED_SECONDS,
     SECONDS,
@@ -17,6 +16,7 @@ from streaming.enforcer.kafka import (
     topic_ids,
 )
 from streaming.enforcer.topic_logs import TopicLog, check_logs, find_logs
+from streaming.errors import JobStopped, TopicChanged
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.002

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.checkpoints import checkpoints_of, local_path
-from streaming.enforcer.errors import JobStopped
+from streaming.errors import JobStopped
 from streaming.runtime.job_folder import job_folder
 from streaming.runtime.spark import java_has_ended
 from streaming.settings import Settings

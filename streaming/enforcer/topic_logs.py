@@ -11,8 +11,8 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from streaming.checkpoints import ARCHIVE
-from streaming.enforcer.errors import JobStopped
 from streaming.enforcer.kafka import first_offsets, topic_ids
+from streaming.errors import JobStopped
 from streaming.settings import Settings
 from streaming.topic_specs import TopicNames
 

@@ -12,7 +12,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.errors import CannotWrite, Fenced, JobStopped
 from streaming.enforcer.evaluation import Evaluation
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import group_consumer
@@ -21,6 +20,7 @@ from streaming.enforcer.sender import admin_settings, open_sender
 from streaming.enforcer.spark_errors import task_failure
 from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told, Worker
+from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.permissions import Permission, explain_missing, principal_of_java
 from streaming.records.size_gate import fitting, largest
 from streaming.settings import Settings

@@ -22,7 +22,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
 from streaming.enforcer.encodings import Encodings
-from streaming.enforcer.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.kafka import (
     Partition,
@@ -39,6 +38,7 @@ from streaming.enforcer.source import connection_options, polling
 from streaming.enforcer.spark_errors import why_ended
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.wire import Result
+from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.monitor.alignment import Alignment, Times, send_times
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor

@@ -12,7 +12,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.errors import Fenced, JobStopped
+from streaming.errors import Fenced, JobStopped
 from streaming.monitor.query import MonitorObserver, MonitorQuery, monitor_session
 from streaming.observability.progress import ProgressListener
 from streaming.observability.watch import Watch

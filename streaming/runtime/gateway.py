@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from streaming.runtime.errors import SparkStartError
+from streaming.errors import SparkStartError
 from streaming.runtime.java import find_java
 from streaming.runtime.pyspark_home import pyspark_folder
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from streaming.runtime.errors import JarError
+from streaming.errors import JarError
 from streaming.runtime.java import find_java
 from streaming.runtime.pyspark_home import pyspark_folder
 from streaming.runtime.truststore import trust_options

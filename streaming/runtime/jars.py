@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from streaming.errors import JarError, RuntimeSetupError
 from streaming.runtime import ivy
-from streaming.runtime.errors import JarError, RuntimeSetupError
 from streaming.runtime.ivy import Coordinate
 
 JarSet = Literal["spark", "broker"]

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from streaming.runtime.errors import JavaNotFoundError
+from streaming.errors import JavaNotFoundError
 
 MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 and Kafka 4 run on."""

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from streaming.runtime.errors import BrokerError
+from streaming.errors import BrokerError
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java
 

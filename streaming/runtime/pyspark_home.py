@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from streaming.runtime.errors import RuntimeSetupError
+from streaming.errors import RuntimeSetupError
 
 
 def pyspark_folder() -> Path:

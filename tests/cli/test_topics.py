@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from policy.systems import all_systems
 from streaming.application import refuse_or_warn
-from streaming.enforcer.errors import CannotStart
+from streaming.errors import CannotStart
 from streaming.manifests import topic_manifests
 from streaming.settings import Settings
 from streaming.topic_specs import KEEPS_NEWEST, KEEPS_VERSIONS

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from streaming.runtime.errors import RuntimeSetupError
+from streaming.errors import RuntimeSetupError
 from streaming.runtime.jars import cache_folder, ensure, read_lock
 from streaming.runtime.java import find_java
 from streaming.runtime.supervised import Supervised

@@ -20,8 +20,8 @@ from streaming.contracts.reading import Readings
 from streaming.contracts.registry import Registry, RegistryDown, RegistryRefused
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.encodings import ASKED_AT_ONCE, Encodings, open_encodings
-from streaming.enforcer.errors import CannotStart, Stopping
 from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.errors import CannotStart, Stopping
 from streaming.monitor.intake import Intake
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from streaming.topics import TopicNames

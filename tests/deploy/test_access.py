@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from policy.systems import all_systems
 from streaming.application import check_permissions, run
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
-from streaming.enforcer.errors import CannotStart, CannotWrite
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output
+from streaming.errors import CannotStart, CannotWrite
 from streaming.manifests import enforcer_permissions, permissions_of, rights_by_user, topic_manifests, user_manifests
 from streaming.permissions import Permission, missing_permissions
 from streaming.publish import PublishFailed, transactional_id

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from streaming.errors import BrokerError
 from streaming.runtime.broker import HOST, EmbeddedBroker
-from streaming.runtime.errors import BrokerError
 from streaming.runtime.kafka_tools import CONSUMER_GROUPS
 from tests.processes import processes_naming
 from tests.waiting import wait_until

@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
+from streaming.errors import JarError
 from streaming.runtime import ivy, jars
-from streaming.runtime.errors import JarError
 from streaming.runtime.ivy import Coordinate
 from streaming.runtime.jars import JarSet, LockedJar, ensure, read_lock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.runtime.errors import JavaNotFoundError
+from streaming.errors import JavaNotFoundError
 from streaming.runtime.java import find_java, has_module, java_home, java_version
 
 

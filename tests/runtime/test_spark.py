@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.runtime.errors import SparkStartError
+from streaming.errors import SparkStartError
 from streaming.runtime.gateway import VECTOR_MODULE, start_gateway
 from streaming.runtime.java import has_module, java_home
 from streaming.runtime.job_folder import PREFIX

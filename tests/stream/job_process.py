@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from streaming.application import run
-from streaming.enforcer.errors import JobStopped
+from streaming.errors import JobStopped
 from streaming.settings import Settings
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import streaming.application
 from streaming.cli import main
-from streaming.enforcer.errors import CannotWrite
 from streaming.enforcer.transaction import Evaluated, Output
+from streaming.errors import CannotWrite
 from tests.waiting import wait_until
 
 

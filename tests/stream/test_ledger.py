@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from streaming.enforcer.checkpoint import format_offsets, parse_offsets
-from streaming.enforcer.errors import CannotStart, OffsetsDisagree
 from streaming.enforcer.ledger import ANY, Committed, Ledger, Mark, check_marks, without_replaced
+from streaming.errors import CannotStart, OffsetsDisagree
 
 PLACE = ("requests", 0)
 IDS = {"requests": "id-1"}

@@ -20,8 +20,8 @@ import pytest
 import structlog
 import yaml
 
-from streaming.enforcer.errors import CannotWrite, Stopping
 from streaming.enforcer.outage import Outage
+from streaming.errors import CannotWrite, Stopping
 from streaming.observability.watch import Watch
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import MetricsSettings, Settings

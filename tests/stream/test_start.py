@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from streaming.application import run
-from streaming.enforcer.errors import CannotStart
+from streaming.errors import CannotStart
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running, stopping
 from tests.stream.world import World, request

@@ -1,4 +1,4 @@
-"""Why the job stopped. Every message says what was wrong, where, and what would fix it."""
+"""What stops a job, or keeps it from starting. Each message says what was wrong, where, and how to fix it."""
 
 
 class JobStopped(Exception):
@@ -27,3 +27,23 @@ class TopicChanged(JobStopped):
 
 class OffsetsDisagree(JobStopped):
     """Spark proposed a range that does not follow from the committed offsets: records would be lost."""
+
+
+class RuntimeSetupError(Exception):
+    """Base of all errors of `streaming.runtime`."""
+
+
+class JavaNotFoundError(RuntimeSetupError):
+    """No Java of a sufficient version is on this machine."""
+
+
+class JarError(RuntimeSetupError):
+    """A locked jar could not be fetched, or is not the file that was locked."""
+
+
+class BrokerError(RuntimeSetupError):
+    """The embedded broker did not start, or one of Kafka's tools failed."""
+
+
+class SparkStartError(RuntimeSetupError):
+    """The JVM that runs Spark did not start."""
