@@ -6,6 +6,7 @@ and no matching deny for every atom, so a deny anywhere wins and the absence of 
 
 from policy.core.decision import Decision
 from policy.core.facts import Reads
+from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
 from policy.core.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
@@ -14,10 +15,6 @@ from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
 from policy.systems.kit.query import to_question
 from policy.systems.kit.system import EVERYONE
-
-MAX_RELATED = 10_000  # objects of one request …
-BESIDE = 2  # … beside the resource itself, and what it belongs to
-MAX_PARTS = 20 * MAX_RELATED  # of a requirement: what is needed of each object, and the ways to have it
 
 
 def try_request(

@@ -9,8 +9,8 @@ go with their application: below one that lies elsewhere they do so too, whether
 from collections.abc import Iterator, Sequence
 
 from policy.core.facts import Facts
+from policy.core.limits import MAX_RELATED
 from policy.core.pattern import Name
-from policy.evaluation.evaluate import MAX_RELATED
 from policy.systems.cdap.catalogue import has_below
 from policy.systems.cdap.entities import named_properly
 from policy.systems.cdap.grants import BELOW, SURELY_BELOW, singled_out

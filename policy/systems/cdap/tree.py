@@ -10,9 +10,9 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from policy.core.facts import Facts
+from policy.core.limits import MAX_RELATED
 from policy.core.model import Unanswerable
 from policy.core.pattern import Name
-from policy.evaluation.evaluate import MAX_RELATED
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import KIND, named_above, parse_entity, written
 
