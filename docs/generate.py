@@ -28,7 +28,7 @@ from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.report.svg import Drawing, to_svg
 from streaming.settings import Settings, variables
-from streaming.topic_specs import REPLICATED, TopicNames, durability_rules, topic_specs
+from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent
 ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"

@@ -10,26 +10,26 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from streaming.checkpoints import checkpoints_locked
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.kafka import admin_client, partitions_of
 from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
-from streaming.enforcer.spark_errors import explained
 from streaming.enforcer.transaction import Output
 from streaming.enforcer.warm_up import warm_up
 from streaming.errors import CannotStart, Stopping
-from streaming.manifests import enforcer_permissions, permissions_of
+from streaming.kafka.clients import admin_client, partitions_of
+from streaming.kafka.manifests import enforcer_permissions, permissions_of
+from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
+from streaming.kafka.topics import Problem, check_topics
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.observability.progress import ProgressListener
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
-from streaming.permissions import explain_missing, missing_permissions, principal_of
+from streaming.runtime.checkpoints import checkpoints_locked
 from streaming.runtime.spark import start_session
+from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings
-from streaming.topic_specs import Sizes
-from streaming.topics import Problem, check_topics
+from streaming.topics import Sizes
 
 log = structlog.get_logger()
 

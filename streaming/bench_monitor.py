@@ -24,17 +24,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy.core.times import to_text
 from streaming import incidents
 from streaming.bench.machine import machine
-from streaming.committed import committed_records
-from streaming.enforcer.kafka import admin_client
 from streaming.enforcer.source import session_settings
+from streaming.kafka.clients import admin_client
+from streaming.kafka.committed import committed_records
+from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor.rules import MonitorSettings
 from streaming.observability.logs import log_warnings_alone
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
-from streaming.topic_specs import TopicNames, dead_letters_of
-from streaming.topics import create_topics
+from streaming.topics import TopicNames, dead_letters_of
 from streaming.verdicts import Tick, encode_verdict
 
 PARTITIONS = 2

@@ -27,7 +27,7 @@ from streaming.bench.stream import Round, fresh, own_process
 from streaming.monitor.rules import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings
-from streaming.topic_specs import TopicNames
+from streaming.topics import TopicNames
 
 Traffic = Literal["mix", "lenses6"]
 IDLE_STATEMENTS = 5

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from streaming.application import run
 from streaming.bench import stream, traffic
 from streaming.bench.memory import largest_worker
-from streaming.enforcer.kafka import partitions_of
+from streaming.kafka.clients import partitions_of
 from streaming.settings import Settings
 
 WARM_UP_SECONDS = 10.0

@@ -22,9 +22,9 @@ from streaming.client.asking import Record
 from streaming.client.outbox import FIXED, USUAL
 from streaming.enforcer.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
+from streaming.kafka.topics import create_topics
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
-from streaming.topics import create_topics
 
 PARTITIONS = 2  # as many as the machine has cores: more would only cut the same work smaller
 COPY = "bench.copies"

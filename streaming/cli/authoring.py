@@ -203,7 +203,7 @@ def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[
     import msgspec
 
     from streaming.cli.cluster import reach
-    from streaming.committed import newest_requests
+    from streaming.kafka.committed import newest_requests
 
     settings = settings_of(config, bootstrap)
     reach(settings, *settings.topics.requests)

@@ -32,7 +32,7 @@ def archive_command(
       lockkeeper checkpoint archive --config lockkeeper.yaml
       lockkeeper checkpoint archive ./checkpoint-monitor
     """
-    from streaming.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
+    from streaming.runtime.checkpoints import CheckpointInUse, archive, archived_name, checkpoints_of, local_path
 
     places = checkpoints or list(checkpoints_of(settings_of(config)))
     folders = [folder for folder in map(local_path, places) if folder is not None]

@@ -8,7 +8,7 @@ from streaming.cli.failures import Failure
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from streaming.permissions import Permission
+    from streaming.kafka.permissions import Permission
     from streaming.settings import Settings
 
 SECONDS = 5.0
@@ -23,8 +23,8 @@ def reach(
     """
     from confluent_kafka import KafkaException
 
-    from streaming.enforcer.kafka import admin_client
-    from streaming.permissions import (
+    from streaming.kafka.clients import admin_client
+    from streaming.kafka.permissions import (
         Permission,
         explain_missing,
         missing_permissions,

@@ -12,7 +12,7 @@ _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
     ("policy.store.repository", "FilesRefused", FAILED),
     ("policy.testing.casefile", "CaseFileError", FAILED),
-    ("streaming.publish", "PublishFailed", FAILED),
+    ("streaming.kafka.publish", "PublishFailed", FAILED),
     ("streaming.errors", "Fenced", FENCED),
     ("streaming.errors", "JobStopped", FAILED),
     ("streaming.errors", "CannotWrite", FAILED),

@@ -16,9 +16,9 @@ from streaming.cli.output import harmless, remark, tell, tell_json
 if TYPE_CHECKING:
     from policy.core.document import Key
     from policy.store.repository import Located
-    from streaming.publish import Offsets
+    from streaming.kafka.publish import Offsets
+    from streaming.kafka.stored import Stored
     from streaming.settings import Settings
-    from streaming.stored import Stored
 
 
 @policy_app.command("apply")
@@ -41,7 +41,7 @@ def apply(
       lockkeeper policy apply policies/roles.yaml --bootstrap localhost:9092 --json
       lockkeeper policy apply policies/ --prune
     """
-    from streaming.publish import publish
+    from streaming.kafka.publish import publish
 
     settings = settings_of(config, bootstrap)
     documents = _checked(path, settings)
@@ -71,7 +71,7 @@ def _checked(path: Path, settings: "Settings") -> list["Located"]:
 def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["Key"]:
     """The keys of what stands in the topics of the documents' systems, and not among the documents."""
     from policy.core.document import identify
-    from streaming.stored import find_key, read_stored
+    from streaming.kafka.stored import find_key, read_stored
 
     kept = {identify(document.value) for document in documents}
     standing = (find_key(stored.key) for stored in read_stored(settings, {key.system for key in kept}))
@@ -118,7 +118,7 @@ def get(
 
 def _standing(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
-    from streaming.stored import read_stored
+    from streaming.kafka.stored import read_stored
 
     systems, topics = _systems(key), settings.topics.policy_topics()
     reach(settings, *(topics[system] for system in systems))
@@ -182,7 +182,7 @@ def delete(
     Example:
       lockkeeper policy delete lenses6/Role/topic-readers lenses6/Group/readers
     """
-    from streaming.publish import publish
+    from streaming.kafka.publish import publish
 
     wanted = [_full_key(key) for key in keys]
     settings = settings_of(config, bootstrap)
@@ -193,7 +193,7 @@ def delete(
 
 
 def _full_key(key: str) -> "Key":
-    from streaming.stored import find_key
+    from streaming.kafka.stored import find_key
 
     found = find_key(key)
     if found is None:

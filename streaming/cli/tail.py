@@ -45,7 +45,7 @@ def tail(
       lockkeeper tail decisions --count 10
     """
     from streaming.contracts.reading import Readings
-    from streaming.following import follow
+    from streaming.kafka.following import follow
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts

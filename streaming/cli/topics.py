@@ -12,8 +12,8 @@ from streaming.cli.options import Bootstrap, Config, Json, settings_of
 from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
+    from streaming.kafka.topics import Problem, Sizes
     from streaming.settings import Settings
-    from streaming.topics import Problem, Sizes
 
 PARTITIONS = 6
 
@@ -46,7 +46,7 @@ def create(
       lockkeeper topics create --config lockkeeper.yaml --partitions 12 --replication 3
       lockkeeper topics create --mend
     """
-    from streaming.topics import check_topics, create_topics, mend_topics, topic_specs
+    from streaming.kafka.topics import check_topics, create_topics, mend_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
     admin, sizes = reach(settings), _sizes(settings)
@@ -72,8 +72,8 @@ def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = Fa
     Example:
       lockkeeper topics check --config lockkeeper.yaml
     """
-    from streaming.permissions import topic_permissions
-    from streaming.topics import check_topics, topic_specs
+    from streaming.kafka.permissions import topic_permissions
+    from streaming.kafka.topics import check_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
     names = [spec.name for spec in topic_specs(settings.topics)]
@@ -109,7 +109,7 @@ def manifest(
     """
     import yaml
 
-    from streaming.manifests import topic_manifests, user_manifests
+    from streaming.kafka.manifests import topic_manifests, user_manifests
 
     settings = settings_of(config)
     made = (
@@ -122,7 +122,7 @@ def manifest(
 
 
 def _sizes(settings: "Settings") -> "Sizes":
-    from streaming.topics import Sizes
+    from streaming.kafka.topics import Sizes
 
     return Sizes(settings.limits.record_out, settings.limits.document)
 

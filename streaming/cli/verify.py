@@ -85,9 +85,9 @@ def _span(since: str | None, until: str | None) -> "Span":
 
 
 def _reach(settings: "Settings", send: bool) -> None:
+    from streaming.kafka.permissions import topic_permissions
+    from streaming.kafka.topics import dead_letters_of
     from streaming.observability.logs import log_warnings_alone
-    from streaming.permissions import topic_permissions
-    from streaming.topics import dead_letters_of
     from streaming.verify.traffic import SYSTEM
 
     log_warnings_alone(sys.stderr)

@@ -16,8 +16,8 @@ from streaming.client.errors import AccessDenied, ClientError, NotDecided, NotRe
 from streaming.client.letters import DeadLetter
 from streaming.client.publisher import PolicyPublisher
 from streaming.client.sync import Client
-from streaming.publish import PublishFailed
-from streaming.topic_specs import TopicNames
+from streaming.kafka.publish import PublishFailed
+from streaming.topics import TopicNames
 
 __all__ = [
     "AccessDenied",

@@ -10,9 +10,9 @@ from typing import Any, Self, TypeVar
 from confluent_kafka import KafkaException
 
 from streaming.client.errors import ClientError
-from streaming.permissions import Permission, explain_missing, principal_of
+from streaming.kafka.permissions import Permission, explain_missing, principal_of
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
-from streaming.topic_specs import TopicNames
+from streaming.topics import TopicNames
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from streaming.contracts.avro import Undecodable
 from streaming.contracts.files import Kind
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import RegistryDown
-from streaming.permissions import Permission, is_not_authorized, topic_permissions
-from streaming.topic_specs import dead_letters_of
+from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
+from streaming.topics import dead_letters_of
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from streaming.contracts.avro import Undecodable
 from streaming.contracts.reading import Readings
 from streaming.contracts.registry import RegistryDown
 from streaming.records.shortening import shorten_id
-from streaming.topic_specs import dead_letters_of
+from streaming.topics import dead_letters_of
 
 RETRY_SECONDS = 0.5
 CLOSE_SECONDS = 10.0

@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, told
-from streaming.enforcer.kafka import Partition, first_offsets, stable_ends
-from streaming.permissions import (
+from streaming.kafka.clients import Partition, first_offsets, stable_ends
+from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
     is_not_authorized,

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streaming.client.asking import Record
 from streaming.client.connection import Connection, told
 from streaming.client.decision import Place
-from streaming.permissions import is_not_authorized, topic_permissions
+from streaming.kafka.permissions import is_not_authorized, topic_permissions
 
 USUAL = {
     "linger.ms": "1",

@@ -10,8 +10,8 @@ from policy.core.document import Key
 from policy.store.publishable import refusals
 from policy.store.repository import Located, Place, read_documents
 from streaming.client.connection import Connection, connection_to, told
-from streaming.publish import Offsets, PublishFailed, publish
-from streaming.stored import find_key
+from streaming.kafka.publish import Offsets, PublishFailed, publish
+from streaming.kafka.stored import find_key
 
 
 class PolicyPublisher:

@@ -21,11 +21,11 @@ from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.demo.view import View, show_summary
-from streaming.enforcer.kafka import admin_client, group_consumer
-from streaming.publish import publish
+from streaming.kafka.clients import admin_client, group_consumer
+from streaming.kafka.publish import publish
+from streaming.kafka.topics import create_topics
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings, monitor_settings
-from streaming.topics import create_topics
 from streaming.verify.cluster import verify
 
 START_SECONDS = 120.0

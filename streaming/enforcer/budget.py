@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Numbers, Row
 from streaming.enforcer.wire import Outgoing
+from streaming.kafka.clients import Partition
 from streaming.observability.tally import Counts
 from streaming.records.size_gate import record_size
 

@@ -42,8 +42,8 @@ from streaming.enforcer.alerts import (
     unknown_escalation,
 )
 from streaming.enforcer.documents import Record
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.wire import Result
+from streaming.kafka.clients import Partition
 
 log = structlog.get_logger()
 

@@ -11,9 +11,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from streaming.checkpoints import ARCHIVE
-from streaming.enforcer.kafka import Partition
 from streaming.errors import CannotStart
+from streaming.kafka.clients import Partition
+from streaming.runtime.checkpoints import ARCHIVE
 
 Offsets = dict[Partition, int]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import msgspec
 from confluent_kafka import TopicPartition
 
-from streaming.enforcer.kafka import SECONDS, Partition, group_observer, once_coordinated
 from streaming.errors import CannotStart
+from streaming.kafka.clients import SECONDS, Partition, group_observer, once_coordinated
 from streaming.settings import Settings
 
 FORMAT = 1

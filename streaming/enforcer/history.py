@@ -24,9 +24,9 @@ from policy.core.times import LAST_MS
 from policy.store.documents import Library, Version
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
-from streaming.enforcer.topic_logs import TopicLog, parse_log
 from streaming.enforcer.wire import Result
-from streaming.topic_specs import DAY_MS
+from streaming.kafka.topic_logs import TopicLog, parse_log
+from streaming.topics import DAY_MS
 
 AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
 LOG = b"topic/"  # begins the key of a record that names the log of a topic

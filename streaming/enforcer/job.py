@@ -25,7 +25,19 @@ from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.encodings import open_encodings
-from streaming.enforcer.kafka import (
+from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
+from streaming.enforcer.outage import Outage
+from streaming.enforcer.past import Past
+from streaming.enforcer.policies import Policies
+from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
+from streaming.enforcer.source import read_range, start_query
+from streaming.enforcer.staleness import StaleWatch
+from streaming.enforcer.ticks import Ticks
+from streaming.enforcer.transaction import Evaluated, Output
+from streaming.enforcer.wire import VERDICTS, Result
+from streaming.enforcer.worker import Outputs, Task, Worker
+from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
+from streaming.kafka.clients import (
     RETRIED_SECONDS,
     Partition,
     admin_client,
@@ -37,25 +49,13 @@ from streaming.enforcer.kafka import (
     stable_ends,
     topic_ids,
 )
-from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
-from streaming.enforcer.outage import Outage
-from streaming.enforcer.past import Past
-from streaming.enforcer.policies import Policies
-from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
-from streaming.enforcer.source import read_range, start_query
-from streaming.enforcer.spark_errors import why_ended
-from streaming.enforcer.staleness import StaleWatch
-from streaming.enforcer.ticks import Ticks
-from streaming.enforcer.topic_logs import TopicLog, check_logs, document_topics, find_logs
-from streaming.enforcer.transaction import Evaluated, Output
-from streaming.enforcer.wire import VERDICTS, Result
-from streaming.enforcer.worker import Outputs, Task, Worker
-from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
+from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
+from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.reading import read_retention
-from streaming.topic_specs import dead_letters_of
+from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
 

@@ -7,12 +7,12 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.checkpoints import ARCHIVE
 from streaming.enforcer.checkpoint import Checkpoint
 from streaming.enforcer.formats import FORMAT, check_committed_formats
-from streaming.enforcer.kafka import SECONDS, Partition, group_members
-from streaming.enforcer.topic_logs import ACCEPT
 from streaming.errors import CannotStart, OffsetsDisagree
+from streaming.kafka.clients import SECONDS, Partition, group_members
+from streaming.kafka.topic_logs import ACCEPT
+from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
 
 ANY = ""  # the checkpoint of a first commit, made before there is one

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from streaming.enforcer.checkpoint import Offsets
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.worker import Told
+from streaming.kafka.clients import Partition
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
 GROWTH = 8  # times as many may be read as the last time

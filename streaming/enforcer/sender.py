@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from streaming.enforcer.compiled_java import new_instance
 from streaming.records.size_gate import largest
 from streaming.settings import Settings
-from streaming.topic_specs import ROOM
+from streaming.topics import ROOM
 
 SOURCE = Path(__file__).with_name("Sender.java")
 KAFKA = "kafka."

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import COLUMNS
-from streaming.manifests import SPARK_GROUPS
+from streaming.kafka.clients import Partition
+from streaming.kafka.manifests import SPARK_GROUPS
 from streaming.settings import Settings
 
 READ_FAST = {

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.alerts import policy_stale
-from streaming.enforcer.kafka import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
 from streaming.enforcer.wire import Result
+from streaming.kafka.clients import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
 from streaming.settings import Settings
 
 

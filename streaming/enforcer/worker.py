@@ -30,9 +30,9 @@ from streaming.enforcer.deadletters import Rejection, hashed_letter
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.headers import JSON_ALONE, content_type
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.records import Records
 from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
+from streaming.kafka.clients import Partition
 from streaming.observability.comparison import NOTHING, Compared
 from streaming.observability.tally import DEAD, Counts, Tally, no_counts, tally
 from streaming.records.size_gate import TooLarge, fits, record_size

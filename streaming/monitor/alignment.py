@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from streaming.enforcer.kafka import SECONDS, Partition, first_offsets, head_reader, stable_ends
+from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, stable_ends
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.1

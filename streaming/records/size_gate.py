@@ -16,7 +16,7 @@ import structlog
 
 from streaming.records.shortening import ID_CHARACTERS, shorten, shorten_id
 from streaming.settings import Limits, Settings
-from streaming.topic_specs import ROOM
+from streaming.topics import ROOM
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ import msgspec
 
 from policy.core.decision import Outcome
 from streaming.client.decision import Place
-from streaming.enforcer.kafka import Partition
+from streaming.kafka.clients import Partition
 from streaming.report.records import OUTCOMES, Decision
 
 CHUNK = 1 << 16  # offsets

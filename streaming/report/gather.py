@@ -14,8 +14,9 @@ from streaming.contracts.avro import Undecodable, is_avro
 from streaming.contracts.files import Kind
 from streaming.contracts.reading import Readings
 from streaming.enforcer.history import KEPT_BY_TOPIC_MS
-from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies
+from streaming.kafka.clients import topic_ids
+from streaming.kafka.topics import dead_letters_of
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.answered import Answered
 from streaming.report.changes import ChangeTotals, sum_up_changes
@@ -27,7 +28,6 @@ from streaming.report.requests import Denied, Replay, study
 from streaming.report.span import Span
 from streaming.report.statements import StatementTotals, judge_statements
 from streaming.settings import Settings
-from streaming.topics import dead_letters_of
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 TELL_EVERY, TELL_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say

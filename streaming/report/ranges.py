@@ -7,8 +7,8 @@ from typing import Any
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.committed import SECONDS, records_between
-from streaming.enforcer.kafka import Partition, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.clients import Partition, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.committed import SECONDS, records_between
 from streaming.report.answered import Range
 from streaming.report.records import Record
 from streaming.report.span import Span

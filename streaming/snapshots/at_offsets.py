@@ -36,7 +36,7 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, Kept, kept_version
-from streaming.topic_specs import TopicNames
+from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
 NOTHING_READ = -1  # the offset that decisions name for an empty topic

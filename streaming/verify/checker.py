@@ -17,11 +17,11 @@ from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import Unreadable
 from streaming.contracts.avro import Undecodable, is_avro
 from streaming.contracts.files import Kind
-from streaming.enforcer.kafka import Partition
+from streaming.kafka.clients import Partition
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.topic_specs import dead_letters_of
+from streaming.topics import dead_letters_of
 from streaming.verify.acknowledged import Acknowledged
 from streaming.verify.answers import CLOCK_MS, Answers, read_request
 from streaming.verify.findings import Findings, Violation

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.committed import records_by_time
 from streaming.contracts.reading import Readings
-from streaming.enforcer.kafka import (
+from streaming.kafka.clients import (
     SECONDS,
     Partition,
     admin_client,
@@ -20,11 +19,12 @@ from streaming.enforcer.kafka import (
     stable_ends,
     topic_ids,
 )
+from streaming.kafka.committed import records_by_time
 from streaming.report.ranges import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.reading import read_document_log
-from streaming.topic_specs import dead_letters_of
+from streaming.topics import dead_letters_of
 from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings
 

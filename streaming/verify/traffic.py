@@ -18,8 +18,8 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from policy.core.times import to_text
-from streaming.enforcer.kafka import Partition
-from streaming.publish import await_visible
+from streaming.kafka.clients import Partition
+from streaming.kafka.publish import await_visible
 from streaming.settings import Settings
 
 SYSTEM = "lenses6"

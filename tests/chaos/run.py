@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
 from streaming.bench.machine import machine
-from streaming.enforcer.kafka import log_ends, partitions_of
+from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor.rules import MonitorSettings
 from streaming.report.span import Span
 from streaming.settings import Settings

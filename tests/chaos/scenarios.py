@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 from confluent_kafka import TopicPartition
 
-from streaming.enforcer.kafka import topic_ids
+from streaming.kafka.clients import topic_ids
 from tests.chaos import hostile
 from tests.chaos.processes import send
 from tests.chaos.run import DECIDED_SECONDS, Cluster, Failed, Row, Run, judge, new_row

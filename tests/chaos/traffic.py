@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException
 
-from streaming.publish import PublishFailed
+from streaming.kafka.publish import PublishFailed
 from streaming.verify.traffic import Sent, Traffic
 
 RATE = 50.0

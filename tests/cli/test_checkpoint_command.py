@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from streaming.checkpoints import checkpoints_locked, checkpoints_of, local_path
+from streaming.runtime.checkpoints import checkpoints_locked, checkpoints_of, local_path
 from streaming.settings import Settings, load_settings
 from tests.cli.lockkeeper import Command
 

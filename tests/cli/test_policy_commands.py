@@ -9,10 +9,10 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.store.repository import read_documents
-from streaming.publish import PublishFailed, Record, transactional_producer, write
+from streaming.kafka.publish import PublishFailed, Record, transactional_producer, write
+from streaming.kafka.stored import read_stored
+from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
-from streaming.stored import read_stored
-from streaming.topics import TopicNames
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
 from tests.cli.lockkeeper import Command, Outcome
 

@@ -11,10 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from policy.systems import all_systems
 from streaming.application import refuse_or_warn
 from streaming.errors import CannotStart
-from streaming.manifests import topic_manifests
-from streaming.settings import Settings
-from streaming.topic_specs import KEEPS_NEWEST, KEEPS_VERSIONS
-from streaming.topics import (
+from streaming.kafka.manifests import topic_manifests
+from streaming.kafka.topics import (
     Problem,
     Sizes,
     TopicNames,
@@ -25,6 +23,8 @@ from streaming.topics import (
     problems_of,
     topic_specs,
 )
+from streaming.settings import Settings
+from streaming.topics import KEEPS_NEWEST, KEEPS_VERSIONS
 from tests.brokers import TestBroker
 
 GOOD_POLICY_TOPIC = {

@@ -26,7 +26,7 @@ from streaming.client import (
 )
 from streaming.client.asking import request_record
 from streaming.client.inbox import Inbox
-from streaming.topics import create_topics, dead_letters_of
+from streaming.kafka.topics import create_topics, dead_letters_of
 from tests.client.conftest import PATIENCE
 from tests.stream.world import World, request, role
 from tests.waiting import wait_until

@@ -22,7 +22,7 @@ from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, ac
 from streaming.monitor.rules import DENIAL_BURST, MonitorSettings
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.settings import Limits
-from streaming.topic_specs import DAY_MS
+from streaming.topics import DAY_MS
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_795_000_000_000

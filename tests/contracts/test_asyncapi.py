@@ -16,8 +16,8 @@ from streaming.contracts.formats import CONTENT_TYPES
 from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.history import AT, NEXT
 from streaming.enforcer.judge import CARRIED
+from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
 from streaming.settings import Limits
-from streaming.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
 
 SPECS = topic_specs(TopicNames())
 RELEASED = Path(str(contracts.__file__)).parent / "released"

@@ -22,9 +22,9 @@ from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.encodings import ASKED_AT_ONCE, Encodings, open_encodings
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.errors import CannotStart, Stopping
+from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
-from streaming.topics import TopicNames
 from tests.contracts import examples
 from tests.contracts.apicurio import HOST, Apicurio, free_port
 

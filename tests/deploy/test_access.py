@@ -25,12 +25,18 @@ from streaming.client import AlertConsumer, Client, ClientError, Connection, Dec
 from streaming.enforcer.source import connection_options
 from streaming.enforcer.transaction import Output
 from streaming.errors import CannotStart, CannotWrite
-from streaming.manifests import enforcer_permissions, permissions_of, rights_by_user, topic_manifests, user_manifests
-from streaming.permissions import Permission, missing_permissions
-from streaming.publish import PublishFailed, transactional_id
+from streaming.kafka.manifests import (
+    enforcer_permissions,
+    permissions_of,
+    rights_by_user,
+    topic_manifests,
+    user_manifests,
+)
+from streaming.kafka.permissions import Permission, missing_permissions
+from streaming.kafka.publish import PublishFailed, transactional_id
+from streaming.kafka.topics import topic_specs
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings, monitor_settings
-from streaming.topics import topic_specs
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import documented_commands, parse_command
 from tests.stream.certificates import Authority

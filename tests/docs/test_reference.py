@@ -15,7 +15,7 @@ from streaming.contracts import files as contracts
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.settings import Settings, load_settings, variables
-from streaming.topic_specs import TopicNames, topic_specs
+from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
 from tests.docs.pages import ROOT
 

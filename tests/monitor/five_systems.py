@@ -23,7 +23,7 @@ from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.topic_specs import DAY_MS, TopicNames
+from streaming.topics import DAY_MS, TopicNames
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, Record
 
 SECOND, MINUTE = 1000, 60_000

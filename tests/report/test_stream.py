@@ -12,8 +12,8 @@ import yaml
 from confluent_kafka import TopicPartition
 
 from policy.core.document import Key
-from streaming.publish import publish
-from streaming.topics import dead_letters_of
+from streaming.kafka.publish import publish
+from streaming.kafka.topics import dead_letters_of
 from tests.brokers import TestBroker
 from tests.cli.lockkeeper import Command
 from tests.stream.running import running

@@ -18,8 +18,8 @@ from policy.core.request import CLAIMS
 from policy.evaluation import reference
 from streaming.bench import evaluator, latency, memory, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
+from streaming.kafka.topics import TopicNames
 from streaming.settings import DEFAULT_TRUST, Settings
-from streaming.topics import TopicNames
 from tests.brokers import TestBroker
 
 BESIDE = ("casbin", "cedarpy")  # packages of the group `bench`

@@ -11,7 +11,7 @@ from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Shelving
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.topic_specs import DAY_MS, TopicNames
+from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()
 POLICIES = NAMES.policy_topics()["lenses6"]

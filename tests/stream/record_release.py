@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from streaming.topic_specs import TopicSpec
+from streaming.topics import TopicSpec
 from streaming.verify.cluster import await_decided
 from streaming.verify.traffic import Traffic
 from tests.brokers import TestBroker, any_broker

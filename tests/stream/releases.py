@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from streaming.monitor.rules import MonitorSettings, Rules
-from streaming.topic_specs import TopicNames, TopicSpec, topic_specs
+from streaming.topics import TopicNames, TopicSpec, topic_specs
 from tests.stream.world import LOOKS_BACK, request
 
 NAME = "lockkeeper-release"

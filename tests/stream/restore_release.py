@@ -13,10 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.enforcer.history import LOG
-from streaming.enforcer.kafka import topic_ids
+from streaming.kafka.clients import topic_ids
+from streaming.kafka.topics import check_topics, mend_topics
 from streaming.settings import monitor_settings
-from streaming.topic_specs import TopicSpec
-from streaming.topics import check_topics, mend_topics
+from streaming.topics import TopicSpec
 from tests.brokers import TestBroker
 from tests.stream.releases import (
     CHECKPOINT,

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from streaming.permissions import OPERATIONS, Permission
+from streaming.kafka.permissions import OPERATIONS, Permission
 from streaming.runtime.broker import HOST, EmbeddedBroker
 from tests.stream.certificates import Authority
 from tests.waiting import wait_until

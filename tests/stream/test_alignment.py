@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from streaming.enforcer.kafka import stable_ends
+from streaming.kafka.clients import stable_ends
 from streaming.monitor.alignment import Alignment, Times
 from tests.brokers import TestBroker
 from tests.stream.world import World

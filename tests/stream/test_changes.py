@@ -13,7 +13,7 @@ from policy.store.snapshot import Snapshot
 from streaming.enforcer import changes
 from streaming.enforcer.changes import Changes
 from streaming.enforcer.documents import Record, Shelving
-from streaming.enforcer.kafka import Partition
+from streaming.kafka.clients import Partition
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 

@@ -19,10 +19,10 @@ from policy import compile_documents, decide
 from policy.core.times import to_ms
 from streaming.contracts.avro import Writer
 from streaming.contracts.files import Kind
-from streaming.publish import publish
+from streaming.kafka.publish import publish
+from streaming.kafka.stored import read_stored
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
-from streaming.stored import read_stored
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.chaos.run import Run, judge, new_row

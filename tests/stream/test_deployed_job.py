@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from streaming.client import Client, Connection
-from streaming.publish import PublishFailed, publish
+from streaming.kafka.publish import PublishFailed, publish
 from streaming.runtime.gateway import VECTOR_MODULE
 from streaming.runtime.java import find_java, has_module
 from streaming.settings import Settings, load_settings

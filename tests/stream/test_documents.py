@@ -10,7 +10,7 @@ from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import History
-from streaming.enforcer.topic_logs import TopicLog
+from streaming.kafka.topic_logs import TopicLog
 from tests.stream.world import role
 
 TOPIC = "policies"

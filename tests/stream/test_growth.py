@@ -5,7 +5,7 @@ import json
 from policy.store.documents import Library
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import History
-from streaming.enforcer.topic_logs import TopicLog
+from streaming.kafka.topic_logs import TopicLog
 from tests.stream.world import role
 from tests.work import work
 

@@ -11,8 +11,8 @@ from streaming.enforcer import policies
 from streaming.enforcer.documents import Record
 from streaming.enforcer.history import History
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.topic_logs import TopicLog
 from streaming.errors import Stopping
+from streaming.kafka.topic_logs import TopicLog
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from tests.stream.world import SYSTEM, role

@@ -16,7 +16,7 @@ from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.enforcer.worker import Task, Worker
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.topic_specs import DAY_MS, TopicNames
+from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
 
 NAMES = TopicNames()

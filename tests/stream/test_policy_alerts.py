@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from streaming.enforcer.kafka import group_observer
 from streaming.enforcer.ledger import read_committed
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.wire import Result
-from streaming.publish import publish
+from streaming.kafka.clients import group_observer
+from streaming.kafka.publish import publish
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, SYSTEM, World, group, role

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.enforcer.budget import Budget, budgets_of
-from streaming.enforcer.kafka import Partition
 from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
 from streaming.enforcer.worker import Decided, Told
+from streaming.kafka.clients import Partition
 from streaming.observability.comparison import NOTHING
 from streaming.observability.tally import Tally
 from tests.stream.arrow import records_batch

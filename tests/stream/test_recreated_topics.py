@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from policy.core.document import Key
-from streaming.enforcer.kafka import topic_ids
 from streaming.enforcer.policies import Policies
-from streaming.enforcer.reader import TopicReader
-from streaming.enforcer.topic_logs import document_topics, find_logs
 from streaming.errors import CannotStart, JobStopped, TopicChanged
+from streaming.kafka.clients import topic_ids
+from streaming.kafka.reader import TopicReader
+from streaming.kafka.topic_logs import document_topics, find_logs
 from streaming.settings import Settings
 from tests.brokers import TestBroker
 from tests.stream.running import running, stopping

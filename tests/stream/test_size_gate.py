@@ -29,7 +29,7 @@ from streaming.monitor.rules import MonitorSettings
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
-from streaming.topic_specs import ROOM
+from streaming.topics import ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
 from tests.stream.arrow import records_batch
 from tests.stream.world import group, request, role

@@ -1,6 +1,6 @@
 """What is said of Spark's errors: the cause and the fix, without stacks and plans."""
 
-from streaming.enforcer.spark_errors import disk_full, without_stack
+from streaming.runtime.spark_errors import disk_full, without_stack
 from streaming.settings import Settings
 
 FAILED = """org.apache.spark.SparkException: Python worker exited

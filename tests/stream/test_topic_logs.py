@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from streaming.enforcer.topic_logs import TopicLog, check_logs, parse_log
 from streaming.errors import CannotStart
+from streaming.kafka.topic_logs import TopicLog, check_logs, parse_log
 from streaming.settings import Settings, load_settings
 
 SETTINGS = Settings()

@@ -15,7 +15,7 @@ from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.topic_specs import DAY_MS, dead_letters_of
+from streaming.topics import DAY_MS, dead_letters_of
 from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings
 

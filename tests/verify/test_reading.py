@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
-from streaming import committed
-from streaming.enforcer.kafka import (
+from streaming.kafka import committed
+from streaming.kafka.clients import (
     admin_client,
     first_offsets,
     log_ends,

@@ -16,8 +16,8 @@ from policy.systems import all_systems
 from streaming.enforcer.alerts import policy_rejected
 from streaming.enforcer.documents import Record, Shelving
 from streaming.enforcer.history import History
-from streaming.enforcer.topic_logs import TopicLog
 from streaming.errors import CannotStart
+from streaming.kafka.topic_logs import TopicLog
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.at_offsets import DocumentLog

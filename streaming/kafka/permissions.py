@@ -13,7 +13,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
 
-from streaming.enforcer.kafka import error_name, once_coordinated
+from streaming.kafka.clients import error_name, once_coordinated
 
 SECONDS = 15.0
 CLIENT_GROUP = "lockkeeper-client"  # librdkafka insists on a name; the client library never joins a group

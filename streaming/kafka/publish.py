@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from policy.core.document import Key, identify
 from policy.store.publishable import encode_document
-from streaming.enforcer.kafka import Partition, admin_client, stable_ends
-from streaming.permissions import (
+from streaming.kafka.clients import Partition, admin_client, stable_ends
+from streaming.kafka.permissions import (
     Permission,
     explain_missing,
     is_not_authorized,
@@ -20,8 +20,8 @@ from streaming.permissions import (
     principal_of,
     topic_permissions,
 )
+from streaming.kafka.topics import SECONDS
 from streaming.settings import Settings
-from streaming.topics import SECONDS
 
 Offsets = dict[str, dict[str, int]]
 """The last offset written, by topic and partition: what a request's `context.min_policy_offsets` takes."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from streaming.enforcer.kafka import admin_client, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.clients import admin_client, first_offsets, log_reader, partitions_of, stable_ends
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.1

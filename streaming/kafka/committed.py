@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streaming.enforcer.kafka import Partition, admin_client, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.clients import Partition, admin_client, first_offsets, log_reader, partitions_of, stable_ends
 from streaming.settings import Settings
 
 SECONDS = 30.0

@@ -8,7 +8,7 @@ from confluent_kafka import Message
 
 from policy.core.document import Key
 from policy.core.plain_data import Unreadable, read_value
-from streaming.committed import committed_records
+from streaming.kafka.committed import committed_records
 from streaming.settings import Settings
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from streaming.permissions import CLIENT_GROUP, Permission
-from streaming.publish import transactional_id
+from streaming.kafka.permissions import CLIENT_GROUP, Permission
+from streaming.kafka.publish import transactional_id
 from streaming.settings import Settings, monitor_settings
-from streaming.topic_specs import Sizes, TopicSpec, dead_letters_of, topic_specs
+from streaming.topics import Sizes, TopicSpec, dead_letters_of, topic_specs
 
 API = "kafka.strimzi.io/v1"
 CLUSTER = "strimzi.io/cluster"

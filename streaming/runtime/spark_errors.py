@@ -9,8 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.checkpoints import checkpoints_of, local_path
 from streaming.errors import JobStopped
+from streaming.runtime.checkpoints import checkpoints_of, local_path
 from streaming.runtime.job_folder import job_folder
 from streaming.runtime.spark import java_has_ended
 from streaming.settings import Settings

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from streaming.checkpoints import ARCHIVE
-from streaming.enforcer.kafka import first_offsets, topic_ids
 from streaming.errors import JobStopped
+from streaming.kafka.clients import first_offsets, topic_ids
+from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
-from streaming.topic_specs import TopicNames
+from streaming.topics import TopicNames
 
 ACCEPT = "LOCKKEEPER_ACCEPTED_TOPIC_IDS"
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from streaming.enforcer.kafka import (
+from streaming.errors import JobStopped, TopicChanged
+from streaming.kafka.clients import (
     RETRIED_SECONDS,
     SECONDS,
     Partition,
@@ -15,8 +16,7 @@ from streaming.enforcer.kafka import (
     partitions_of,
     topic_ids,
 )
-from streaming.enforcer.topic_logs import TopicLog, check_logs, find_logs
-from streaming.errors import JobStopped, TopicChanged
+from streaming.kafka.topic_logs import TopicLog, check_logs, find_logs
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.002

@@ -1,0 +1,1 @@
+"""Kafka: clients, topics and their settings, permissions, reading to the last stable offset, publishing."""

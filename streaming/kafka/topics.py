@@ -1,0 +1,218 @@
+"""The topics on a cluster: made where they are missing, checked against the promises, mended.
+
+What they must be is data, in `streaming.topics`.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+    TopicMetadata,
+)
+
+from streaming.topics import (
+    USUAL_SIZES,
+    Rule,
+    Sizes,
+    TopicNames,
+    TopicSpec,
+    dead_letters_of,
+    durability_rules,
+    topic_specs,
+)
+
+__all__ = [
+    "Problem",
+    "Sizes",
+    "TopicNames",
+    "check_topics",
+    "create_topics",
+    "dead_letters_of",
+    "mend_topics",
+    "problems_of",
+    "topic_specs",
+]
+
+SECONDS = 15.0
+POLL_SECONDS = 0.05
+EVENT_PARTITIONS = 6
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A topic that would break a promise: what is wrong, what that breaks, and what mends it.
+
+    `setting` and `value`: what `mend_topics` sets; empty where no setting mends it. `refused`: whether `run` does not
+    start with it; otherwise it warns.
+    """
+
+    topic: str
+    wrong: str
+    breaks: str
+    fix: str
+    setting: str = ""
+    value: str = ""
+    refused: bool = True
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.wrong}: {self.breaks}. To mend it: {self.fix}"
+
+
+def create_topics(
+    admin: AdminClient,
+    names: TopicNames,
+    *,
+    partitions: int = EVENT_PARTITIONS,
+    replication: int = -1,
+    sizes: Sizes = USUAL_SIZES,
+) -> list[str]:
+    """Make the topics that are missing and return their names; the others are left as they are.
+
+    `partitions`: of the topics of events. `replication`: of all; -1 leaves it to the broker.
+    Raises KafkaException when the cluster does not answer or refuses.
+    """
+    there = _topics(admin)
+    missing = {spec.name: spec for spec in topic_specs(names, sizes) if spec.name not in there}
+    if not missing:
+        return []
+    wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
+    made = admin.create_topics(wanted, operation_timeout=SECONDS)
+    created = [topic for topic, future in made.items() if _created(future)]
+    # The controller answers before the brokers lead the partitions: whoever comes next must find them ready.
+    _wait(lambda: _are_ready(admin, created), "the new topics are not ready")
+    return created
+
+
+def _are_ready(admin: AdminClient, topics: Sequence[str]) -> bool:
+    """Whether every partition is known and its leader answers."""
+    there = _topics(admin)
+    if not set(topics) <= there.keys():
+        return False
+    partitions = [TopicPartition(topic, number) for topic in topics for number in there[topic].partitions]
+    end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets(dict.fromkeys(partitions, end), request_timeout=SECONDS)
+    return bool(partitions) and all(future.exception(SECONDS) is None for future in asked.values())
+
+
+def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
+    return admin.list_topics(timeout=SECONDS).topics
+
+
+def _wait(condition: Callable[[], bool], failure: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{failure} after {SECONDS:.0f} s; run the command again to see how things stand")
+        time.sleep(POLL_SECONDS)
+
+
+def _created(future: Any) -> bool:
+    """False when another creator was first."""
+    try:
+        future.result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].name() == "TOPIC_ALREADY_EXISTS":
+            return False
+        raise
+    return True
+
+
+def check_topics(admin: AdminClient, names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[Problem]:
+    """Every topic that is missing or would break a promise; none that is `refused`: the job may run.
+
+    Raises KafkaException when the cluster does not answer.
+    """
+    there = _topics(admin)
+    specs = topic_specs(names, sizes)
+    settings = settings_of(admin, sorted({spec.name for spec in specs if spec.name in there}))
+    problems = list(_shared(specs))
+    for spec in specs:
+        if spec.name not in there:
+            problems.append(_missing(spec))
+        else:
+            partitions = there[spec.name].partitions
+            replicas = min((len(partition.replicas) for partition in partitions.values()), default=0)
+            problems += problems_of(spec, len(partitions), replicas, settings[spec.name])
+    return problems
+
+
+def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
+    counts = Counter(spec.name for spec in specs)
+    for topic, count in counts.items():
+        if count > 1:
+            wrong = f"the configuration names it for {count} purposes"
+            yield Problem(topic, wrong, "records would be taken for what they are not", "give each a topic of its own")
+
+
+def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Every setting of these topics, which exist, by topic. Raises KafkaException when the cluster does not answer."""
+    if not topics:
+        return {}
+    asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
+    return {
+        resource.name: {name: entry.value for name, entry in future.result(SECONDS).items()}
+        for resource, future in asked.items()
+    }
+
+
+def _missing(spec: TopicSpec) -> Problem:
+    return Problem(spec.name, "it does not exist", "the job reads and writes it", "lockkeeper topics create")
+
+
+def problems_of(
+    spec: TopicSpec, partitions: int, replicas: int, settings: Mapping[str, str | None]
+) -> Iterator[Problem]:
+    """What is wrong with a topic that has so many partitions, each with so many replicas, and these settings."""
+    if spec.single and partitions != 1:
+        fix = (
+            "Kafka cannot take partitions away. Name another topic in the configuration, "
+            "run `lockkeeper topics create`, and publish the documents there"
+        )
+        yield Problem(spec.name, f"it has {partitions} partitions instead of 1", spec.single, fix)
+    rules = [(rule, True) for rule in spec.rules] + [(rule, False) for rule in durability_rules(replicas)]
+    for rule, refused in rules:
+        found = settings.get(rule.setting)
+        if not rule.holds(found):
+            wanted = f"{rule.value} or more" if rule.at_least else rule.value
+            wrong = f"{rule.setting} is {found} instead of {wanted}"
+            yield Problem(spec.name, wrong, rule.why, _fix(spec.name, rule), rule.setting, rule.value, refused)
+
+
+def _fix(topic: str, rule: Rule) -> str:
+    return (
+        f"`lockkeeper topics create --mend`, or kafka-configs.sh --alter --entity-type topics "
+        f"--entity-name {topic} --add-config {rule.setting}={rule.value}"
+    )
+
+
+def mend_topics(admin: AdminClient, problems: Sequence[Problem]) -> None:
+    """Set right every problem that a setting can mend. Raises KafkaException when the cluster refuses."""
+    changes: dict[str, dict[str, str]] = {}
+    for problem in problems:
+        if problem.setting:
+            changes.setdefault(problem.topic, {})[problem.setting] = problem.value
+    if changes:
+        altered = admin.incremental_alter_configs([_change(topic, values) for topic, values in changes.items()])
+        for future in altered.values():
+            future.result(SECONDS)
+        _wait(lambda: _are_set(admin, changes), "the changed settings are not visible")
+
+
+def _change(topic: str, values: Mapping[str, str]) -> ConfigResource:
+    set_ = AlterConfigOpType.SET
+    entries = [ConfigEntry(name, value, incremental_operation=set_) for name, value in values.items()]
+    return ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+
+
+def _are_set(admin: AdminClient, changes: Mapping[str, Mapping[str, str]]) -> bool:
+    found = settings_of(admin, list(changes))
+    return all(found[topic].items() >= values.items() for topic, values in changes.items())
