@@ -13,8 +13,8 @@ import yaml
 from policy.core.caching import HELD_BYTES
 from policy.core.request import CLAIMS, MAX_CLAIMED_GROUPS
 from policy.core.suggest import nearest
-from streaming.kafka.topics import TopicNames
 from streaming.monitor.rules import MonitorSettings
+from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"
 OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
