@@ -16,10 +16,10 @@ import typer
 
 from policy import compile_documents
 from streaming import workload
-from streaming.contracts.avro import Reader, Writer
-from streaming.contracts.files import read
-from streaming.contracts.formats import Formats
 from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.records.avro import Reader, Writer
+from streaming.records.formats import Formats
+from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 
 ID = 1  # of every schema: there is no registry to give them others

@@ -31,11 +31,11 @@ from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor.rules import MonitorSettings
 from streaming.observability.logs import log_warnings_alone
+from streaming.records.verdict import Tick, encode_verdict
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of
-from streaming.verdicts import Tick, encode_verdict
 
 PARTITIONS = 2
 HOUR = 60 * incidents.MINUTE

@@ -27,7 +27,7 @@ def contracts(
       lockkeeper contracts avro/request.avsc
       lockkeeper contracts --to contracts/
     """
-    from streaming.contracts.files import names
+    from streaming.records.schemas import names
 
     chosen = names() if name is None else [_known(name, names())]
     if to is not None:
@@ -45,13 +45,13 @@ def _known(name: str, names: list[str]) -> str:
 
 
 def _print(name: str) -> None:
-    from streaming.contracts.files import read
+    from streaming.records.schemas import read
 
     tell(read(name).rstrip("\n"))
 
 
 def _write(chosen: list[str], folder: Path) -> None:
-    from streaming.contracts.files import read
+    from streaming.records.schemas import read
 
     for name in chosen:
         file = folder / name

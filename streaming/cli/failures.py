@@ -18,7 +18,7 @@ _EXPECTED = (
     ("streaming.errors", "CannotWrite", FAILED),
     ("streaming.errors", "RuntimeSetupError", FAILED),
     ("streaming.demo.play", "DemoFailed", FAILED),
-    ("streaming.contracts.registry", "RegistryError", FAILED),
+    ("streaming.records.registry", "RegistryError", FAILED),
     ("confluent_kafka", "KafkaException", FAILED),
 )
 

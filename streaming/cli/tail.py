@@ -13,8 +13,8 @@ from streaming.cli.output import remark, tell_json, tell_now
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from streaming.contracts.files import Kind
-    from streaming.contracts.reading import Readings
+    from streaming.records.reading import Readings
+    from streaming.records.schemas import Kind
 
 
 class Stream(enum.StrEnum):
@@ -44,8 +44,8 @@ def tail(
       lockkeeper tail alerts --from-beginning --json
       lockkeeper tail decisions --count 10
     """
-    from streaming.contracts.reading import Readings
     from streaming.kafka.following import follow
+    from streaming.records.reading import Readings
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
@@ -61,7 +61,7 @@ def tail(
 def _show(what: Stream, value: bytes, readings: "Readings", as_json: bool) -> None:
     import msgspec
 
-    from streaming.contracts.avro import Undecodable
+    from streaming.records.avro import Undecodable
 
     try:
         record = msgspec.json.decode(readings.json(KINDS[what], value), type=dict[str, Any])

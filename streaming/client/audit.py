@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from policy.core.request import MalformedRequest
-from streaming.audit_events import read_event
 from streaming.client.acting import acting_subject
 from streaming.client.asking import Record, key_of
 from streaming.client.tracing import trace_headers
-from streaming.contracts.avro import Reader
-from streaming.contracts.formats import JSON_ALONE
+from streaming.records.audit_event import read_event
+from streaming.records.avro import Reader
+from streaming.records.formats import JSON_ALONE
 from streaming.settings import Limits
 
 

@@ -13,11 +13,11 @@ from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
 from streaming.client.letters import DeadLetter, read_letter
-from streaming.contracts.avro import Undecodable
-from streaming.contracts.files import Kind
-from streaming.contracts.reading import Readings
-from streaming.contracts.registry import RegistryDown
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
+from streaming.records.avro import Undecodable
+from streaming.records.reading import Readings
+from streaming.records.registry import RegistryDown
+from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
 
 T = TypeVar("T")

@@ -23,9 +23,9 @@ from streaming.client.errors import NotReported, Unreadable
 from streaming.client.inbox import Inbox, Lost
 from streaming.client.letters import read_letter
 from streaming.client.outbox import Outbox
-from streaming.contracts.avro import Undecodable
-from streaming.contracts.reading import Readings
-from streaming.contracts.registry import RegistryDown
+from streaming.records.avro import Undecodable
+from streaming.records.reading import Readings
+from streaming.records.registry import RegistryDown
 from streaming.records.shortening import shorten_id
 from streaming.topics import dead_letters_of
 

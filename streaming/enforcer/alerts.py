@@ -9,9 +9,9 @@ from policy.analysis.escalation import Escalation
 from policy.core.times import to_text
 from policy.systems.kit.privileged import SEVERITIES, worst
 from streaming.enforcer.documents import Refused
-from streaming.enforcer.headers import JSON_ALONE
-from streaming.enforcer.wire import Result
 from streaming.kafka.clients import Partition
+from streaming.records.headers import JSON_ALONE
+from streaming.records.packing import Result
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import shorten_alert
 

@@ -19,18 +19,18 @@ from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.store.overlay import FactLayer
 from policy.store.snapshot import Snapshot
-from streaming.audit_events import AuditEvent, read_event
-from streaming.contracts.avro import Reader, is_avro
-from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
-from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.judge import EXPECTED
 from streaming.enforcer.rendering import Form
-from streaming.enforcer.wire import Outgoing
 from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
+from streaming.records.audit_event import AuditEvent, read_event
+from streaming.records.avro import Reader, is_avro
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.formats import JSON_ALONE
+from streaming.records.packing import Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.records.verdict import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 from streaming.settings import Limits
-from streaming.verdicts import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")
 NULL = b"null"

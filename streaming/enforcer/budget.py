@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 
 from streaming.enforcer.records import Numbers, Row
-from streaming.enforcer.wire import Outgoing
 from streaming.kafka.clients import Partition
 from streaming.observability.tally import Counts
+from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
 
 Decide = Callable[[bytes | None, bytes | None, list[dict[str, Any]] | None, int, int], Outgoing]

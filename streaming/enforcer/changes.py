@@ -42,8 +42,8 @@ from streaming.enforcer.alerts import (
     unknown_escalation,
 )
 from streaming.enforcer.documents import Record
-from streaming.enforcer.wire import Result
 from streaming.kafka.clients import Partition
+from streaming.records.packing import Result
 
 log = structlog.get_logger()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.enforcer.rendering import RenderedAnswer, RenderedRequest
-from streaming.enforcer.wire import NO_TEXT, Codes, Lot, Part, Picked
+from streaming.records.packing import NO_TEXT, Codes, Lot, Part, Picked
 
 Shared = TypeVar("Shared")
 

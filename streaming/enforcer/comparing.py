@@ -7,9 +7,9 @@ import msgspec
 
 from policy.core.decision import Outcome
 from policy.systems import all_systems
-from streaming.enforcer.wire import Packed
 from streaming.observability.comparison import Compared
 from streaming.observability.tally import OTHER
+from streaming.records.packing import Packed
 
 SAMPLES = 3  # differences of an Arrow batch that are shown
 

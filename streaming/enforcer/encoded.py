@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from streaming.contracts.avro import Unencodable, Writer
-from streaming.contracts.formats import Formats
-from streaming.enforcer.deadletters import Rejection, dead_letter
-from streaming.enforcer.headers import content_type, with_content_type
 from streaming.enforcer.judge import Sitting, Source
-from streaming.enforcer.wire import DECISIONS, Outgoing
+from streaming.records.avro import Unencodable, Writer
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.formats import Formats
+from streaming.records.headers import content_type, with_content_type
+from streaming.records.packing import DECISIONS, Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 

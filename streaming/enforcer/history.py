@@ -24,8 +24,8 @@ from policy.core.times import LAST_MS
 from policy.store.documents import Library, Version
 from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
-from streaming.enforcer.wire import Result
 from streaming.kafka.topic_logs import TopicLog, parse_log
+from streaming.records.packing import Result
 from streaming.topics import DAY_MS
 
 AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"

@@ -24,7 +24,6 @@ from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Pub
 from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint, Offsets
-from streaming.enforcer.encodings import open_encodings
 from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
 from streaming.enforcer.outage import Outage
 from streaming.enforcer.past import Past
@@ -34,7 +33,6 @@ from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Evaluated, Output
-from streaming.enforcer.wire import VERDICTS, Result
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
@@ -52,6 +50,8 @@ from streaming.kafka.clients import (
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.observability.steps import Step
 from streaming.observability.watch import Watch
+from streaming.records.encodings import open_encodings
+from streaming.records.packing import VERDICTS, Result
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.reading import read_retention

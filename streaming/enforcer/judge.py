@@ -18,19 +18,19 @@ from policy.core.model import Reason, Unanswerable
 from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_text
 from policy.store.snapshot import Snapshot
-from streaming.contracts.avro import Reader, Undecodable, is_avro
-from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.budget import UNLIMITED, Usage
 from streaming.enforcer.columns import Answered, Beside, Frame, coded, layout, lot_of
-from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.freshness import staleness
-from streaming.enforcer.headers import JSON, Header
 from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope
 from streaming.enforcer.records import Records, decode_headers
 from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, echo, to_json
-from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.observability.tally import DEAD, Label, label, no_counts, outcome_of
+from streaming.records.avro import Reader, Undecodable, is_avro
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.formats import JSON_ALONE
+from streaming.records.headers import JSON, Header
+from streaming.records.packing import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits

@@ -22,12 +22,12 @@ from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.ledger import Committed
-from streaming.enforcer.wire import Result
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicReader
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
 from streaming.observability.metrics import Compiled
+from streaming.records.packing import Result
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.reading import document_record

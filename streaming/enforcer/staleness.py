@@ -7,8 +7,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streaming.enforcer.alerts import policy_stale
-from streaming.enforcer.wire import Result
 from streaming.kafka.clients import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
+from streaming.records.packing import Result
 from streaming.settings import Settings
 
 

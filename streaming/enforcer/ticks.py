@@ -2,10 +2,10 @@
 
 import time
 
-from streaming.enforcer.headers import JSON_ALONE
-from streaming.enforcer.wire import Result
+from streaming.records.headers import JSON_ALONE
+from streaming.records.packing import Result
+from streaming.records.verdict import Tick, encode_verdict
 from streaming.settings import Settings
-from streaming.verdicts import Tick, encode_verdict
 
 
 class Ticks:

@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.outage import is_unavailable
 from streaming.enforcer.sender import admin_settings, open_sender
-from streaming.enforcer.wire import Result, lots_of, pack
 from streaming.enforcer.worker import PACKED, TOLD, Told, Worker
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
+from streaming.records.headers import JSON_ALONE
+from streaming.records.packing import Result, lots_of, pack
 from streaming.records.size_gate import fitting, largest
 from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings

@@ -20,21 +20,21 @@ from policy.core.facts import Lookup
 from policy.store.delta import together
 from policy.store.overlay import FactChange, FactLayer
 from policy.store.snapshot import Snapshot
-from streaming.contracts.avro import Reader
-from streaming.contracts.formats import Formats
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.broadcasts import Facts, Segment
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
-from streaming.enforcer.deadletters import Rejection, hashed_letter
 from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.headers import JSON_ALONE, content_type
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.kafka.clients import Partition
 from streaming.observability.comparison import NOTHING, Compared
 from streaming.observability.tally import DEAD, Counts, Tally, no_counts, tally
+from streaming.records.avro import Reader
+from streaming.records.dead_letter import Rejection, hashed_letter
+from streaming.records.formats import Formats
+from streaming.records.headers import JSON_ALONE, content_type
+from streaming.records.packing import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 from policy.core.model import Reason
 from policy.core.request import Action, Request, Resource, Subject
 from policy.core.times import to_ms
-from streaming.contracts.avro import Reader, is_avro
-from streaming.contracts.formats import JSON_ALONE, Formats
 from streaming.monitor.alignment import received_times
 from streaming.monitor.inputs import (
     JOB,
@@ -34,8 +32,10 @@ from streaming.monitor.inputs import (
 )
 from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
+from streaming.records.avro import Reader, is_avro
+from streaming.records.formats import JSON_ALONE, Formats
 from streaming.records.shortening import shorten
-from streaming.verdicts import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
+from streaming.records.verdict import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"
 WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence

@@ -20,12 +20,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.enforcer.checkpoint import Checkpoint, format_offsets
-from streaming.enforcer.encodings import Encodings
-from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.ledger import Ledger, check_group, open_ledger
 from streaming.enforcer.source import connection_options, polling
 from streaming.enforcer.transaction import Output
-from streaming.enforcer.wire import Result
 from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
     Partition,
@@ -41,6 +38,9 @@ from streaming.monitor.alignment import Alignment, Times, send_times
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.observability.watch import Watch
+from streaming.records.encodings import Encodings
+from streaming.records.headers import JSON_ALONE
+from streaming.records.packing import Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings, monitor_settings

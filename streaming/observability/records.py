@@ -2,8 +2,8 @@
 
 import msgspec
 
-from streaming.contracts.avro import Undecodable, own_json
 from streaming.observability.tally import OTHER
+from streaming.records.avro import Undecodable, own_json
 
 
 class _Alert(msgspec.Struct):

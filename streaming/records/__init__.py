@@ -1,1 +1,1 @@
-"""What holds for the records of all kinds that the job writes."""
+"""The kinds of records: their shapes in JSON and Avro, schemas, sizes."""

@@ -10,13 +10,13 @@ from confluent_kafka.admin import AdminClient
 from policy.analysis.usage import statements
 from policy.core.model import Grant, Origin
 from policy.store.snapshot import Snapshot
-from streaming.contracts.avro import Undecodable, is_avro
-from streaming.contracts.files import Kind
-from streaming.contracts.reading import Readings
 from streaming.enforcer.history import KEPT_BY_TOPIC_MS
 from streaming.enforcer.policies import Policies
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
+from streaming.records.avro import Undecodable, is_avro
+from streaming.records.reading import Readings
+from streaming.records.schemas import Kind
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.answered import Answered
 from streaming.report.changes import ChangeTotals, sum_up_changes

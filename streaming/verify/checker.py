@@ -15,9 +15,9 @@ import msgspec
 from policy.core.request import MalformedRequest
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import Unreadable
-from streaming.contracts.avro import Undecodable, is_avro
-from streaming.contracts.files import Kind
 from streaming.kafka.clients import Partition
+from streaming.records.avro import Undecodable, is_avro
+from streaming.records.schemas import Kind
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog

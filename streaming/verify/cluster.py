@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.contracts.reading import Readings
 from streaming.kafka.clients import (
     SECONDS,
     Partition,
@@ -20,6 +19,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
+from streaming.records.reading import Readings
 from streaming.report.ranges import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings

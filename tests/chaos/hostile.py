@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from streaming.contracts.avro import Writer
-from streaming.contracts.files import Kind
+from streaming.records.avro import Writer
+from streaming.records.schemas import Kind
 
 Ask = Callable[[int], dict[str, Any]]
 """A good request by its number."""

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from streaming.contracts.files import names, read
+from streaming.records.schemas import names, read
 from tests.cli.lockkeeper import Command
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from streaming.contracts.files import names, read
+from streaming.records.schemas import names, read
 
 
 @functools.cache

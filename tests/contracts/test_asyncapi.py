@@ -11,12 +11,12 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from streaming import contracts
-from streaming.contracts.files import names, read
-from streaming.contracts.formats import CONTENT_TYPES
-from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.history import AT, NEXT
 from streaming.enforcer.judge import CARRIED
 from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.formats import CONTENT_TYPES
+from streaming.records.schemas import names, read
 from streaming.settings import Limits
 
 SPECS = topic_specs(TopicNames())

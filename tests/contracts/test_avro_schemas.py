@@ -9,9 +9,9 @@ import fastavro
 import pytest
 
 from policy.core.request import parse_request
-from streaming.contracts.avro import Reader, Unencodable, Writer
-from streaming.contracts.files import KINDS, AvroSchema, Kind, avro_schema
-from streaming.contracts.formats import JSON_ALONE
+from streaming.records.avro import Reader, Unencodable, Writer
+from streaming.records.formats import JSON_ALONE
+from streaming.records.schemas import KINDS, AvroSchema, Kind, avro_schema
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
 

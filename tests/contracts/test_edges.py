@@ -7,13 +7,13 @@ import pytest
 
 from policy import compile_documents
 from streaming import workload
-from streaming.contracts.avro import Reader, Unencodable, Writer, own_json
-from streaming.contracts.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.enforcer.wire import Packed
 from streaming.observability.records import read_decision
+from streaming.records.avro import Reader, Unencodable, Writer, own_json
+from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
+from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Encoding, Limits
 from tests.contracts.schemas import documents
 

@@ -12,9 +12,9 @@ from referencing import Registry, Resource
 from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
-from streaming.audit_events import read_event
-from streaming.contracts.avro import Reader
-from streaming.contracts.formats import JSON_ALONE
+from streaming.records.audit_event import read_event
+from streaming.records.avro import Reader
+from streaming.records.formats import JSON_ALONE
 from streaming.settings import Limits
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults

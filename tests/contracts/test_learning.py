@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from streaming.contracts.files import read
-from streaming.contracts.registry import RegistryDown, RegistryRefused
-from streaming.enforcer import encodings
-from streaming.enforcer.encodings import ASKED_AT_ONCE, SCHEMA_BYTES, Encodings, subject_of
+from streaming.records import encodings
+from streaming.records.encodings import ASKED_AT_ONCE, SCHEMA_BYTES, Encodings, subject_of
+from streaming.records.registry import RegistryDown, RegistryRefused
+from streaming.records.schemas import read
 from streaming.settings import SchemaRegistry, Settings
 
 REQUEST = read("avro/request.avsc")

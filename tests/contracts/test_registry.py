@@ -14,16 +14,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from policy import compile_documents
 from streaming import workload
-from streaming.contracts.avro import Reader, Undecodable, Writer
-from streaming.contracts.files import read
-from streaming.contracts.reading import Readings
-from streaming.contracts.registry import Registry, RegistryDown, RegistryRefused
 from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.encodings import ASKED_AT_ONCE, Encodings, open_encodings
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
+from streaming.records.avro import Reader, Undecodable, Writer
+from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
+from streaming.records.reading import Readings
+from streaming.records.registry import Registry, RegistryDown, RegistryRefused
+from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from tests.contracts import examples
 from tests.contracts.apicurio import HOST, Apicurio, free_port

@@ -10,9 +10,9 @@ import fastavro
 import pytest
 from fastavro.utils import generate_many
 
-from streaming.contracts.avro import Reader, print_of
-from streaming.contracts.files import KINDS, AvroSchema, Kind, avro_schema, names, releases
-from streaming.contracts.formats import JSON_ALONE
+from streaming.records.avro import Reader, print_of
+from streaming.records.formats import JSON_ALONE
+from streaming.records.schemas import KINDS, AvroSchema, Kind, avro_schema, names, releases
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
 

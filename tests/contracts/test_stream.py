@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from streaming.client import AlertConsumer, Client, Connection, DecisionConsumer
-from streaming.contracts.avro import Reader, Writer
-from streaming.contracts.files import Kind, read
-from streaming.contracts.formats import JSON_ALONE
+from streaming.records.avro import Reader, Writer
+from streaming.records.formats import JSON_ALONE
+from streaming.records.schemas import Kind, read
 from streaming.settings import SchemaRegistry
 from tests.brokers import TestBroker
 from tests.contracts.apicurio import HOST, Apicurio, free_port

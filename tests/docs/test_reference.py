@@ -11,9 +11,9 @@ import yaml
 
 from docs import generate
 from policy.systems import all_systems
-from streaming.contracts import files as contracts
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
+from streaming.records import schemas as contracts
 from streaming.settings import Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS

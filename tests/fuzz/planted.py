@@ -13,16 +13,16 @@ import policy.core.request
 import policy.matching.grants
 import policy.matching.index
 import streaming.enforcer.answers
-import streaming.enforcer.deadletters
 import streaming.enforcer.judge
-import streaming.enforcer.masking
 import streaming.enforcer.worker
+import streaming.records.dead_letter
+import streaming.records.masking
 from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
 from policy.evaluation.trace import Evidence
-from streaming.enforcer.headers import JSON
+from streaming.records.headers import JSON
 
 Patch = pytest.MonkeyPatch
 _ENGINE = importlib.import_module("policy.evaluation.evaluate")
@@ -94,12 +94,12 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
 
 
 def _secret_shown(patch: Patch) -> None:
-    hints = tuple(hint for hint in streaming.enforcer.masking._HINTS if hint not in (b"pass", b"secret"))
-    patch.setattr(streaming.enforcer.masking, "_HINTS", hints)
+    hints = tuple(hint for hint in streaming.records.masking._HINTS if hint not in (b"pass", b"secret"))
+    patch.setattr(streaming.records.masking, "_HINTS", hints)
 
 
 def _secret_header_shown(patch: Patch) -> None:
-    patch.setattr(streaming.enforcer.deadletters, "_mask_header", lambda _name, value: value)
+    patch.setattr(streaming.records.dead_letter, "_mask_header", lambda _name, value: value)
 
 
 def _cache_grows(patch: Patch) -> None:

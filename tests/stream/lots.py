@@ -1,4 +1,4 @@
-"""Lots as `streaming.enforcer.wire` packs them, read once more: as it tells them, without its code."""
+"""Lots as `streaming.records.packing` packs them, read once more: as it tells them, without its code."""
 
 import io
 import struct

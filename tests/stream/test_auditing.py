@@ -7,8 +7,8 @@ import pytest
 
 from policy import Snapshot, compile_documents
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
+from streaming.records.verdict import Lifecycle, Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
-from streaming.verdicts import Lifecycle, Verdict, decode_verdict
 from tests.stream.world import group, request, role
 
 AT = 1_795_000_000_000

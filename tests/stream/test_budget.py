@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.store.overlay import FactLayer
-from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import Outgoing
 from streaming.enforcer.worker import Outputs, Task, Told, Worker
 from streaming.observability.tally import no_counts
+from streaming.records.formats import JSON_ALONE
+from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, records_batch

@@ -14,7 +14,7 @@ from policy.store.snapshot import Snapshot
 from streaming.enforcer.candidate import Candidate, with_documents
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.judge import Basis, Judge, Source
-from streaming.enforcer.wire import Packed
+from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from tests.brokers import TestBroker
 from tests.stream.test_observability import Observed

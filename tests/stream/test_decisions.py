@@ -17,10 +17,10 @@ from confluent_kafka import Producer
 
 from policy import compile_documents, decide
 from policy.core.times import to_ms
-from streaming.contracts.avro import Writer
-from streaming.contracts.files import Kind
 from streaming.kafka.publish import publish
 from streaming.kafka.stored import read_stored
+from streaming.records.avro import Writer
+from streaming.records.schemas import Kind
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.verify.cluster import verify

@@ -9,11 +9,11 @@ from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
 from policy.store.overlay import FactChange, FactLayer
 from policy.store.snapshot import Snapshot, compile_documents
-from streaming.contracts.formats import JSON_ALONE
 from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.documents import Record
 from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.enforcer.worker import Task, Worker
+from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.topics import DAY_MS, TopicNames

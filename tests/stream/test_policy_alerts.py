@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, Producer
 
 from streaming.enforcer.ledger import read_committed
 from streaming.enforcer.staleness import StaleWatch
-from streaming.enforcer.wire import Result
 from streaming.kafka.clients import group_observer
 from streaming.kafka.publish import publish
+from streaming.records.packing import Result
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, SYSTEM, World, group, role

@@ -26,8 +26,8 @@ from streaming.enforcer import judge as judging
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import Outgoing, Packed
 from streaming.enforcer.worker import HeldFacts, _judge_of
+from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.strategies import lenses6
 from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spoiled

@@ -19,7 +19,7 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer import auditing
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.wire import Outgoing
+from streaming.records.packing import Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.test_prepared import UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN, dated, requests_of

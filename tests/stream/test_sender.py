@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.headers import JSON_ALONE
 from streaming.enforcer.transaction import Evaluated, Output, describe_transaction
-from streaming.enforcer.wire import NO_TEXT, Lot, Picked, encode_headers, pack
 from streaming.enforcer.worker import SCHEMA
 from streaming.errors import CannotWrite, Fenced, JobStopped
+from streaming.records.headers import JSON_ALONE
+from streaming.records.packing import NO_TEXT, Lot, Picked, encode_headers, pack
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
 from tests.brokers import TestBroker

@@ -13,19 +13,19 @@ from structlog.testing import capture_logs
 from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import Library
-from streaming.contracts.avro import Writer
-from streaming.contracts.files import Kind
-from streaming.contracts.formats import Formats
 from streaming.enforcer.alerts import Published, policy_rejected, policy_stale, privilege_escalation
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.deadletters import Rejection, dead_letter
 from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import Outgoing, Packed, Result
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor.rules import MonitorSettings
+from streaming.records.avro import Writer
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.formats import Formats
+from streaming.records.packing import Outgoing, Packed, Result
+from streaming.records.schemas import Kind
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings

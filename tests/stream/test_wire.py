@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.enforcer import wire
-from streaming.enforcer.wire import (
+from streaming.records import packing
+from streaming.records.packing import (
     DECISIONS,
     NO_TEXT,
     Lot,
@@ -83,7 +83,7 @@ RECORDS = st.lists(
 @given(RECORDS, st.integers(1, 20))
 def test_records_one_by_one_are_all_in_lots_those_of_a_topic_in_order(records: list[Outgoing], most: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(wire, "LOT_BYTES", most)
+        patched.setattr(packing, "LOT_BYTES", most)
         made = [(number, lot) for number, lot in lots_of(records)]
     for topic in range(3):
         told = [record for number, lot in made for record in read_lot(pack("t", [], lot))[2] if number == topic]
@@ -91,7 +91,7 @@ def test_records_one_by_one_are_all_in_lots_those_of_a_topic_in_order(records: l
 
 
 def test_a_lot_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LOT_BYTES", 10)
+    monkeypatch.setattr(packing, "LOT_BYTES", 10)
     records: list[Outgoing] = [(n % 2, b"k", b"1234", None) for n in range(10)]
     assert [(number, len(lot.keys)) for number, lot in lots_of(records)] == [
         (0, 2),

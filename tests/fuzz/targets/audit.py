@@ -7,15 +7,15 @@ import msgspec
 
 from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_ms
-from streaming.audit_events import read_event
-from streaming.contracts.avro import Reader, Undecodable
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.monitor.intake import Intake
+from streaming.records.audit_event import read_event
+from streaming.records.avro import Reader, Undecodable
 from streaming.records.size_gate import fits, record_size
+from streaming.records.verdict import Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST
-from streaming.verdicts import Verdict, decode_verdict
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, OTHERS, mutate_bytes, mutate_data, to_json
 from tests.fuzz.samples import system_of, words

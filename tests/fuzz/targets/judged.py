@@ -10,11 +10,11 @@ import msgspec
 from policy.core.request import Batch, MalformedRequest, Request
 from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
-from streaming.contracts.avro import Reader, Undecodable, Unencodable, Writer, is_avro
-from streaming.contracts.files import Kind, read
-from streaming.contracts.formats import Formats
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.freshness import staleness
+from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
+from streaming.records.formats import Formats
+from streaming.records.schemas import Kind, read
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import Encoding, Limits
 from streaming.verify.answers import read_request

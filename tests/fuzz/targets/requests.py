@@ -5,14 +5,14 @@ from random import Random
 from typing import Any
 
 from policy.core.request import CLAIMS
-from streaming.contracts.avro import Reader, own_json
-from streaming.contracts.formats import Formats
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.wire import DECISIONS, Outgoing, Packed, pack
 from streaming.enforcer.worker import replace_too_large
 from streaming.observability.tally import tally
+from streaming.records.avro import Reader, own_json
+from streaming.records.formats import Formats
+from streaming.records.packing import DECISIONS, Outgoing, Packed, pack
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import DEFAULT_TRUST
 from tests.fuzz.harness import Execution, Violation

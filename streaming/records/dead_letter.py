@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from streaming.enforcer.headers import Header
-from streaming.enforcer.masking import MASK, NAME, mask_secrets
+from streaming.records.headers import Header
+from streaming.records.masking import MASK, NAME, mask_secrets
 from streaming.records.size_gate import record_size
 from streaming.settings import Limits
 

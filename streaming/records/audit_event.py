@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.request import Action, MalformedRequest, Resource, Subject, check_nesting
 from policy.core.times import to_ms
-from streaming.contracts.avro import Reader, Undecodable, is_avro
+from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.settings import Limits
 
 Event = Literal["login", "logout", "job.started", "job.stopped"]

@@ -1,9 +1,9 @@
 """Records as JSON for tools and clients, whatever their encoding; schemas are asked for as they are met."""
 
-from streaming.contracts.avro import Reader, Undecodable, is_avro
-from streaming.contracts.files import Kind
-from streaming.contracts.formats import Formats
-from streaming.contracts.registry import Registry, RegistryRefused
+from streaming.records.avro import Reader, Undecodable, is_avro
+from streaming.records.formats import Formats
+from streaming.records.registry import Registry, RegistryRefused
+from streaming.records.schemas import Kind
 from streaming.settings import SchemaRegistry
 
 

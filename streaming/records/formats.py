@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from streaming.contracts.files import Kind
+from streaming.records.schemas import Kind
 from streaming.settings import Encoding
 
 CONTENT_TYPES: Mapping[Encoding, bytes] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from streaming.contracts.files import AvroSchema
+from streaming.records.schemas import AvroSchema
 
 
 class Unreadable(Exception):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from policy.core.times import to_ms, to_text
-from streaming.contracts.files import AvroSchema
+from streaming.records.schemas import AvroSchema
 
 Convert = Callable[[Any], Any] | None
 """Makes one value from another; None: they are the same."""

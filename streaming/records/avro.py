@@ -13,10 +13,10 @@ import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from streaming.contracts.files import AvroSchema, Kind, avro_schema, releases
-from streaming.contracts.foreign import Unreadable, bare, parse_written
-from streaming.contracts.formats import Formats
-from streaming.contracts.shapes import from_json, to_json
+from streaming.records.formats import Formats
+from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
+from streaming.records.shapes import from_json, to_json
+from streaming.records.writer_schemas import Unreadable, bare, parse_written
 from streaming.settings import Encoding
 
 SINGLE_OBJECT = b"\xc3\x01"

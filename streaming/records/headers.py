@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from streaming.contracts.formats import CONTENT_TYPES
+from streaming.records.formats import CONTENT_TYPES
 from streaming.settings import Encoding
 
 Header = tuple[str, bytes]
