@@ -20,14 +20,14 @@ import yaml
 
 from streaming.cli import register_commands
 from streaming.cli.app import app
-from streaming.enforcer.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
-from streaming.enforcer.documents import Refused
 from streaming.monitor.rules import DEFAULTS, KindRule
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.svg import Drawing, to_svg
 from streaming.settings import Settings, variables
+from streaming.snapshots.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
+from streaming.snapshots.documents import Refused
 from streaming.topics import REPLICATED, TopicNames, durability_rules, topic_specs
 
 ROOT = Path(__file__).parent.parent

@@ -20,17 +20,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
 from streaming.enforcer.budget import Budget, budgets_of
-from streaming.enforcer.candidate import Candidate
 from streaming.enforcer.checkpoint import Checkpoint, Offsets
 from streaming.enforcer.ledger import Ledger, open_ledger, read_committed
 from streaming.enforcer.outage import Outage
-from streaming.enforcer.past import Past
-from streaming.enforcer.policies import Policies
 from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
 from streaming.enforcer.source import read_range, start_query
-from streaming.enforcer.staleness import StaleWatch
 from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.transaction import Evaluated, Output
 from streaming.enforcer.worker import Outputs, Task, Worker
@@ -54,7 +49,12 @@ from streaming.records.encodings import open_encodings
 from streaming.records.packing import VERDICTS, Result
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
+from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
+from streaming.snapshots.candidate import Candidate
+from streaming.snapshots.past import Past
+from streaming.snapshots.policies import Policies
 from streaming.snapshots.reading import read_retention
+from streaming.snapshots.staleness import StaleWatch
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()

@@ -21,7 +21,6 @@ from policy.store.delta import together
 from policy.store.overlay import FactChange, FactLayer
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.broadcasts import Facts, Segment
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedSitting
@@ -37,6 +36,7 @@ from streaming.records.headers import JSON_ALONE, content_type
 from streaming.records.packing import DECISIONS, Lot, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
+from streaming.snapshots.broadcasts import Facts, Segment
 
 # As a text it would be parsed, in Java, with every batch.
 SCHEMA = StructType([StructField("packed", BinaryType()), StructField("told", BinaryType())])

@@ -10,8 +10,6 @@ from confluent_kafka.admin import AdminClient
 from policy.analysis.usage import statements
 from policy.core.model import Grant, Origin
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.history import KEPT_BY_TOPIC_MS
-from streaming.enforcer.policies import Policies
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
@@ -28,6 +26,8 @@ from streaming.report.requests import Denied, Replay, study
 from streaming.report.span import Span
 from streaming.report.statements import StatementTotals, judge_statements
 from streaming.settings import Settings
+from streaming.snapshots.history import KEPT_BY_TOPIC_MS
+from streaming.snapshots.policies import Policies
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
 TELL_EVERY, TELL_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say

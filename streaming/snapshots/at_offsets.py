@@ -34,8 +34,8 @@ from policy.store.documents import Library, Shelf
 from policy.store.overlay import FactLayer, layer_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.enforcer.documents import Record, Shelving
-from streaming.enforcer.history import CLOCKS_DIFFER_MS, Kept, kept_version
+from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.history import CLOCKS_DIFFER_MS, Kept, kept_version
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8

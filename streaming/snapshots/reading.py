@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
-from streaming.enforcer.documents import Record
 from streaming.kafka.clients import admin_client, first_offsets, partitions_of, stable_ends
 from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.topic_logs import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import Record
 
 LAG = "min.compaction.lag.ms"
 

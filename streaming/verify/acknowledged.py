@@ -3,7 +3,7 @@
 import bisect
 from collections.abc import Iterable, Iterator
 
-from streaming.enforcer.documents import Record
+from streaming.snapshots.documents import Record
 
 
 class Acknowledged:

@@ -14,14 +14,14 @@ from policy.store.documents import Library, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
-from streaming.enforcer.alerts import policy_rejected, policy_stale, topic_recreated
-from streaming.enforcer.documents import Refused
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
 from streaming.monitor.rules import DENIAL_BURST, MonitorSettings
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.settings import Limits
+from streaming.snapshots.alerts import policy_rejected, policy_stale, topic_recreated
+from streaming.snapshots.documents import Refused
 from streaming.topics import DAY_MS
 
 ROOT = Path(__file__).parents[2]

@@ -11,13 +11,13 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from streaming import contracts
-from streaming.enforcer.history import AT, NEXT
 from streaming.enforcer.judge import CARRIED
 from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import CONTENT_TYPES
 from streaming.records.schemas import names, read
 from streaming.settings import Limits
+from streaming.snapshots.history import AT, NEXT
 
 SPECS = topic_specs(TopicNames())
 RELEASED = Path(str(contracts.__file__)).parent / "released"

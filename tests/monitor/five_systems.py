@@ -19,10 +19,10 @@ from policy.store.documents import Library
 from policy.store.overlay import FactLayer, changes_of
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.documents import Record as DocumentRecord
 from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import Record as DocumentRecord
 from streaming.topics import DAY_MS, TopicNames
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, Record
 

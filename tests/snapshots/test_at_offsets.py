@@ -9,8 +9,8 @@ import pytest
 from policy import compile_documents, decide
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.documents import Record, Shelving
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
+from streaming.snapshots.documents import Record, Shelving
 from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()

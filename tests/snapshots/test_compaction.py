@@ -6,11 +6,11 @@ import pytest
 
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.documents import Record, Shelving
-from streaming.enforcer.history import CLOCKS_DIFFER_MS, History
 from streaming.kafka.topic_logs import TopicLog
 from streaming.records.packing import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
+from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.history import CLOCKS_DIFFER_MS, History
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
 
 LOG = TopicLog("topic-id")

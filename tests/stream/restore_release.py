@@ -12,10 +12,10 @@ import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streaming.enforcer.history import LOG
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import check_topics, mend_topics
 from streaming.settings import monitor_settings
+from streaming.snapshots.history import LOG
 from streaming.topics import TopicSpec
 from tests.brokers import TestBroker
 from tests.stream.releases import (

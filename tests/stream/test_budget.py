@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from policy.store.overlay import FactLayer
 from streaming.enforcer import worker as worker_module
-from streaming.enforcer.broadcasts import Facts
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
@@ -25,6 +24,7 @@ from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
+from streaming.snapshots.broadcasts import Facts
 from tests.stream.arrow import AT, records_batch
 from tests.stream.lots import read_lot
 from tests.stream.test_prepared_answers import SNAPSHOT, _in_order

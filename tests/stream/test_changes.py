@@ -10,10 +10,10 @@ import pytest
 from policy.analysis.escalation import analyse
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
-from streaming.enforcer import changes
-from streaming.enforcer.changes import Changes
-from streaming.enforcer.documents import Record, Shelving
 from streaming.kafka.clients import Partition
+from streaming.snapshots import changes
+from streaming.snapshots.changes import Changes
+from streaming.snapshots.documents import Record, Shelving
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 

@@ -8,9 +8,9 @@ import pytest
 from policy.store.documents import Library
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.documents import Record, Refused, Shelving
-from streaming.enforcer.history import History
 from streaming.kafka.topic_logs import TopicLog
+from streaming.snapshots.documents import Record, Refused, Shelving
+from streaming.snapshots.history import History
 from tests.stream.world import role
 
 TOPIC = "policies"

@@ -3,9 +3,9 @@
 import pytest
 
 from streaming.enforcer.formats import FORMAT, check_format, form_of
-from streaming.enforcer.history import AT, FORM, NEXT, TOPIC_ID, History
 from streaming.errors import CannotStart
 from streaming.kafka.topic_logs import TopicLog
+from streaming.snapshots.history import AT, FORM, NEXT, TOPIC_ID, History
 
 NAMES = {"lenses6": "policies"}
 KEY = b"lenses6/Role/readers/3"

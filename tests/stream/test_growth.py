@@ -3,9 +3,9 @@
 import json
 
 from policy.store.documents import Library
-from streaming.enforcer.documents import Record, Shelving
-from streaming.enforcer.history import History
 from streaming.kafka.topic_logs import TopicLog
+from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.history import History
 from tests.stream.world import role
 from tests.work import work
 

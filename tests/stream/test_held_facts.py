@@ -9,10 +9,10 @@ import pytest
 from policy.core.document import Key
 from policy.core.model import Fact
 from policy.store.overlay import FactChange, FactLayer
-from streaming.enforcer import broadcasts as broadcasts_module
 from streaming.enforcer import worker as worker_module
-from streaming.enforcer.broadcasts import FactBroadcasts
 from streaming.enforcer.worker import HeldFacts
+from streaming.snapshots import broadcasts as broadcasts_module
+from streaming.snapshots.broadcasts import FactBroadcasts
 
 
 class Arrived:

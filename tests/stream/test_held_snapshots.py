@@ -10,10 +10,10 @@ from policy.core.document import Key
 from policy.store.compiler import Compiler
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
-from streaming.enforcer import broadcasts as broadcasts_module
 from streaming.enforcer import worker as worker_module
-from streaming.enforcer.broadcasts import Broadcasts, Published, Segment
 from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
+from streaming.snapshots import broadcasts as broadcasts_module
+from streaming.snapshots.broadcasts import Broadcasts, Published, Segment
 from tests.policy.test_compiler import role, told_of
 
 

@@ -9,13 +9,13 @@ from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
 from policy.store.overlay import FactChange, FactLayer
 from policy.store.snapshot import Snapshot, compile_documents
-from streaming.enforcer.broadcasts import Facts
-from streaming.enforcer.documents import Record
-from streaming.enforcer.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.broadcasts import Facts
+from streaming.snapshots.documents import Record
+from streaming.snapshots.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
 

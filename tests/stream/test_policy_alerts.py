@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from streaming.enforcer.ledger import read_committed
-from streaming.enforcer.staleness import StaleWatch
 from streaming.kafka.clients import group_observer
 from streaming.kafka.publish import publish
 from streaming.records.packing import Result
+from streaming.snapshots.staleness import StaleWatch
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, SYSTEM, World, group, role

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from policy.core.document import Key
-from streaming.enforcer.policies import Policies
 from streaming.errors import CannotStart, JobStopped, TopicChanged
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.reader import TopicReader
 from streaming.kafka.topic_logs import document_topics, find_logs
 from streaming.settings import Settings
+from streaming.snapshots.policies import Policies
 from tests.brokers import TestBroker
 from tests.stream.running import running, stopping
 from tests.stream.world import SYSTEM, World, group, request, role

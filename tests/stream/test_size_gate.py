@@ -13,9 +13,7 @@ from structlog.testing import capture_logs
 from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import Library
-from streaming.enforcer.alerts import Published, policy_rejected, policy_stale, privilege_escalation
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.documents import Record, Refused, Shelving
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
@@ -29,6 +27,8 @@ from streaming.records.schemas import Kind
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
+from streaming.snapshots.alerts import Published, policy_rejected, policy_stale, privilege_escalation
+from streaming.snapshots.documents import Record, Refused, Shelving
 from streaming.topics import ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
 from tests.stream.arrow import records_batch

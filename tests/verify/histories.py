@@ -9,12 +9,12 @@ import msgspec
 
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.documents import Record as Document
-from streaming.enforcer.documents import Shelving
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import Record as Document
+from streaming.snapshots.documents import Shelving
 from streaming.topics import DAY_MS, dead_letters_of
 from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings

@@ -34,16 +34,16 @@ from policy.core.model import Reading
 from policy.store.documents import Library
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
-from streaming.enforcer.alerts import (
+from streaming.kafka.clients import Partition
+from streaming.records.packing import Result
+from streaming.snapshots.alerts import (
     Published,
     enforcement_disabled,
     incomplete_escalation,
     privilege_escalation,
     unknown_escalation,
 )
-from streaming.enforcer.documents import Record
-from streaming.kafka.clients import Partition
-from streaming.records.packing import Result
+from streaming.snapshots.documents import Record
 
 log = structlog.get_logger()
 

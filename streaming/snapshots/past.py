@@ -16,8 +16,8 @@ import structlog
 from pyspark.core.broadcast import Broadcast
 
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.broadcasts import Published
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
+from streaming.snapshots.broadcasts import Published
 
 log = structlog.get_logger()
 

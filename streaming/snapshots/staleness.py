@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streaming.enforcer.alerts import policy_stale
 from streaming.kafka.clients import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
 from streaming.records.packing import Result
 from streaming.settings import Settings
+from streaming.snapshots.alerts import policy_stale
 
 
 class StaleWatch:

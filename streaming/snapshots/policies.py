@@ -16,10 +16,6 @@ from policy.store.documents import Library
 from policy.store.overlay import FactChange, FactLayer, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.enforcer.alerts import policy_rejected, topic_recreated
-from streaming.enforcer.changes import Changes, Unanalysed
-from streaming.enforcer.documents import Record, Refused, Shelving
-from streaming.enforcer.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.enforcer.holdings import measure
 from streaming.enforcer.ledger import Committed
 from streaming.errors import CannotStart, Stopping
@@ -29,7 +25,11 @@ from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, fi
 from streaming.observability.metrics import Compiled
 from streaming.records.packing import Result
 from streaming.settings import Settings
+from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.changes import Changes, Unanalysed
+from streaming.snapshots.documents import Record, Refused, Shelving
+from streaming.snapshots.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.snapshots.reading import document_record
 from streaming.topics import DAY_MS
 

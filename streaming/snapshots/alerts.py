@@ -8,12 +8,12 @@ import msgspec
 from policy.analysis.escalation import Escalation
 from policy.core.times import to_text
 from policy.systems.kit.privileged import SEVERITIES, worst
-from streaming.enforcer.documents import Refused
 from streaming.kafka.clients import Partition
 from streaming.records.headers import JSON_ALONE
 from streaming.records.packing import Result
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import shorten_alert
+from streaming.snapshots.documents import Refused
 
 SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
 

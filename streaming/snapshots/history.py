@@ -22,10 +22,10 @@ import msgspec
 from policy.core.document import Key
 from policy.core.times import LAST_MS
 from policy.store.documents import Library, Version
-from streaming.enforcer.documents import Record
 from streaming.enforcer.formats import FORMAT, check_format
 from streaming.kafka.topic_logs import TopicLog, parse_log
 from streaming.records.packing import Result
+from streaming.snapshots.documents import Record
 from streaming.topics import DAY_MS
 
 AT, NEXT, FORM, TOPIC_ID = "at", "next", "format", "topic-id"
