@@ -10,10 +10,10 @@ import structlog
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
+from streaming.commit.offsets import check_group
+from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
-from streaming.enforcer.ledger import check_group
 from streaming.enforcer.source import session_settings
-from streaming.enforcer.transaction import Output
 from streaming.enforcer.warm_up import warm_up
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of

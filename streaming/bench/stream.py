@@ -20,7 +20,7 @@ from streaming.bench import traffic
 from streaming.bench.memory import largest_worker
 from streaming.client.asking import Record
 from streaming.client.outbox import FIXED, USUAL
-from streaming.enforcer.checkpoint import write_plainly
+from streaming.commit.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
 from streaming.kafka.topics import create_topics
 from streaming.runtime.spark import start_session

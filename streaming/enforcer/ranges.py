@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from streaming.enforcer.checkpoint import Offsets
+from streaming.commit.checkpoint import Offsets
 from streaming.enforcer.worker import Told
 from streaming.kafka.clients import Partition
 

@@ -8,7 +8,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.checkpoint import LOCAL_MANAGER, format_offsets, is_local
+from streaming.commit.checkpoint import LOCAL_MANAGER, format_offsets, is_local
 from streaming.enforcer.records import COLUMNS
 from streaming.kafka.clients import Partition
 from streaming.kafka.manifests import SPARK_GROUPS

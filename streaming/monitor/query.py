@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.enforcer.checkpoint import Checkpoint, format_offsets
-from streaming.enforcer.ledger import Ledger, check_group, open_ledger
+from streaming.commit.checkpoint import Checkpoint, format_offsets
+from streaming.commit.offsets import Ledger, check_group, open_ledger
+from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options, polling
-from streaming.enforcer.transaction import Output
 from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (
     Partition,

@@ -22,7 +22,7 @@ import msgspec
 from policy.core.document import Key
 from policy.core.times import LAST_MS
 from policy.store.documents import Library, Version
-from streaming.enforcer.formats import FORMAT, check_format
+from streaming.commit.formats import FORMAT, check_format
 from streaming.kafka.topic_logs import TopicLog, parse_log
 from streaming.records.packing import Result
 from streaming.snapshots.documents import Record

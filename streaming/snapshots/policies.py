@@ -16,8 +16,8 @@ from policy.store.documents import Library
 from policy.store.overlay import FactChange, FactLayer, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
+from streaming.commit.offsets import Committed
 from streaming.enforcer.holdings import measure
-from streaming.enforcer.ledger import Committed
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicReader

@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from policy.systems import all_systems
 from streaming.application import check_permissions, run
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
+from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options
-from streaming.enforcer.transaction import Output
 from streaming.errors import CannotStart, CannotWrite
 from streaming.kafka.manifests import (
     enforcer_permissions,

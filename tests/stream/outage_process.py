@@ -14,7 +14,7 @@ from typing import Any
 
 import streaming.application
 from streaming.cli import main
-from streaming.enforcer.transaction import Evaluated, Output
+from streaming.commit.transaction import Evaluated, Output
 from streaming.errors import CannotWrite
 from tests.waiting import wait_until
 

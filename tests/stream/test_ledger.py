@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from confluent_kafka import TopicPartition
 
-from streaming.enforcer.checkpoint import format_offsets, parse_offsets
-from streaming.enforcer.ledger import ANY, Committed, Ledger, Mark, check_marks, without_replaced
+from streaming.commit.checkpoint import format_offsets, parse_offsets
+from streaming.commit.offsets import ANY, Committed, Ledger, Mark, check_marks, without_replaced
 from streaming.errors import CannotStart, OffsetsDisagree
 
 PLACE = ("requests", 0)

@@ -20,7 +20,7 @@ import pytest
 import structlog
 import yaml
 
-from streaming.enforcer.outage import Outage
+from streaming.commit.outage import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.observability.watch import Watch
 from streaming.runtime.broker import EmbeddedBroker

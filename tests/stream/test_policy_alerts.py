@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from streaming.enforcer.ledger import read_committed
+from streaming.commit.offsets import read_committed
 from streaming.kafka.clients import group_observer
 from streaming.kafka.publish import publish
 from streaming.records.packing import Result

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.transaction import Evaluated, Output, describe_transaction
 from streaming.enforcer.worker import SCHEMA
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.headers import JSON_ALONE

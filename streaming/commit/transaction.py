@@ -12,9 +12,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.commit.outage import is_unavailable
+from streaming.commit.sender import admin_settings, open_sender
 from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.outage import is_unavailable
-from streaming.enforcer.sender import admin_settings, open_sender
 from streaming.enforcer.worker import PACKED, TOLD, Told, Worker
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.kafka.clients import group_consumer

@@ -7,8 +7,8 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.enforcer.checkpoint import Checkpoint
-from streaming.enforcer.formats import FORMAT, check_committed_formats
+from streaming.commit.checkpoint import Checkpoint
+from streaming.commit.formats import FORMAT, check_committed_formats
 from streaming.errors import CannotStart, OffsetsDisagree
 from streaming.kafka.clients import SECONDS, Partition, group_members
 from streaming.kafka.topic_logs import ACCEPT

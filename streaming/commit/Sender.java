@@ -33,7 +33,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * What of a batch is done once for each record after the workers, in Spark's own JVM: lots of records are unpacked and
  * handed to Kafka's producer. Lots are packed by streaming/records/packing.py, which tells how. Everything else about a
- * transaction is in streaming/enforcer/transaction.py, which calls the producer itself.
+ * transaction is in streaming/commit/transaction.py, which calls the producer itself.
  *
  * Compiled when a job starts, by the compiler that Spark brings for the code it generates.
  */

@@ -1,0 +1,1 @@
+"""Exactly once: what a batch writes, in one transaction with its offsets."""
