@@ -20,7 +20,7 @@ import yaml
 
 from streaming.cli import register_commands
 from streaming.cli.app import app
-from streaming.monitor.rules import DEFAULTS, KindRule
+from streaming.monitor_settings import DEFAULTS, KindRule
 from streaming.observability.metrics import ALERT_KINDS
 from streaming.observability.watch import Watch
 from streaming.records import schemas as contracts

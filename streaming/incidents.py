@@ -12,7 +12,7 @@ import msgspec
 
 from policy.core.model import Reason
 from policy.core.times import to_text
-from streaming.monitor.rules import (
+from streaming.monitor_settings import (
     CONTRADICTION,
     DENIAL_BURST,
     DENIED,

@@ -13,7 +13,7 @@ import yaml
 from policy.core.caching import HELD_BYTES
 from policy.core.request import CLAIMS, MAX_CLAIMED_GROUPS
 from policy.core.suggest import nearest
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.topics import TopicNames
 
 PREFIX = "LOCKKEEPER_"

@@ -24,7 +24,7 @@ import typer
 from streaming.bench import latency, stream, traffic
 from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import Round, fresh, own_process
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings
 from streaming.topics import TopicNames

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from streaming.monitor.rules import KindRule, MonitorSettings, Rules
+from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 
 FOLDER = Path(__file__).parent
 POLICIES = FOLDER / "policies"

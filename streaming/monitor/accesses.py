@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from streaming.monitor.inputs import ACCESS_BYTES, Decided, Happened
-from streaming.monitor.rules import Rules
+from streaming.monitor_settings import Rules
 
 Span = tuple[int, int]
 """First and last of moments (ms), each within a window of the one before: any moment between had one in its window."""

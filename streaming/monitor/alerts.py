@@ -6,7 +6,8 @@ import msgspec
 
 from policy.core.times import to_text
 from streaming.monitor.episodes import evidence_of
-from streaming.monitor.rules import (
+from streaming.monitor.state import Raised
+from streaming.monitor_settings import (
     CONTRADICTION,
     DENIAL_BURST,
     DENIED,
@@ -14,7 +15,6 @@ from streaming.monitor.rules import (
     UNAUTHORIZED,
     UNREQUESTED,
 )
-from streaming.monitor.state import Raised
 from streaming.records.size_gate import shorten_alert
 
 MESSAGES = {

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from policy.core.times import to_text
-from streaming.monitor.rules import KindRule, Severity
+from streaming.monitor_settings import KindRule, Severity
 
 SAMPLES = 5  # occurrences that an alert shows
 IDS_HELD = 1000  # by which duplicates are known; of a larger episode the count may hold some twice

@@ -30,8 +30,8 @@ from streaming.monitor.inputs import (
     encode_told,
     happened_id,
 )
-from streaming.monitor.rules import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.monitor.sessions import knows_facts
+from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats
 from streaming.records.shortening import shorten

@@ -19,9 +19,9 @@ from pyspark.sql.streaming.stateful_processor import (
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.alignment import received_times
 from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
-from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
+from streaming.monitor_settings import MonitorSettings
 from streaming.records.shortening import shorten_id
 
 ALERT, FACT = "alert", "fact"

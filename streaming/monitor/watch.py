@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from streaming.monitor.episodes import Episode, Occurrence, begin
-from streaming.monitor.rules import KindRule, Rules
+from streaming.monitor_settings import KindRule, Rules
 
 
 class Watch(msgspec.Struct, array_like=True):

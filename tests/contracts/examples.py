@@ -17,8 +17,8 @@ from policy.testing.run import Scene, scenes
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
-from streaming.monitor.rules import DENIAL_BURST, MonitorSettings
 from streaming.monitor.state import Monitor, Raised, State
+from streaming.monitor_settings import DENIAL_BURST, MonitorSettings
 from streaming.settings import Limits
 from streaming.snapshots.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.snapshots.documents import Refused

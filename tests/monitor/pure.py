@@ -9,9 +9,9 @@ from policy.core.times import to_text
 from streaming.monitor.alerts import alert_of
 from streaming.monitor.inputs import Input, Key
 from streaming.monitor.intake import Intake, merge_decided
-from streaming.monitor.rules import MonitorSettings
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
+from streaming.monitor_settings import MonitorSettings
 
 DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "requests.dlq"
 T0 = 1_795_000_000_000  # ms

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming import incidents
-from streaming.monitor.rules import KindRule, MonitorSettings, Rules
+from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.LETTERS: LETTERS}

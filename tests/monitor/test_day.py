@@ -3,7 +3,7 @@
 import pytest
 
 from streaming import incidents
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from tests.monitor.pure import DECISIONS, LETTERS, VERDICTS, PureMonitor
 
 TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.LETTERS: LETTERS}

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from streaming.monitor.rules import KindRule, MonitorSettings, Rules
 from streaming.monitor.state import State
+from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000

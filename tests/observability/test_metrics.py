@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import Library
 from streaming.enforcer.holdings import measure
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.observability.histogram import CountedHistogram
 from streaming.observability.metrics import ALERT_KINDS, Compiled
 from streaming.observability.state import observe_progress

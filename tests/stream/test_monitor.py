@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
-from streaming.monitor.rules import MonitorSettings, Rules
+from streaming.monitor_settings import MonitorSettings, Rules
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running
 from tests.stream.world import LOOKS_BACK, World, group, request, role

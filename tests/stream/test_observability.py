@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.settings import LogSettings, MetricsSettings
 from tests.brokers import TestBroker
 from tests.stream.running import ROOT

@@ -18,7 +18,7 @@ from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.records.avro import Writer
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats

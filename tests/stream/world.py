@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.kafka.topics import TopicNames, create_topics
-from streaming.monitor.rules import MonitorSettings
+from streaming.monitor_settings import MonitorSettings
 from streaming.runtime.kafka_tools import CONSUMER_GROUPS
 from streaming.settings import Settings
 from tests.brokers import TestBroker

@@ -9,7 +9,7 @@ from policy.core.document import Key
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.monitor.rules import DEFAULTS, DENIAL_BURST
+from streaming.monitor_settings import DEFAULTS, DENIAL_BURST
 from streaming.settings import Settings
 from streaming.verify.traffic import Traffic
 
