@@ -21,8 +21,8 @@ import yaml
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.monitor_settings import DEFAULTS, KindRule
-from streaming.observability.metrics import ALERT_KINDS
-from streaming.observability.watch import Watch
+from streaming.ops.metrics import ALERT_KINDS
+from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.report.svg import Drawing, to_svg
 from streaming.settings import Settings, variables

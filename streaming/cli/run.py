@@ -30,8 +30,8 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
       lockkeeper run --config lockkeeper.yaml
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
     """
-    from streaming.observability.logs import configure_logs
-    from streaming.observability.observing import observing
+    from streaming.ops.logs import configure_logs
+    from streaming.ops.observing import observing
 
     settings = settings_of(config, bootstrap)
     reach(settings)

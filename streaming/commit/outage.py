@@ -9,7 +9,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from streaming.errors import CannotWrite, Stopping
-from streaming.observability.watch import Watch
+from streaming.ops.watch import Watch
 
 log = structlog.get_logger()
 

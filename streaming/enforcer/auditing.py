@@ -22,7 +22,7 @@ from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.judge import EXPECTED
 from streaming.enforcer.rendering import Form
-from streaming.observability.tally import DEAD, LIFECYCLE, label, no_counts
+from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.records.audit_event import AuditEvent, read_event
 from streaming.records.avro import Reader, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter

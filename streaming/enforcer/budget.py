@@ -15,7 +15,7 @@ import numpy as np
 
 from streaming.enforcer.records import Numbers, Row
 from streaming.kafka.clients import Partition
-from streaming.observability.tally import Counts
+from streaming.ops.tally import Counts
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size
 

@@ -43,8 +43,8 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
-from streaming.observability.steps import Step
-from streaming.observability.watch import Watch
+from streaming.ops.steps import Step
+from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings
 from streaming.records.packing import VERDICTS, Result
 from streaming.runtime.spark_errors import why_ended

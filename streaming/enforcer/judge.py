@@ -25,7 +25,7 @@ from streaming.enforcer.freshness import staleness
 from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope
 from streaming.enforcer.records import Records, decode_headers
 from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, echo, to_json
-from streaming.observability.tally import DEAD, Label, label, no_counts, outcome_of
+from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import JSON_ALONE

@@ -14,7 +14,7 @@ from policy.core.model import Grant, Reason
 from policy.core.request import Batch, Request
 from policy.evaluation.explain import route
 from policy.evaluation.prepared import PreparedQuery
-from streaming.observability.tally import Label, label, outcome_of
+from streaming.ops.tally import Label, label, outcome_of
 
 TEMPLATE_BYTES = 1_000  # beside its texts
 ANSWER_BYTES = 8192  # a larger answer is not made in columns …

@@ -37,7 +37,7 @@ from streaming.kafka.clients import (
 from streaming.monitor.alignment import Alignment, Times, send_times
 from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
-from streaming.observability.watch import Watch
+from streaming.ops.watch import Watch
 from streaming.records.encodings import Encodings
 from streaming.records.headers import JSON_ALONE
 from streaming.records.packing import Result

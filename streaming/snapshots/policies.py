@@ -17,12 +17,12 @@ from policy.store.overlay import FactChange, FactLayer, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.commit.offsets import Committed
-from streaming.enforcer.holdings import measure
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicReader
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
-from streaming.observability.metrics import Compiled
+from streaming.ops.holdings import measure
+from streaming.ops.metrics import Compiled
 from streaming.records.packing import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated

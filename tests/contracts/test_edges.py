@@ -10,7 +10,7 @@ from streaming import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.observability.records import read_decision
+from streaming.ops.records import read_decision
 from streaming.records.avro import Reader, Unencodable, Writer, own_json
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.records.packing import Packed

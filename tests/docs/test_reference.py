@@ -11,8 +11,8 @@ import yaml
 
 from docs import generate
 from policy.systems import all_systems
-from streaming.observability.metrics import ALERT_KINDS
-from streaming.observability.watch import Watch
+from streaming.ops.metrics import ALERT_KINDS
+from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
 from streaming.settings import Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs

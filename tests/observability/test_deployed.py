@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streaming.observability.watch import Watch
+from streaming.ops.watch import Watch
 from streaming.settings import Settings
 from tests.observability.promql import names_in
 

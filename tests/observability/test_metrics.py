@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from policy.store.compiler import Compiler
 from policy.store.documents import Library
-from streaming.enforcer.holdings import measure
 from streaming.monitor_settings import MonitorSettings
-from streaming.observability.histogram import CountedHistogram
-from streaming.observability.metrics import ALERT_KINDS, Compiled
-from streaming.observability.state import observe_progress
-from streaming.observability.tally import Tally
-from streaming.observability.watch import Watch
+from streaming.ops.histogram import CountedHistogram
+from streaming.ops.holdings import measure
+from streaming.ops.metrics import ALERT_KINDS, Compiled
+from streaming.ops.state import observe_progress
+from streaming.ops.tally import Tally
+from streaming.ops.watch import Watch
 from streaming.settings import Settings
 
 NOW = 1_795_000_000_000

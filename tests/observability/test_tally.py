@@ -11,7 +11,7 @@ from policy.systems import all_systems
 from streaming import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
-from streaming.observability.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
+from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
 
 NOW = 1_795_000_000_000

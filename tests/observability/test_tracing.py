@@ -11,10 +11,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from streaming.observability.steps import Step
-from streaming.observability.tally import Tally
-from streaming.observability.tracing import LINKS, BatchTrace, Tracing, open_tracing
-from streaming.observability.watch import Watch
+from streaming.ops.steps import Step
+from streaming.ops.tally import Tally
+from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.watch import Watch
 from streaming.settings import Settings, SettingsError, TracingSettings
 
 ASKED = "0af7651916cd43dd8448eb211c80319c"

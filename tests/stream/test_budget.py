@@ -19,7 +19,7 @@ from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, b
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import Outputs, Task, Told, Worker
-from streaming.observability.tally import no_counts
+from streaming.ops.tally import no_counts
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import record_size

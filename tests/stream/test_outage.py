@@ -22,7 +22,7 @@ import yaml
 
 from streaming.commit.outage import Outage
 from streaming.errors import CannotWrite, Stopping
-from streaming.observability.watch import Watch
+from streaming.ops.watch import Watch
 from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import MetricsSettings, Settings
 from streaming.verify.cluster import verify

@@ -9,7 +9,7 @@ from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
-from streaming.observability.tally import tally
+from streaming.ops.tally import tally
 from streaming.records.avro import Reader, own_json
 from streaming.records.formats import Formats
 from streaming.records.packing import DECISIONS, Outgoing, Packed, pack

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from streaming.observability.tally import OTHER
+from streaming.ops.tally import OTHER
 from streaming.records.avro import Undecodable, own_json
 
 

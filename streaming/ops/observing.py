@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import structlog
 
-from streaming.observability.server import serving
-from streaming.observability.tracing import open_tracing
-from streaming.observability.watch import Watch
+from streaming.ops.server import serving
+from streaming.ops.tracing import open_tracing
+from streaming.ops.watch import Watch
 from streaming.settings import Settings
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streaming.observability.state import Progress
+from streaming.ops.state import Progress
 
 
 class ProgressListener(StreamingQueryListener):

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from streaming.observability.comparison import Compared
-from streaming.observability.health import Health
-from streaming.observability.lag import Lags
-from streaming.observability.metrics import Compiled, Metrics
-from streaming.observability.records import kind_of, read_decision
-from streaming.observability.state import MonitorMetrics, Progress, summary
-from streaming.observability.steps import Step
-from streaming.observability.tally import Tally
-from streaming.observability.tracing import LINKS, BatchTrace, Tracing
+from streaming.ops.comparison import Compared
+from streaming.ops.health import Health
+from streaming.ops.lag import Lags
+from streaming.ops.metrics import Compiled, Metrics
+from streaming.ops.records import kind_of, read_decision
+from streaming.ops.state import MonitorMetrics, Progress, summary
+from streaming.ops.steps import Step
+from streaming.ops.tally import Tally
+from streaming.ops.tracing import LINKS, BatchTrace, Tracing
 from streaming.settings import Settings
 
 log = structlog.get_logger()

@@ -10,7 +10,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from streaming.observability.health import Health
+from streaming.ops.health import Health
 from streaming.settings import MetricsSettings, SettingsError
 
 OFF = 0

@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from policy.core.decision import Outcome
 from policy.systems import all_systems
 from streaming import DISTRIBUTION
-from streaming.observability.health import Health
-from streaming.observability.histogram import CountedHistogram
-from streaming.observability.lag import ConsumerLag
-from streaming.observability.steps import STEPS
-from streaming.observability.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
+from streaming.ops.health import Health
+from streaming.ops.histogram import CountedHistogram
+from streaming.ops.lag import ConsumerLag
+from streaming.ops.steps import STEPS
+from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
 from streaming.settings import Settings
 
 ALERT_KINDS = (

@@ -5,8 +5,8 @@ from collections import Counter
 from policy.store.compiler import Compiler
 from policy.store.documents import Library
 from policy.systems import all_systems
-from streaming.observability.metrics import Compiled
-from streaming.observability.tally import OTHER
+from streaming.ops.metrics import Compiled
+from streaming.ops.tally import OTHER
 
 
 def measure(seconds: float, compiler: Compiler, policies: Library) -> Compiled:
