@@ -24,8 +24,8 @@ import typer
 from streaming.bench import latency, stream, traffic
 from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import Round, fresh, own_process
+from streaming.broker.embedded import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
-from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings
 from streaming.topics import TopicNames
 

@@ -1,8 +1,9 @@
 """Policies, facts and requests of all five systems, and requests as records that `streaming.client` sends.
 
-The same arguments give the same documents and requests on every machine. Lenses 6 comes from `streaming.workload`. In
-the mix each system has a fifth of the statements (Lenses 5: namespaces, Ververica: assignments, StreamSets: entries of
-an ACL, CDAP: grants); subjects and resources are skewed, and about half of the requests are allowed.
+The same arguments give the same documents and requests on every machine. Lenses 6 comes from
+`streaming.bench.workload`. In the mix each system has a fifth of the statements (Lenses 5: namespaces, Ververica:
+assignments, StreamSets: entries of an ACL, CDAP: grants); subjects and resources are skewed, and about half of the
+requests are allowed.
 """
 
 import random
@@ -10,9 +11,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from streaming import workload
+from streaming.bench import workload
+from streaming.bench.workload import Skew
 from streaming.client.asking import Record, request_record
-from streaming.workload import Skew
 
 Document = dict[str, Any]
 Request = dict[str, Any]

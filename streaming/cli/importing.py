@@ -13,7 +13,7 @@ from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy.importers import Given, Source, Translation
-    from streaming.imported import Plan
+    from streaming.cli.imported import Plan
 
 
 @app.command("import")
@@ -60,7 +60,7 @@ def import_(
       lockkeeper import cdap grants.csv --out policies/ --partial --json
     """
     from policy.importers import translate
-    from streaming.imported import plan, write
+    from streaming.cli.imported import plan, write
 
     found = translate(_source(source), [_given(file) for file in files])
     planned = plan(source, found.documents, out)

@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from rich.console import Console
 
 from policy.store.repository import read_documents
+from streaming.broker.embedded import EmbeddedBroker
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
@@ -24,7 +25,6 @@ from streaming.demo.view import View, show_summary
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
-from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import Settings, monitor_settings
 from streaming.verify.cluster import verify
 

@@ -9,8 +9,8 @@ from pyspark.core.rdd import _prepare_for_python_RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import PythonEvalType
 
-from streaming.enforcer.compiled_java import new_instance
 from streaming.enforcer.worker import SCHEMA
+from streaming.runtime.compiled_java import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from streaming.errors import JavaNotFoundError
 
+CONSOLE_LOG = Path(__file__).with_name("log4j2-console.properties")  # of Java programs: warnings, on stderr
+
 MINIMUM_VERSION = 17
 """The oldest Java that Spark 4 and Kafka 4 run on."""
 

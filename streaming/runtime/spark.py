@@ -8,17 +8,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from streaming.runtime.gateway import VECTOR_MODULE, Gateway, start_gateway
 from streaming.runtime.jars import classpath
-from streaming.runtime.java import find_java, has_module, java_home
+from streaming.runtime.java import CONSOLE_LOG, find_java, has_module, java_home
 from streaming.runtime.job_folder import job_folder
 
-_LOG_CONFIG = Path(__file__).with_name("log4j2-console.properties")
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 
@@ -97,7 +95,7 @@ def _without_fixed(settings: Mapping[str, str]) -> dict[str, str]:
 def _with_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     jars = ",".join(str(path) for path in classpath("spark"))
     # Spark's own files and the sockets of its workers lie in Java's temporary folder.
-    java_options = f'-Dlog4j2.configurationFile={_LOG_CONFIG.as_uri()} "-Djava.io.tmpdir={job_folder()}"'
+    java_options = f'-Dlog4j2.configurationFile={CONSOLE_LOG.as_uri()} "-Djava.io.tmpdir={job_folder()}"'
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

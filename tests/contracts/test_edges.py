@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source

@@ -14,7 +14,7 @@ from policy.store.documents import Library
 from policy.store.repository import read_documents
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import CaseFileError, full_request, load_cases
-from streaming import workload
+from streaming.bench import workload
 from streaming.settings import DEFAULT_TRUST
 from tests.fuzz.mutation import mutate_data, texts_in
 

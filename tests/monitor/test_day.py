@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming import incidents
+from streaming.bench import incidents
 from streaming.monitor_settings import MonitorSettings
 from tests.monitor.pure import DECISIONS, LETTERS, VERDICTS, PureMonitor
 

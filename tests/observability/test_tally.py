@@ -8,7 +8,7 @@ import pytest
 
 from policy import compile_documents
 from policy.systems import all_systems
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally

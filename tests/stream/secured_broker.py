@@ -21,8 +21,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from streaming.broker.embedded import HOST, EmbeddedBroker
 from streaming.kafka.permissions import OPERATIONS, Permission
-from streaming.runtime.broker import HOST, EmbeddedBroker
 from tests.stream.certificates import Authority
 from tests.waiting import wait_until
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from policy import compile_documents, decide
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits

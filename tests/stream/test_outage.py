@@ -20,10 +20,10 @@ import pytest
 import structlog
 import yaml
 
+from streaming.broker.embedded import EmbeddedBroker
 from streaming.commit.outage import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.ops.watch import Watch
-from streaming.runtime.broker import EmbeddedBroker
 from streaming.settings import MetricsSettings, Settings
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker, free_port

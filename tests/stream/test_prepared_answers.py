@@ -20,7 +20,7 @@ from policy.store.documents import Library
 from policy.store.overlay import FactLayer
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer import answers, rendering
 from streaming.enforcer import judge as judging
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query

@@ -5,7 +5,7 @@ from typing import Any
 
 from policy.core.caching import BUDGET
 from policy.core.request import CLAIMS
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.enforcer.records import Records
 from streaming.settings import Limits

@@ -1,6 +1,6 @@
 """How fast the codec is alone: requests from Avro to JSON, decisions from JSON to Avro, in one thread.
 
-    python -m streaming.bench_contracts --requests 20000
+    python -m streaming.bench.codec --requests 20000
 
 Prints a line of JSON for each encoding: the best of the rounds, by the thread's own time, since others use the machine
 as well.
@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from policy import compile_documents
-from streaming import workload
+from streaming.bench import workload
 from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import Formats

@@ -16,8 +16,8 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from streaming.broker.kafka_tools import format_command, run_kafka_tool, server_command
 from streaming.errors import BrokerError
-from streaming.runtime.kafka_tools import format_command, run_kafka_tool, server_command
 from streaming.runtime.supervised import Supervised
 from streaming.runtime.supervisor import Order
 

@@ -1,6 +1,6 @@
 """The monitor measured with the real query: what it finds in a day with planted incidents, and how much it holds.
 
-    python -m streaming.bench_monitor --accesses 20000 --keys 1000000
+    python -m streaming.bench.monitor --accesses 20000 --keys 1000000
 
 Prints figures as lines of JSON: precision and recall of the alerts; then, for so many subjects that each ask once,
 records a second from the topics to the committed transaction, and the size of the state that remembers them.
@@ -22,8 +22,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.core.times import to_text
-from streaming import incidents
+from streaming.bench import incidents
 from streaming.bench.machine import machine
+from streaming.broker.embedded import EmbeddedBroker
 from streaming.enforcer.source import session_settings
 from streaming.kafka.clients import admin_client
 from streaming.kafka.committed import committed_records
@@ -32,7 +33,6 @@ from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.logs import log_warnings_alone
 from streaming.records.verdict import Tick, encode_verdict
-from streaming.runtime.broker import EmbeddedBroker
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from streaming.errors import BrokerError
 from streaming.runtime.jars import classpath
-from streaming.runtime.java import find_java
+from streaming.runtime.java import CONSOLE_LOG, find_java
 
 CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 """Shows and changes consumer groups: their offsets and their lag."""
 
 _HERE = Path(__file__).parent
-_CONSOLE_LOG = _HERE / "log4j2-console.properties"
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 _SHOWN_CHARACTERS = 2000
 
@@ -32,7 +31,7 @@ def run_kafka_tool(class_name: str, *arguments: str, timeout_seconds: float = 60
     Raises:
         BrokerError: the tool failed, or took too long; the message carries what it printed.
     """
-    command = java_command(class_name, *arguments, jvm_options=_QUICK_START, log_config=_CONSOLE_LOG)
+    command = java_command(class_name, *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_seconds
@@ -55,7 +54,7 @@ def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], l
 def format_command(properties: Path, cluster_id: str) -> list[str]:
     """Return the command line that prepares a new broker's storage, and leaves an existing one as it is."""
     arguments = ["format", "--ignore-formatted", "-t", cluster_id, "-c", str(properties)]
-    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=_QUICK_START, log_config=_CONSOLE_LOG)
+    return java_command("kafka.tools.StorageTool", *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
 
 
 def server_command(properties: Path, jvm_options: Sequence[str], log: Path) -> list[str]:

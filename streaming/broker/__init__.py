@@ -1,0 +1,1 @@
+"""The embedded broker, for the demo and the tests."""
