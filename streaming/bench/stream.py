@@ -19,7 +19,7 @@ from streaming.application import run
 from streaming.bench import traffic
 from streaming.bench.memory import largest_worker
 from streaming.client.asking import Record
-from streaming.client.outbox import FIXED, USUAL
+from streaming.client.producer import FIXED, USUAL
 from streaming.commit.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
 from streaming.kafka.topics import create_topics

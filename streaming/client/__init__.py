@@ -11,9 +11,9 @@ from streaming.client.acting import acting_as
 from streaming.client.asynchronous import AsyncClient
 from streaming.client.connection import Connection
 from streaming.client.consumers import Alert, AlertConsumer, DecisionConsumer
+from streaming.client.dead_letters import DeadLetter
 from streaming.client.decision import Decision, Place
 from streaming.client.errors import AccessDenied, ClientError, NotDecided, NotReported, Unreadable
-from streaming.client.letters import DeadLetter
 from streaming.client.publisher import PolicyPublisher
 from streaming.client.sync import Client
 from streaming.kafka.publish import PublishFailed

@@ -10,9 +10,9 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from streaming.client.connection import Connection, connection_to
+from streaming.client.dead_letters import DeadLetter, read_letter
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
-from streaming.client.letters import DeadLetter, read_letter
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.records.avro import Undecodable
 from streaming.records.reading import Readings

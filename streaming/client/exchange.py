@@ -17,12 +17,12 @@ from confluent_kafka import Message
 
 from streaming.client.asking import Record
 from streaming.client.connection import Connection
+from streaming.client.consumer import Inbox, Lost
 from streaming.client.correlation import Correlation
+from streaming.client.dead_letters import read_letter
 from streaming.client.decision import Decision, Place, glance, read_decision, undecided
 from streaming.client.errors import NotReported, Unreadable
-from streaming.client.inbox import Inbox, Lost
-from streaming.client.letters import read_letter
-from streaming.client.outbox import Outbox
+from streaming.client.producer import Outbox
 from streaming.records.avro import Undecodable
 from streaming.records.reading import Readings
 from streaming.records.registry import RegistryDown
