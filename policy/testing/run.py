@@ -238,7 +238,7 @@ def describe(request: dict[str, Any]) -> str:
 
 
 def cover(file: CaseFile, given: Documents = ()) -> Coverage:
-    """Which statements of the documents, ``given`` or of the file, decided some request of it (`policy.analysis.usage`)."""
+    """Which statements of the documents, ``given`` or of the file, decided some request of it."""
     statements: set[Origin] = set()
     decided: set[Origin] = set()
     for scene in scenes(file, given=given):

@@ -69,7 +69,7 @@ def decided(documents: Sequence[Document], _requests: Sequence[Request]) -> Deci
 
 
 def referenced(documents: Sequence[Document], _requests: Sequence[Request]) -> Decide:
-    """`policy.evaluation.reference.decide`: nested loops over all that a principal holds, without an index or a cache."""
+    """The reference evaluator: nested loops over all that a principal holds, without an index or a cache."""
     snapshot = policy.compile_documents(documents)
     return lambda request: reference.decide(snapshot, request) == "allow"
 
