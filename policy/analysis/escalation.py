@@ -30,7 +30,7 @@ from policy.analysis.edits import Edit, Start, starts
 from policy.analysis.shadowed import Beneath, Ground
 from policy.analysis.sides import Bearing, Links, Side, common
 from policy.analysis.wording import grant_text, membership_text
-from policy.core.bounded_work import Work, WorkExceeded
+from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
 from policy.core.pattern import Pattern
 from policy.store.snapshot import Realm

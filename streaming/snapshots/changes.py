@@ -28,8 +28,8 @@ import structlog
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.wording import grant_text
-from policy.core.bounded_work import Work
 from policy.core.document import Key
+from policy.core.limits import Work
 from policy.core.model import Reading
 from policy.store.documents import Library
 from policy.store.snapshot import Realm, Snapshot
