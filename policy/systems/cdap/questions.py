@@ -17,7 +17,7 @@ from policy.systems.cdap.catalogue import catalogue, has_below, lineage
 from policy.systems.cdap.entities import parse_entity, written
 from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
-from policy.systems.kit.needs import Need
+from policy.systems.kit.query import Need
 
 PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "administration"}
 REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name

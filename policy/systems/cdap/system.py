@@ -16,8 +16,8 @@ from policy.systems.cdap.entities import read_entity
 from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.needs import Need, requirement
 from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.query import Need, requirement
 from policy.systems.kit.system import Kind, kind_of
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders

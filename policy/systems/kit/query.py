@@ -1,7 +1,10 @@
-"""A request as a question of its system: what must hold of every request, then what the system makes of it."""
+"""A request as a query of its system, and the all/any trees of a system's catalogue as requirements."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import Question, Unanswerable
+from policy.core.model import All, AnyOf, Question, Requirement, Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.request import Request
 from policy.systems.kit.system import System
@@ -27,3 +30,22 @@ def check_name(text: str, place: str) -> None:
     """Raise Unanswerable when ``text``, at ``place`` in a request, may be taken for another name."""
     if wrong := fault(text):
         raise Unanswerable("malformed-name", f"{place} {text!r} {wrong}")
+
+
+Need = Mapping[str, Any]
+Leaf = Callable[[Need, str], Requirement | None]
+
+
+def requirement(need: Need, leaf: Leaf, rule: str = "") -> Requirement | None:
+    """``need`` as a requirement. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
+
+    A tree that asks nothing is None too; at the top the caller must take that for "never".
+    """
+    rule = need.get("rule", rule)
+    if "all" not in need and "any" not in need:
+        return leaf(need, rule)
+    parts = (requirement(part, leaf, rule) for part in need.get("all", need.get("any", ())))
+    items = tuple(part for part in parts if part is not None)
+    if not items:
+        return None
+    return All(items, rule) if "all" in need else AnyOf(items, rule)

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.model import All, Given, Requirement, Unanswerable
 from policy.core.times import to_text
-from policy.systems.kit.needs import Need, requirement
+from policy.systems.kit.query import Need, requirement
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, Asked, Context, named

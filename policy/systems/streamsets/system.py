@@ -12,8 +12,8 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
 from policy.core.request import Request
-from policy.systems.kit.needs import Need
 from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.query import Need
 from policy.systems.kit.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import (

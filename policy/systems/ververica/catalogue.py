@@ -8,7 +8,7 @@ import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.suggest import nearest
-from policy.systems.kit.needs import Need
+from policy.systems.kit.query import Need
 
 
 @functools.cache

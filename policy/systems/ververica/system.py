@@ -28,9 +28,8 @@ from policy.core.model import (
 from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
-from policy.systems.kit.needs import Need, requirement
 from policy.systems.kit.privileged import Power, read_powers
-from policy.systems.kit.query import check_name
+from policy.systems.kit.query import Need, check_name, requirement
 from policy.systems.kit.system import Kind, kind_of
 from policy.systems.kit.validator import Form
 from policy.systems.ververica.authentication import identity, read_authentication
