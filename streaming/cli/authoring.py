@@ -91,8 +91,7 @@ def run_tests(
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
     from policy.testing.casefile import load_cases
-    from policy.testing.junit import junit_xml
-    from policy.testing.run import cover, run_cases
+    from policy.testing.run import cover, junit_xml, run_cases
 
     given = [] if policies is None else _sound(policies)[0]
     files = {path: load_cases(path) for path in _case_files(paths)}
