@@ -5,10 +5,9 @@ from typing import Any
 
 import msgspec
 
-from streaming.report.newest import Newest
 from streaming.report.records import Alert, Record, read_alert
 from streaming.report.span import Span
-from streaming.report.texts import shortened
+from streaming.report.untrusted import Newest, shortened
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 GRAVE = SEVERITIES[:2]

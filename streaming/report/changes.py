@@ -9,10 +9,9 @@ from policy.analysis.wording import grant_text, window_text
 from policy.core.document import Document, Key
 from policy.core.model import Reading
 from policy.store.documents import Library, Version
-from streaming.report.newest import Newest
 from streaming.report.records import Record
 from streaming.report.span import Span
-from streaming.report.texts import shortened
+from streaming.report.untrusted import Newest, shortened
 from streaming.snapshots.documents import Record as DocumentRecord
 from streaming.snapshots.documents import Shelving
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from streaming.report.counting import BoundedCounter, Ranking
 from streaming.report.records import Record
 from streaming.report.span import Span
+from streaming.report.untrusted import BoundedCounter, Ranking
 
 HEADERS = "__connect.errors."
 NUMBERS = re.compile(r"\d+")

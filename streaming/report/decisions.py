@@ -7,9 +7,9 @@ import msgspec
 from policy.core.model import Origin
 from policy.systems import all_systems
 from streaming.report.answered import Answered, denials
-from streaming.report.counting import BoundedCounter, Ranking
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
 from streaming.report.span import Span
+from streaming.report.untrusted import BoundedCounter, Ranking
 
 OTHER = "other"  # systems that lockkeeper does not know: a stranger's text
 TOP_REASONS = 15

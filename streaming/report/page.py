@@ -14,7 +14,7 @@ from streaming.report.changes import MANNERS
 from streaming.report.gather import Report
 from streaming.report.plots import length_text, plot_alerts, plot_decisions
 from streaming.report.records import OUTCOMES
-from streaming.report.texts import shortened, visible
+from streaming.report.untrusted import shortened, visible
 
 LISTED = 200  # rows of statements; --json has all of them
 LONGEST_NAME, LONGEST = 400, 2000  # characters of a name, and of any text: a message, a piece of evidence

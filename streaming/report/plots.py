@@ -11,7 +11,7 @@ from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.records import OUTCOMES
 from streaming.report.span import DAY, HOUR, Span
 from streaming.report.svg import INK, Drawing, to_svg
-from streaming.report.texts import visible
+from streaming.report.untrusted import visible
 
 # Colours that the colour-blind tell apart (Okabe and Ito), and hatches for everybody.
 LOOKS = {"allow": ("#009E73", ""), "deny": ("#D55E00", "////"), "error": ("#7A6FAC", "xxx")}

@@ -14,8 +14,8 @@ from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.report.answered import Answered
-from streaming.report.counting import BoundedCounter, Ranking
 from streaming.report.records import Record
+from streaming.report.untrusted import BoundedCounter, Ranking
 
 Asked = Request | Batch
 

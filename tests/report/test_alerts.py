@@ -1,9 +1,9 @@
 """Alerts and dead letters summed up, whatever they look like."""
 
 from streaming.report.alerts import AlertTotals, sum_up_alerts
-from streaming.report.counting import Row
 from streaming.report.deadletters import sum_up_dead_letters
 from streaming.report.records import Record
+from streaming.report.untrusted import Row
 from tests.report.world import ALERTS, BEGIN, SPAN, World, record
 
 

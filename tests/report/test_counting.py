@@ -5,9 +5,7 @@ import collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.report.counting import BoundedCounter, Row, counted
-from streaming.report.newest import Newest
-from streaming.report.texts import shortened, visible
+from streaming.report.untrusted import BoundedCounter, Newest, Row, counted, shortened, visible
 
 names = st.lists(st.sampled_from("abcdefghijkl"), max_size=200)
 

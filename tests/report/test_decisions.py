@@ -2,9 +2,9 @@
 
 from streaming.client.decision import Place
 from streaming.report.answered import CHUNK, Answered
-from streaming.report.counting import Row
 from streaming.report.records import read_decision
 from streaming.report.span import Span
+from streaming.report.untrusted import Row
 from tests.report.world import (
     BEGIN,
     DECISIONS,

@@ -7,7 +7,7 @@ import pytest
 
 from streaming.report.page import render
 from streaming.report.plots import length_text
-from streaming.report.texts import visible
+from streaming.report.untrusted import visible
 from tests.report.hostile import HACKED, hostile_report, hostile_texts
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, question, record, role
 
@@ -141,7 +141,7 @@ def test_what_could_not_be_looked_up_or_read_is_told() -> None:
 
 
 def test_approximate_counts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streaming.report.counting.BoundedCounter.__init__.__defaults__", (2,))
+    monkeypatch.setattr("streaming.report.untrusted.BoundedCounter.__init__.__defaults__", (2,))
     world = busy_world()
     for number in range(20):
         world.ask(question(f"user:{number}", "GetTopicDetails", "orders"), times=1 + number % 3)

@@ -1,10 +1,12 @@
-"""Counting names that strangers choose, in bounded memory."""
+"""Names and texts from untrusted clients: counted in bounded memory, shortened, invisible characters escaped."""
 
+import hashlib
+import heapq
+import unicodedata
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import msgspec
-
-from streaming.report.texts import shortened
 
 CAPACITY = 10_000
 
@@ -73,3 +75,46 @@ def counted(names: Iterable[str], capacity: int = CAPACITY) -> BoundedCounter:
     for name in names:
         counter.add(name)
     return counter
+
+
+T = TypeVar("T")
+Rank = tuple[int, str, int]  # time (ms), topic, offset: unique for a record of topics with one partition
+
+
+class Newest(Generic[T]):
+    """Keeps the ``most`` things of the highest rank."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._heap: list[tuple[Rank, int, T]] = []
+        self._taken = 0
+
+    def add(self, rank: Rank, thing: T) -> None:
+        """Keep it while nothing newer needs its room."""
+        self._taken += 1
+        heapq.heappush(self._heap, (rank, self._taken, thing))
+        if len(self._heap) > self._most:
+            heapq.heappop(self._heap)
+
+    def listed(self) -> tuple[T, ...]:
+        """What is kept, newest first."""
+        return tuple(thing for _, _, thing in sorted(self._heap, key=lambda entry: entry[:2], reverse=True))
+
+
+LONGEST = 300  # characters
+UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # controls, direction overrides, lone surrogates, …
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """``text``, or its beginning with a mark that says how long it is and, by a hash, which."""
+    if len(text) <= longest:
+        return text
+    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[:longest]}… ({len(text):,} characters, sha256 {mark})"
+
+
+def visible(text: str) -> str:
+    """``text`` with every character that nobody sees, or that turns others around, written as its code."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in UNSEEN else c for c in text)
