@@ -44,7 +44,7 @@ def tail(
       lockkeeper tail alerts --from-beginning --json
       lockkeeper tail decisions --count 10
     """
-    from streaming.kafka.following import follow
+    from streaming.kafka.reader import follow
     from streaming.records.reading import Readings
 
     settings = settings_of(config, bootstrap)

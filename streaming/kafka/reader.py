@@ -1,7 +1,7 @@
-"""Reads whole topics, committed records alone, up to ends that are fetched beforehand."""
+"""Reads topics: whole ones up to ends that are fetched beforehand, or records as they come; committed records alone."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
@@ -11,9 +11,11 @@ from streaming.kafka.clients import (
     SECONDS,
     Partition,
     admin_client,
+    first_offsets,
     log_reader,
     log_state,
     partitions_of,
+    stable_ends,
     topic_ids,
 )
 from streaming.kafka.topic_logs import TopicLog, check_logs, find_logs
@@ -132,3 +134,26 @@ def _is_before(ends: Mapping[Partition, int], message: Message) -> bool:
     assert partition is not None
     assert offset is not None
     return offset < ends[topic, partition]
+
+
+FOLLOW_POLL_SECONDS = 0.1
+
+
+def follow(settings: Settings, topic: str, from_beginning: bool, stopped: Callable[[], bool]) -> Iterator[Message]:
+    """Every committed record of `topic` from its beginning or from now on, until `stopped` says so.
+
+    Raises KafkaException when the cluster does not answer or the topic is missing.
+    """
+    admin = admin_client(settings)
+    partitions = partitions_of(admin, [topic])
+    starts = first_offsets(admin, partitions) if from_beginning else stable_ends(admin, partitions)
+    consumer = log_reader(settings)
+    try:
+        consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])
+        while not stopped():
+            for message in consumer.consume(100, FOLLOW_POLL_SECONDS):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                yield message
+    finally:
+        consumer.close()
