@@ -6,9 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streaming.cli.app import app
+from streaming.cli.app import app, remark
 from streaming.cli.failures import exit_code, explain
-from streaming.cli.output import remark
 
 _NO_COMMANDS = {"__main__"}
 

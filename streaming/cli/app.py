@@ -1,6 +1,11 @@
-"""The commands' frame: command modules add to it by decorating functions."""
+"""What all commands share: the application they are added to, options, printing."""
 
-from typing import Annotated
+import json
+import os
+import sys
+import unicodedata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,3 +58,56 @@ def options(
 app.add_typer(topics_app, name="topics")
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(policy_app, name="policy")
+
+
+if TYPE_CHECKING:
+    from streaming.settings import Settings
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", envvar="LOCKKEEPER_CONFIG", help="Settings in YAML; LOCKKEEPER_… variables go first."
+    ),
+]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap", "-b", help="Kafka's address, HOST:PORT; goes before the settings.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings":
+    """The settings from file, environment and command line. Raises SettingsError."""
+    from streaming.settings import load_settings
+
+    told = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
+    return load_settings(config, {**os.environ, **told})
+
+
+UNSEEN = {"Cc", "Cf"}  # control and format characters
+
+
+def tell(text: str) -> None:
+    """Print a line of the result."""
+    sys.stdout.write(f"{harmless(text)}\n")
+
+
+def tell_now(text: str) -> None:
+    """Print a line of the result at once: somebody may wait for it."""
+    tell(text)
+    sys.stdout.flush()
+
+
+def tell_json(value: Any) -> None:
+    """Print a value as one line of JSON, at once."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def remark(text: str) -> None:
+    """Print a line that is not part of the result."""
+    sys.stderr.write(f"{harmless(text)}\n")
+
+
+def harmless(text: str) -> str:
+    """Names come from strangers: control characters could rewrite what a terminal shows."""
+    return "".join(c if c in "\n\t" or unicodedata.category(c) not in UNSEEN else f"\\u{ord(c):04x}" for c in text)

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import policy_app
+from streaming.cli.app import Bootstrap, Config, Json, policy_app, remark, settings_of, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy import Snapshot

@@ -4,10 +4,8 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import checkpoint_app
+from streaming.cli.app import Config, Json, checkpoint_app, remark, settings_of, tell, tell_json
 from streaming.cli.failures import Failure
-from streaming.cli.options import Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
 
 
 @checkpoint_app.command("archive")

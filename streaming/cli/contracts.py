@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import app, remark, tell
 from streaming.cli.failures import MISUSED, Failure
-from streaming.cli.output import remark, tell
 
 
 @app.command("contracts")

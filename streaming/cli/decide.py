@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import app, remark, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.output import remark, tell_json
 
 if TYPE_CHECKING:
     from policy import Snapshot

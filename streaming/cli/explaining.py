@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import Json, app, harmless, remark, tell, tell_json
 from streaming.cli.asked import (
     AskedAction,
     AskedContext,
@@ -21,8 +21,6 @@ from streaming.cli.asked import (
 )
 from streaming.cli.decide import Policies, Trust, claims_of, snapshot_of
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Json
-from streaming.cli.output import harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
     from rich.tree import Tree

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import Json, app, remark, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Json
-from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy.importers import Given, Source, Translation

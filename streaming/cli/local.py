@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, app
+from streaming.cli.app import EXIT_CODES, app, remark, tell
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.output import remark, tell
 from streaming.cli.signals import stop_on_signals
 
 KAFKA_PORT = 9092

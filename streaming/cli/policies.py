@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import policy_app
+from streaming.cli.app import Bootstrap, Config, Json, harmless, policy_app, remark, settings_of, tell, tell_json
 from streaming.cli.cluster import reach
 from streaming.cli.failures import MISUSED, Failure
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
     from policy.core.document import Key

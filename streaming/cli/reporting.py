@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
 from streaming.cli.cluster import reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from streaming.report.gather import Report

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import Bootstrap, Config, Json, app, settings_of, tell, tell_json
 from streaming.cli.asked import (
     AskedAction,
     AskedContext,
@@ -20,8 +20,6 @@ from streaming.cli.asked import (
 )
 from streaming.cli.cluster import reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import tell, tell_json
 
 if TYPE_CHECKING:
     from streaming.client import Decision

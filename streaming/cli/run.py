@@ -2,10 +2,8 @@
 
 import sys
 
-from streaming.cli.app import app
+from streaming.cli.app import Bootstrap, Config, app, remark, settings_of
 from streaming.cli.cluster import reach
-from streaming.cli.options import Bootstrap, Config, settings_of
-from streaming.cli.output import remark
 from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
 
 

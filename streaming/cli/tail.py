@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import app
+from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell_json, tell_now
 from streaming.cli.cluster import reach
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell_json, tell_now
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:

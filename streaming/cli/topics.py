@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import topics_app
+from streaming.cli.app import Bootstrap, Config, Json, remark, settings_of, tell, tell_json, topics_app
 from streaming.cli.cluster import reach
 from streaming.cli.failures import FAILED
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem, Sizes

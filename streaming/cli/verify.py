@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, app
+from streaming.cli.app import EXIT_CODES, Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
 from streaming.cli.cluster import reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.options import Bootstrap, Config, Json, settings_of
-from streaming.cli.output import remark, tell, tell_json
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
