@@ -1,5 +1,6 @@
-"""A request as a record: what a service says in short is written out, and dated so that no late answer allows."""
+"""Requests as records: short forms are completed, and each has a deadline, so that no late answer allows."""
 
+import sys
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,28 @@ import msgspec
 from policy.testing.casefile import CaseFileError, full_request
 from streaming.client.acting import Subject, acting_subject
 from streaming.client.decision import Offsets
-from streaming.client.tracing import Header, trace_headers
+
+NAMES = ("traceparent", "tracestate")
+
+Header = tuple[str, str | bytes | None]  # as Kafka's clients take them
+
+
+def trace_headers(traceparent: str | None = None, tracestate: str | None = None) -> list[Header]:
+    """The given trace, else that of OpenTelemetry's current span, else none."""
+    found = {"traceparent": traceparent, "tracestate": tracestate} if traceparent else _current()
+    return [(name, text.encode("ascii", "replace")) for name in NAMES if (text := found.get(name))]
+
+
+def _current() -> dict[str, str | None]:
+    """Whoever has a current span has imported OpenTelemetry; nobody else needs to."""
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str | None] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier
+
 
 NAMES_OFFSETS = "min_policy_offsets"
 
