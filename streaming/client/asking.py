@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 import msgspec
 
 from policy.testing.casefile import CaseFileError, full_request
-from streaming.client.acting import Subject, acting_subject
 from streaming.client.decision import Offsets
+from streaming.client.guarding import Subject, acting_subject
 
 NAMES = ("traceparent", "tracestate")
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from policy.core.request import MalformedRequest
-from streaming.client.acting import acting_subject
 from streaming.client.asking import Record, key_of, trace_headers
+from streaming.client.guarding import acting_subject
 from streaming.records.audit_event import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE

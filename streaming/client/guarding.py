@@ -1,11 +1,39 @@
-"""Guarding functions and blocks: what is asked for a call, and which usage is refused before it can do harm."""
+"""Guarding functions and blocks of code, and the subject on whose behalf they run."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypedDict
 
-from streaming.client.acting import Subject
 from streaming.client.decision import Offsets
+
+Subject = str | Mapping[str, Any]
+"""A subject's id, or the whole subject with `type`, `id` and `properties`."""
+
+_subject: ContextVar[Subject | None] = ContextVar("lockkeeper-subject", default=None)
+
+
+@contextmanager
+def acting_as(subject: Subject) -> Iterator[None]:
+    """Within it, questions that name no subject are asked about this one: `with acting_as("user:dana"): …`.
+
+    It holds for this thread, or this asyncio task and those begun within it. A new thread begins without a subject.
+    Raises ValueError for an empty one.
+    """
+    if not subject:
+        raise ValueError("acting_as: the subject must not be empty")
+    before = _subject.set(subject)
+    try:
+        yield
+    finally:
+        _subject.reset(before)
+
+
+def acting_subject() -> Subject | None:
+    """The subject of the innermost `acting_as`; None outside of any."""
+    return _subject.get()
+
 
 Arguments = Mapping[str, Any]
 """A call's arguments by the names of the function's parameters, defaults filled in."""
