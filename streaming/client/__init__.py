@@ -9,8 +9,7 @@ Everything but an allow in time is no allow: a deny, an error, a dead letter, no
 
 from streaming.client.asynchronous import AsyncClient
 from streaming.client.connection import Connection
-from streaming.client.consumers import Alert, AlertConsumer, DecisionConsumer
-from streaming.client.dead_letters import DeadLetter
+from streaming.client.consumers import Alert, AlertConsumer, DeadLetter, DecisionConsumer
 from streaming.client.decision import Decision, Place
 from streaming.client.errors import AccessDenied, ClientError, NotDecided, NotReported, Unreadable
 from streaming.client.guarding import acting_as

@@ -1,4 +1,4 @@
-"""Following decisions and alerts: each is handled at least once, also across restarts, by one member of a group."""
+"""Following decisions, alerts and dead letters: each is handled at least once, by one member of a group."""
 
 import contextlib
 import logging
@@ -10,7 +10,6 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from streaming.client.connection import Connection, connection_to
-from streaming.client.dead_letters import DeadLetter, read_letter
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
@@ -19,6 +18,37 @@ from streaming.records.reading import Readings
 from streaming.records.registry import RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
+
+ERRORS = "__connect.errors."
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A request record that became no decision. `key`, `value`: as they came, secrets masked."""
+
+    source: Place
+    message: str
+    key: bytes | None
+    value: bytes | None
+
+
+def read_letter(message: Message) -> DeadLetter | None:
+    """The dead letter in a record; None when its headers do not tell of any."""
+    headers = dict(message.headers() or [])
+    told = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
+    try:
+        source = Place(told["topic"], int(told["partition"]), int(told["offset"]))
+    except ValueError:
+        return None
+    return DeadLetter(source, told["exception.message"], _bytes(message.key()), _bytes(message.value()))
+
+
+def _text(header: str | bytes | None) -> str:
+    return header if isinstance(header, str) else (header or b"").decode("utf-8", "replace")
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from confluent_kafka import Message
 from streaming.client.asking import Record
 from streaming.client.connection import Connection
 from streaming.client.consumer import Inbox, Lost
+from streaming.client.consumers import read_letter
 from streaming.client.correlation import Correlation
-from streaming.client.dead_letters import read_letter
 from streaming.client.decision import Decision, Place, glance, read_decision, undecided
 from streaming.client.errors import NotReported, Unreadable
 from streaming.client.producer import Outbox
