@@ -7,8 +7,7 @@ import msgspec
 
 from policy.core.decision import Outcome
 from policy.systems import all_systems
-from streaming.ops.comparison import Compared
-from streaming.ops.tally import OTHER
+from streaming.ops.tally import OTHER, Compared
 from streaming.records.packing import Packed
 
 SAMPLES = 3  # differences of an Arrow batch that are shown

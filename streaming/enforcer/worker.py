@@ -27,8 +27,7 @@ from streaming.enforcer.encoded import EncodedSitting
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
 from streaming.enforcer.records import Records
 from streaming.kafka.clients import Partition
-from streaming.ops.comparison import NOTHING, Compared
-from streaming.ops.tally import DEAD, Counts, Tally, no_counts, tally
+from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, Tally, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
 from streaming.records.formats import Formats

@@ -1,6 +1,7 @@
-"""What a worker counts of the records it decides. The driver adds it up once they are committed, so each counts once.
+"""What a worker counts of the records it decides, and of those that candidate policies decide otherwise.
 
-Per record it costs one addition to a dictionary; all else is per Arrow batch.
+The driver adds it up once they are committed, so each counts once. Per record it costs one addition to a dictionary;
+all else is per Arrow batch.
 """
 
 import itertools
@@ -14,6 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from policy.systems import all_systems
+
+
+class Compared(msgspec.Struct, array_like=True, frozen=True):
+    """How many decisions of an Arrow batch there were by system, live and candidate outcome, and some that differ.
+
+    `samples`: pairs of decision records, the live one first.
+    """
+
+    counts: list[tuple[str, str, str, int]]
+    samples: list[tuple[bytes, bytes]]
+
+
+NOTHING = Compared([], [])
+
 
 OTHER = "other"
 """The label of what strangers made up: a system that is none of ours."""

@@ -9,14 +9,13 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from streaming.ops.comparison import Compared
 from streaming.ops.health import Health
 from streaming.ops.lag import Lags
 from streaming.ops.metrics import Compiled, Metrics
 from streaming.ops.records import kind_of, read_decision
 from streaming.ops.state import MonitorMetrics, Progress, summary
 from streaming.ops.steps import Step
-from streaming.ops.tally import Tally
+from streaming.ops.tally import Compared, Tally
 from streaming.ops.tracing import LINKS, BatchTrace, Tracing
 from streaming.settings import Settings
 

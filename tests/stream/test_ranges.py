@@ -11,8 +11,7 @@ from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
 from streaming.enforcer.worker import Decided, Told
 from streaming.kafka.clients import Partition
-from streaming.ops.comparison import NOTHING
-from streaming.ops.tally import Tally
+from streaming.ops.tally import NOTHING, Tally
 from tests.stream.arrow import records_batch
 from tests.stream.lots import read_lot
 from tests.stream.test_budget import task_of, worker_of
