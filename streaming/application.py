@@ -22,8 +22,8 @@ from streaming.kafka.permissions import explain_missing, missing_permissions, pr
 from streaming.kafka.topics import Problem, check_topics
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
+from streaming.ops.metrics import Step
 from streaming.ops.progress import ProgressListener
-from streaming.ops.steps import Step
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked
 from streaming.runtime.spark import start_session

@@ -43,7 +43,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
-from streaming.ops.steps import Step
+from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings
 from streaming.records.packing import VERDICTS, Result

@@ -1,8 +1,11 @@
-"""The job's metrics, on a registry of their own. Labels come from known sets alone, never from what strangers sent."""
+"""The job's metrics, on a registry of their own, and the steps of a batch, by which it is timed, traced and tested.
+
+Labels come from known sets alone, never from records.
+"""
 
 import importlib.metadata
-from collections.abc import Iterable, Mapping
-from typing import get_args
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -14,9 +17,16 @@ from streaming import DISTRIBUTION
 from streaming.ops.health import Health
 from streaming.ops.histogram import CountedHistogram
 from streaming.ops.lag import ConsumerLag
-from streaming.ops.steps import STEPS
 from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
 from streaming.settings import Settings
+
+Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
+"""The steps of a batch, in order. `written`: inside the transaction; `committed`: not yet in Spark's commit log."""
+
+STEPS: tuple[Step, ...] = get_args(Step)
+
+StepObserver = Callable[[Step, int], None]
+
 
 ALERT_KINDS = (
     "unauthorized-access",

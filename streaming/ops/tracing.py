@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from streaming import DISTRIBUTION
-from streaming.ops.steps import Step
+from streaming.ops.metrics import Step
 from streaming.settings import SettingsError, TracingSettings
 
 if TYPE_CHECKING:

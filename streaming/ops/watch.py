@@ -11,10 +11,9 @@ import structlog
 
 from streaming.ops.health import Health
 from streaming.ops.lag import Lags
-from streaming.ops.metrics import Compiled, Metrics
+from streaming.ops.metrics import Compiled, Metrics, Step
 from streaming.ops.records import kind_of, read_decision
 from streaming.ops.state import MonitorMetrics, Progress, summary
-from streaming.ops.steps import Step
 from streaming.ops.tally import Compared, Tally
 from streaming.ops.tracing import LINKS, BatchTrace, Tracing
 from streaming.settings import Settings

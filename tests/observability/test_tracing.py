@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from streaming.ops.steps import Step
+from streaming.ops.metrics import Step
 from streaming.ops.tally import Tally
 from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.ops.watch import Watch
