@@ -1,11 +1,13 @@
-"""The state of a stateful query, by what Spark tells with every trigger (a StreamingQueryProgress, as a dict)."""
+"""A query's progress as Spark reports it with every trigger, and the state of a stateful query."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 Progress = Mapping[str, Any]
 
@@ -76,3 +78,20 @@ class MonitorMetrics:
         self._rows.set(state.rows)
         self._bytes.set(state.bytes)
         self._watermark.set(state.watermark or 0)
+
+
+class ProgressListener(StreamingQueryListener):
+    """Passes on each progress of every query of a session."""
+
+    def __init__(self, tell: Callable[[Progress], None]) -> None:
+        self._tell = tell
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  the names are Spark's
+        """Nothing to tell: the job does."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Pass it on."""
+        self._tell(json.loads(event.progress.json))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Nothing to tell: the job does."""
