@@ -11,7 +11,7 @@ from streaming.cli.cluster import reach
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from streaming.records.reading import Readings
+    from streaming.records.registry import Readings
     from streaming.records.schemas import Kind
 
 
@@ -43,7 +43,7 @@ def tail(
       lockkeeper tail decisions --count 10
     """
     from streaming.kafka.reader import follow
-    from streaming.records.reading import Readings
+    from streaming.records.registry import Readings
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts

@@ -14,8 +14,7 @@ from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.records.avro import Undecodable
-from streaming.records.reading import Readings
-from streaming.records.registry import RegistryDown
+from streaming.records.registry import Readings, RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
 

@@ -13,7 +13,7 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
-from streaming.records.reading import Readings
+from streaming.records.registry import Readings
 from streaming.records.schemas import Kind
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.answered import Answered

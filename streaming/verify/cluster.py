@@ -19,7 +19,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.records.reading import Readings
+from streaming.records.registry import Readings
 from streaming.report.ranges import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings

@@ -21,8 +21,7 @@ from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
 from streaming.records.avro import Reader, Undecodable, Writer
 from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
-from streaming.records.reading import Readings
-from streaming.records.registry import Registry, RegistryDown, RegistryRefused
+from streaming.records.registry import Readings, Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from tests.contracts import examples
