@@ -21,8 +21,7 @@ from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.budget import UNLIMITED, Usage
 from streaming.enforcer.columns import Answered, Beside, Frame, coded, layout, lot_of
-from streaming.enforcer.freshness import staleness
-from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope
+from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
 from streaming.enforcer.records import Records, decode_headers
 from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, echo, to_json
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of

@@ -11,7 +11,7 @@ from policy.core.decision import Decision
 from policy.core.model import Reason
 from policy.core.request import Batch, MalformedRequest, Request, usable_time
 from policy.core.times import to_text
-from streaming.enforcer.freshness import staleness
+from streaming.enforcer.questions import staleness
 from streaming.settings import Limits
 
 
