@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from policy.importers import cdap, lenses5, lenses6, ranger, streamsets, ververica
-from policy.importers.frame import Finding, Given, Source, Translation, translate
+from policy.importers.frame import Finding, ImportInput, Source, Translation, translate
 
 SOURCES: Mapping[str, Source] = {
     "cdap": cdap.SOURCE,
@@ -14,4 +14,4 @@ SOURCES: Mapping[str, Source] = {
     "ververica": ververica.SOURCE,
 }
 
-__all__ = ["SOURCES", "Finding", "Given", "Source", "Translation", "translate"]
+__all__ = ["SOURCES", "Finding", "ImportInput", "Source", "Translation", "translate"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from policy.core.times import Window, to_ms
 from policy.importers.cdap_grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
-from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
 from policy.systems.cdap.grants import HOLDERS
 
@@ -32,7 +32,7 @@ KINDS = {  # what CDAP and its Ranger service call some kinds → our name
 TO_MEND = "mend the row, if somebody is to have this grant"
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     grants = Grants()
     for one in given:

@@ -23,7 +23,7 @@ LONGEST = 400  # characters of what is told about one finding: input may be of a
 HOPELESS = "; whom that concerns cannot be told, so nothing of this run is safe to import"
 
 
-class Given(msgspec.Struct, frozen=True):
+class ImportInput(msgspec.Struct, frozen=True):
     """An input file: its name, for findings, and its bytes."""
 
     file: str
@@ -104,7 +104,7 @@ class Source(msgspec.Struct, frozen=True):
 
     system: str
     about: str
-    translate: Callable[[Sequence[Given], Findings], Iterable[Document]]
+    translate: Callable[[Sequence[ImportInput], Findings], Iterable[Document]]
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class Translation(msgspec.Struct, frozen=True):
         return tuple(finding for finding in self.findings if finding.level == "error")
 
 
-def translate(source: Source, given: Sequence[Given]) -> Translation:
+def translate(source: Source, given: Sequence[ImportInput]) -> Translation:
     """Import the files of one source, all of them at once. Raises FilesRefused for files that cannot be read.
 
     The documents are safe whatever was found: what an error concerns is not in them.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from policy.core.plain_data import Unreadable, decode_text, read_json, read_yaml
-from policy.importers.frame import Given
+from policy.importers.frame import ImportInput
 from policy.store.repository import FilesRefused
 
 MAX_INPUT = 64 << 20  # bytes of one input file
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
         return f"line {self.line}"
 
 
-def read_values(given: Given) -> Iterator[tuple[str, Any]]:
+def read_values(given: ImportInput) -> Iterator[tuple[str, Any]]:
     """(place, value) of each document of a YAML or JSON file, places such as ``document 2``.
 
     Raises FilesRefused, also for YAML with anchors, aliases or tags: what a file says must stand where it is read.
@@ -51,7 +51,7 @@ def read_values(given: Given) -> Iterator[tuple[str, Any]]:
         yield ("" if len(values) == 1 else f"document {number}"), value
 
 
-def read_rows(given: Given, required: Collection[str], optional: Collection[str]) -> list[Row]:
+def read_rows(given: ImportInput, required: Collection[str], optional: Collection[str]) -> list[Row]:
     """The rows of a CSV file whose first row names its columns, blank rows left out.
 
     Raises FilesRefused for what is no such file: a column that is missing, named twice or unknown (it might say that
@@ -72,7 +72,7 @@ def list_cell(cell: str) -> list[str]:
     return [] if cell == EMPTY_LIST else cell.split(SEPARATOR)
 
 
-def _text(given: Given) -> str:
+def _text(given: ImportInput) -> str:
     if len(given.data) > MAX_INPUT:
         raise FilesRefused([f"{given.file}: {len(given.data)} bytes; at most {MAX_INPUT}: split the file"])
     try:
@@ -81,13 +81,13 @@ def _text(given: Given) -> str:
         raise _refused(given, error) from None
 
 
-def _refused(given: Given, error: Unreadable) -> FilesRefused:
+def _refused(given: ImportInput, error: Unreadable) -> FilesRefused:
     line = "" if error.line is None else f":{error.line}"
     return FilesRefused([f"{given.file}{line}: {error.message}"])
 
 
 def _check_columns(
-    given: Given, columns: tuple[str, ...], required: Collection[str], optional: Collection[str]
+    given: ImportInput, columns: tuple[str, ...], required: Collection[str], optional: Collection[str]
 ) -> None:
     known = [*required, *optional]
     errors = [f"the column {name!r} is missing" for name in required if name not in columns]

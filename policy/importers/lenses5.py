@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from policy.core.suggest import nearest
-from policy.importers.frame import Document, Findings, Given, Source, Spot, document
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document
 from policy.importers.inputs import read_values
 from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import catalogue
@@ -52,7 +52,7 @@ class Group(msgspec.Struct):
     features: dict[str, tuple[Spot, list[str]]]
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     groups = [group for one in given for group in _read_file(one, findings)]
     _find_types([namespace for group in groups for namespace in group.namespaces])
@@ -68,7 +68,7 @@ def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
             spot.error(why, "give the newest export alone")
 
 
-def _read_file(given: Given, findings: Findings) -> Iterator[Group]:
+def _read_file(given: ImportInput, findings: Findings) -> Iterator[Group]:
     for place, value in read_values(given):
         spot = findings.at(given.file, place)
         several = isinstance(value, list)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from policy.core.model import ALLOW, DENY
-from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.lenses6_members import Memberships, memberships
 from policy.importers.lenses6_records import Record, read_records
 
@@ -22,7 +22,7 @@ DENIED = "; whoever holds the role is denied everything with --partial"
 KEPT = ("display_name", "description")  # fields that say nothing about access, and that our documents have too
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     records = [record for one in given for record in read_records(one, findings)]
     roles, groups = dict[str, Document](), dict[str, Document]()

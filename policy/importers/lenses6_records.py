@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.importers.frame import Findings, Given, Spot
+from policy.importers.frame import Findings, ImportInput, Spot
 from policy.importers.inputs import read_values
 
 Kind = Literal["role", "group", "user", "sa"]
@@ -67,7 +67,7 @@ class Record(msgspec.Struct):
         return list(dict.fromkeys(filter(None, found)))
 
 
-def read_records(given: Given, findings: Findings) -> Iterator[Record]:
+def read_records(given: ImportInput, findings: Findings) -> Iterator[Record]:
     """Every record of a file; what is none may be a role that denies. Raises FilesRefused."""
     for place, value in read_values(given):
         yield from _records(value, findings.at(given.file, place), None)

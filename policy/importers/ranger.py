@@ -13,7 +13,7 @@ import msgspec
 
 from policy.core.times import Window
 from policy.importers.cdap_grants import NO_DENY, Deny, Grants
-from policy.importers.frame import Document, Findings, Given, Source, Spot
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot
 from policy.importers.inputs import read_values
 from policy.importers.ranger_items import Item, exceptions, read_items
 from policy.importers.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
@@ -50,7 +50,7 @@ class Run(msgspec.Struct):
     instances: dict[str, Spot] = {}
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     run = Run(Grants())
     for one in given:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
 from policy.systems.streamsets.catalogue import catalogue
 
@@ -47,7 +47,7 @@ class Object(msgspec.Struct):
         return self.name.partition(":")[0]
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     objects: dict[str, Object] = {}
     nameless = [_take(row, findings.at(one.file, row.place), objects) for one in given for row in _rows(one)]
@@ -62,7 +62,7 @@ def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
         spot.note(f"{why}requests are denied, or with enforcement off all allowed", "write the Organization document")
 
 
-def _rows(given: Given) -> list[Row]:
+def _rows(given: ImportInput) -> list[Row]:
     return read_rows(given, REQUIRED, OPTIONAL)
 
 

@@ -8,7 +8,7 @@ are not about access. An assignment only ever allows, so one that cannot be take
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from policy.importers.frame import Document, Findings, Given, Source, Spot, document, refusal
+from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import read_values
 
 NAME = "main"
@@ -22,7 +22,7 @@ SECRETIVE = ("secret", "password", "token", "key", "credential")
 MERGED = "give one file: what `helm get values RELEASE --all --output yaml` prints is what Helm made of all of them"
 
 
-def translate(given: Sequence[Given], findings: Findings) -> Iterable[Document]:
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
     """See the module; raises FilesRefused."""
     access, settings = list[tuple[Spot, Any]](), list[tuple[Spot, Any]]()
     for one in given:

@@ -10,7 +10,7 @@ from streaming.cli.app import Json, app, remark, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy.importers import Given, Source, Translation
+    from policy.importers import ImportInput, Source, Translation
     from streaming.cli.imported import Plan
 
 
@@ -82,11 +82,11 @@ def _source(name: str) -> "Source":
     raise Failure(f"{name}: not one of {', '.join(SOURCES)}{hint}", MISUSED)
 
 
-def _given(file: Path) -> "Given":
-    from policy.importers import Given
+def _given(file: Path) -> "ImportInput":
+    from policy.importers import ImportInput
 
     try:
-        return Given(str(file), file.read_bytes())
+        return ImportInput(str(file), file.read_bytes())
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}", MISUSED) from error
 

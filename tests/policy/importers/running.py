@@ -5,27 +5,27 @@ from pathlib import Path
 from typing import Any
 
 from policy import Snapshot, compile_documents, decide
-from policy.importers import SOURCES, Finding, Given, Translation, translate
+from policy.importers import SOURCES, Finding, ImportInput, Translation, translate
 
 DATA = Path(__file__).parent / "data"
 
 
-def fixture(name: str) -> Given:
+def fixture(name: str) -> ImportInput:
     """A file of the folder `data`."""
-    return Given(name, (DATA / name).read_bytes())
+    return ImportInput(name, (DATA / name).read_bytes())
 
 
-def text(content: str, name: str = "input.yaml") -> Given:
+def text(content: str, name: str = "input.yaml") -> ImportInput:
     """A file of this content."""
-    return Given(name, content.encode())
+    return ImportInput(name, content.encode())
 
 
-def as_json(value: Any, name: str = "input.json") -> Given:
+def as_json(value: Any, name: str = "input.json") -> ImportInput:
     """A JSON file of this value."""
     return text(json.dumps(value), name)
 
 
-def imported(source: str, *given: Given) -> Translation:
+def imported(source: str, *given: ImportInput) -> Translation:
     """What an importer makes of the files; its documents are always such as lockkeeper takes."""
     found = translate(SOURCES[source], given)
     assert compile_documents(found.documents).rejected == ()
