@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import All, AnyOf, Given, Requirement, Unanswerable
+from policy.core.model import All, AnyOf, Condition, Expression, Unanswerable
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import try_request
@@ -55,11 +55,11 @@ def _node(evidence: Evidence, trial: Trial) -> Node:
     return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trial)), items)
 
 
-def _text(requirement: Requirement) -> str:
+def _text(requirement: Expression) -> str:
     if isinstance(requirement, All | AnyOf):
         needed = "all of" if isinstance(requirement, All) else "any of"
         return f"{requirement.text}: {needed}" if requirement.text else needed
-    return requirement.message if isinstance(requirement, Given) else sentence(requirement)
+    return requirement.message if isinstance(requirement, Condition) else sentence(requirement)
 
 
 def _notes(evidence: Evidence, trial: Trial) -> Iterator[str]:

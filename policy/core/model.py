@@ -79,7 +79,7 @@ class Fact(msgspec.Struct, frozen=True):
         return in_force(self.window, at) and (at is None or self.not_before is None or self.not_before <= at)
 
 
-class Holds(msgspec.Struct, frozen=True, tag="holds"):
+class PermissionCheck(msgspec.Struct, frozen=True, tag="holds"):
     """An allow grant for (permission, object) is held, and no deny. The texts are for people.
 
     ``because`` says how the object came in: "connection of pipeline p of the job". ``holders``: who must
@@ -95,7 +95,7 @@ class Holds(msgspec.Struct, frozen=True, tag="holds"):
     holders: tuple[str, ...] = ()
 
 
-class Given(msgspec.Struct, frozen=True, tag="given"):
+class Condition(msgspec.Struct, frozen=True, tag="given"):
     """A condition that is not a permission, already worked out; ``held`` None: it cannot be told."""
 
     held: bool | None
@@ -107,7 +107,7 @@ class Given(msgspec.Struct, frozen=True, tag="given"):
 class All(msgspec.Struct, frozen=True, tag="all"):
     """Every one of ``items``; with no items it never holds (nothing is allowed vacuously)."""
 
-    items: tuple["Requirement", ...]
+    items: tuple["Expression", ...]
     rule: str
     text: str = ""
 
@@ -115,12 +115,12 @@ class All(msgspec.Struct, frozen=True, tag="all"):
 class AnyOf(msgspec.Struct, frozen=True, tag="any"):
     """At least one of ``items``."""
 
-    items: tuple["Requirement", ...]
+    items: tuple["Expression", ...]
     rule: str
     text: str = ""
 
 
-Requirement: TypeAlias = Holds | Given | All | AnyOf
+Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
@@ -141,7 +141,7 @@ class Question(msgspec.Struct, frozen=True):
     """
 
     holders: tuple[str, ...]
-    requirement: Requirement
+    requirement: Expression
     claims: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
     contested: tuple[str, ...] = ()

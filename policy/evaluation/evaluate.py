@@ -7,7 +7,7 @@ and no matching deny for every atom, so a deny anywhere wins and the absence of 
 from policy.core.decision import Decision
 from policy.core.facts import Reads
 from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
-from policy.core.model import DENY, All, AnyOf, Given, Grant, Holds, Reason, Requirement, Unanswerable
+from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason, Unanswerable
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
 from policy.evaluation.trace import Evidence, Trial
@@ -58,15 +58,15 @@ class Evaluation:
         self._parts = 0
         self._objects: set[str] = set()
 
-    def of(self, requirement: Requirement) -> Evidence:
+    def of(self, requirement: Expression) -> Evidence:
         """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
-        if isinstance(requirement, Holds):
+        if isinstance(requirement, PermissionCheck):
             self._objects.add(requirement.object_text)
             standing = self._standing
             if requirement.holders:
                 standing = _sound_standing(self._realm, requirement.holders, self._at)
             return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
-        if isinstance(requirement, Given):
+        if isinstance(requirement, Condition):
             return Evidence(requirement, requirement.held)
         self._bound(len(requirement.items))
         items = tuple(self.of(item) for item in requirement.items)
@@ -81,7 +81,7 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
-def leaf(requirement: Holds, grants: tuple[Grant, ...]) -> Evidence:
+def leaf(requirement: PermissionCheck, grants: tuple[Grant, ...]) -> Evidence:
     """The evidence for an atom that these grants determine."""
     return Evidence(requirement, bool(grants) and grants[0].effect != DENY, grants)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from policy.core.decision import Missing
-from policy.core.model import Given, Grant, Holds, Reason
+from policy.core.model import Condition, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import Evidence, Trial
 from policy.store.snapshot import Via
 
@@ -34,10 +34,10 @@ def _leaves(evidence: Evidence) -> Iterator[Evidence]:
 
 def _reason(leaf: Evidence, trial: Trial) -> Reason:
     requirement = leaf.requirement
-    if isinstance(requirement, Given):
+    if isinstance(requirement, Condition):
         code = requirement.code if requirement.held is not None else "fact-missing"
         return Reason(code, requirement.message, requirement.rule)
-    if not isinstance(requirement, Holds):
+    if not isinstance(requirement, PermissionCheck):
         return Reason(
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
@@ -47,14 +47,14 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 
 
-def _granted(requirement: Holds, grant: Grant, trial: Trial) -> Reason:
+def _granted(requirement: PermissionCheck, grant: Grant, trial: Trial) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
     message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
     return Reason(code, message, rule, grant.origin.document, grant.origin.statement)
 
 
-def sentence(requirement: Holds) -> str:
+def sentence(requirement: PermissionCheck) -> str:
     """ "READ on connection:db, a connection of pipeline:orders"."""
     because = f", {requirement.because}" if requirement.because else ""
     return f"{requirement.permission_text} on {requirement.object_text}{because}"
@@ -70,9 +70,9 @@ def route(via: Via, holder: str) -> str:
 
 def _missing(leaf: Evidence) -> Missing:
     requirement = leaf.requirement
-    if isinstance(requirement, Holds):
+    if isinstance(requirement, PermissionCheck):
         verb = "is denied" if leaf.grants else "is not granted"
         message = f"{sentence(requirement)} {verb}"
         return Missing(requirement.permission_text, requirement.object_text, requirement.rule, message)
-    message = requirement.message if isinstance(requirement, Given) else requirement.text
+    message = requirement.message if isinstance(requirement, Condition) else requirement.text
     return Missing("", "", requirement.rule, message)

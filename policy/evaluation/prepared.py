@@ -14,7 +14,7 @@ import msgspec
 from policy.core.caching import BUDGET, ENTRY_BYTES
 from policy.core.decision import Decision
 from policy.core.facts import BOUND, Lookup, Reads
-from policy.core.model import Grant, Holds
+from policy.core.model import Grant, PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.evaluate import conclude, failed, leaf, try_request
@@ -44,7 +44,7 @@ class PreparedQuery:
         self.request, self._timeless = request, at is None
         self._trial: Trial | None = None
         self._answers: dict[str, Decision] = {}
-        self.atom: Holds | None = None
+        self.atom: PermissionCheck | None = None
         self.for_every_id = False
         try:
             self._trial = try_request(snapshot, request, trust, reads)
@@ -104,14 +104,14 @@ class PreparedQuery:
         assert self._trial is not None
         return conclude(self._trial)
 
-    def _answer_on(self, atom: Holds, resource: str) -> Decision:
+    def _answer_on(self, atom: PermissionCheck, resource: str) -> Decision:
         name_of = all_systems()[self.request.system].name_of_resource
         assert name_of is not None
         check_resource(resource)
         name = name_of(resource)
         return self.conclude(msgspec.structs.replace(atom, object=name, object_text=resource), self.effective.on(name))
 
-    def conclude(self, atom: Holds, grants: tuple[Grant, ...]) -> Decision:
+    def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
         assert self._trial is not None
         return conclude(msgspec.structs.replace(self._trial, evidence=leaf(atom, grants)))
@@ -123,10 +123,10 @@ def check_resource(id_: str) -> None:
         check_name(id_, "resource.id")
 
 
-def _atom_of(trial: Trial) -> Holds | None:
+def _atom_of(trial: Trial) -> PermissionCheck | None:
     """What is needed, where nothing but its object depends on the resource's id."""
     needed = trial.evidence.requirement
-    return needed if trial.system.name_of_resource and type(needed) is Holds and not needed.holders else None
+    return needed if trial.system.name_of_resource and type(needed) is PermissionCheck and not needed.holders else None
 
 
 Query = TypeVar("Query", bound=PreparedQuery)

@@ -6,7 +6,7 @@ Property tests hold `policy.decide` to it, and `lockkeeper verify` the decisions
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.core.model import All, AnyOf, Given, Grant, Holds, Membership, Requirement, Unanswerable
+from policy.core.model import All, AnyOf, Condition, Expression, Grant, Membership, PermissionCheck, Unanswerable
 from policy.core.pattern import Exact, Part, Pattern, Prefix
 from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.core.times import Window, to_ms
@@ -100,10 +100,10 @@ def _now(dated: Grant | Membership, at: int | None) -> bool:
     return (dated.window.start or 0) <= at and (dated.window.end is None or at < dated.window.end)
 
 
-def _holds(needed: Requirement, realm: Realm, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
-    if isinstance(needed, Given):
+def _holds(needed: Expression, realm: Realm, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
+    if isinstance(needed, Condition):
         return needed.held
-    if isinstance(needed, Holds):
+    if isinstance(needed, PermissionCheck):
         if needed.holders:
             grants = _grants(realm, needed.holders, at)
         effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
@@ -116,7 +116,7 @@ def _holds(needed: Requirement, realm: Realm, grants: list[Grant], at: int | Non
     return False if False in parts or not parts else None if None in parts else True
 
 
-def _applies(grant: Grant, atom: Holds) -> bool:
+def _applies(grant: Grant, atom: PermissionCheck) -> bool:
     if not _matches(grant.permission, atom.permission):
         return False
     return _matches(grant.object, atom.object)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.core.model import AnyOf, Grant, Reason, Requirement
+from policy.core.model import AnyOf, Expression, Grant, Reason
 from policy.store.snapshot import Standing
 from policy.systems.kit.system import System
 
@@ -12,7 +12,7 @@ from policy.systems.kit.system import System
 class Evidence(msgspec.Struct, frozen=True):
     """A requirement with its truth (None: cannot be told), the grants that decided, and its parts."""
 
-    requirement: Requirement
+    requirement: Expression
     held: bool | None
     grants: tuple[Grant, ...] = ()
     items: tuple["Evidence", ...] = ()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import policy
 from policy.analysis.impact import Who, holdings, swallows, who_can
 from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, Grant, Holds, Origin, Reading, Unanswerable
+from policy.core.model import ALLOW, DENY, Grant, Origin, PermissionCheck, Reading, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
@@ -339,7 +339,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     except Unanswerable:
         return
     for leaf in leaves(trial.evidence):
-        if isinstance(leaf.requirement, Holds) and not leaf.requirement.holders:
+        if isinstance(leaf.requirement, PermissionCheck) and not leaf.requirement.holders:
             name, object_ = leaf.requirement.permission, leaf.requirement.object
             meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]
             effects = {h.grant.effect for h in meet}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Given, Holds, Requirement, Unanswerable
+from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck, Unanswerable
 from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.cdap.below import Below
@@ -39,7 +39,7 @@ class Questions:
         self._trust = trust
         self.claims: set[str] = set()
 
-    def leaf(self, need: Need, rule: str) -> Requirement | None:
+    def leaf(self, need: Need, rule: str) -> Expression | None:
         """The requirement of one leaf, None where the context does not name what it is about."""
         if "each" in need:
             return self._removed(need, rule) if need["each"] == "removed" else self._streams(need, rule)
@@ -52,26 +52,30 @@ class Questions:
             return None
         claim = catalogue()["context"][field].get("claim")
         if claim and claim not in self._trust:
-            return Given(None, f"context.{field} is {claim}, which this request topic is not trusted to claim", rule)
+            return Condition(
+                None, f"context.{field} is {claim}, which this request topic is not trusted to claim", rule
+            )
         self.claims.update([claim] if claim else ())
         return self._known(field, rule) if "known" in need else self._named(need, field, rule)
 
-    def _on(self, need: Need, rule: str) -> Requirement:
+    def _on(self, need: Need, rule: str) -> Expression:
         if need["of"] == "backend":
-            return Holds(ADMINISTRATION, BACKEND, rule, PERMISSION_TEXTS["BACKEND"], "the authorization backend")
+            return PermissionCheck(
+                ADMINISTRATION, BACKEND, rule, PERMISSION_TEXTS["BACKEND"], "the authorization backend"
+            )
         if need["of"] == "entity" or self._entity[0] == need["of"]:
             return _holds(need["permission"], self._entity, rule)
         above = self._tree.parent(self._entity)
         if above is None:
-            return Given(None, f"the {need['of']} of {written(self._entity)} is not known", rule)
+            return Condition(None, f"the {need['of']} of {written(self._entity)} is not known", rule)
         return _holds(need["permission"], above, rule, f"the {need['of']} of {written(self._entity)}")
 
-    def _named(self, need: Need, field: str, rule: str) -> Requirement | None:
+    def _named(self, need: Need, field: str, rule: str) -> Expression | None:
         """On everything that a field of the context names; None when it names nothing."""
         entities, because = self._field(field), f"context.{field} of the request"
         if not need.get("by") or self._context.get(need["by"]) is None:
             return _all([_holds(need["permission"], entity, rule, because) for entity in entities], rule)
-        ways: list[Requirement] = []
+        ways: list[Expression] = []
         for user in self._users(need["by"]):
             held = f"{because}, held by {user}, who is impersonated"
             items = [_holds(need["permission"], entity, rule, held, (f"user:{user}",)) for entity in entities]
@@ -83,11 +87,11 @@ class Questions:
         principal = self._field(field)[0][1]
         return tuple(dict.fromkeys((re.split("[/@]", principal, maxsplit=1)[0], principal)))
 
-    def _known(self, field: str, rule: str) -> Given:
+    def _known(self, field: str, rule: str) -> Condition:
         """Whether what the context names exists; what no document knows is new."""
         entity = self._field(field)[0]
         exists = self._tree.exists(entity)
-        return Given(exists, f"{written(entity)} {'exists' if exists else 'is new: no document knows it'}", rule)
+        return Condition(exists, f"{written(entity)} {'exists' if exists else 'is new: no document knows it'}", rule)
 
     def _field(self, field: str) -> list[Name]:
         """The entities that a field of the context names; raises Unanswerable when it is malformed."""
@@ -99,38 +103,40 @@ class Questions:
             raise Unanswerable("malformed-context", f"context.{field} must be {what} of the form KIND:NAME", "CD-Q6")
         return [named_entity(text, form["kinds"], f"context.{field}") for text in texts]
 
-    def _below(self, rule: str) -> Requirement | None:
+    def _below(self, rule: str) -> Expression | None:
         """ANY on something below (CD-LIST, CD-GET)."""
         if not has_below(self._entity[0]):
             return None
         because = f"which lies below {written(self._entity)}"
         others = self._inside.entities(self._entity)
-        items: list[Requirement] = [_holds("ANY", other, rule, because) for other in others]
+        items: list[Expression] = [_holds("ANY", other, rule, because) for other in others]
         items += self._by_name(self._entity, rule)
         for other in others:
             items += self._by_name(other, rule, because)
         items += self._refused(self._kinds_below(), rule)
         return AnyOf(tuple(items), rule, f"nothing is known below {written(self._entity)}")
 
-    def _by_name(self, entity: Name, rule: str, because: str = "") -> Iterator[Holds]:
+    def _by_name(self, entity: Name, rule: str, because: str = "") -> Iterator[PermissionCheck]:
         """ANY on something whose name tells that it is below ``entity``, if names can tell that."""
         permission = self._inside.by_name(entity) if has_below(entity[0]) else None
         if permission is not None:
-            yield Holds(
+            yield PermissionCheck(
                 permission, entity, rule, PERMISSION_TEXTS["ANY"], f"something below {written(entity)}", because
             )
 
     def _kinds_below(self) -> list[str]:
         return [kind for kind in catalogue()["tree"] if self._entity[0] in lineage(kind)]
 
-    def _removed(self, need: Need, rule: str) -> Requirement | None:
+    def _removed(self, need: Need, rule: str) -> Expression | None:
         """On all that goes with a namespace (CD-DELETE-MANY)."""
         because = f"which goes with {written(self._entity)}"
         items = [_holds(need["permission"], entity, rule, because) for entity in self._tree.contents(self._entity)]
-        lost = [Given(None, f"it is not known in which namespace {name} is", rule) for name in self._tree.adrift()[:1]]
+        lost = [
+            Condition(None, f"it is not known in which namespace {name} is", rule) for name in self._tree.adrift()[:1]
+        ]
         return _all([*items, *lost, *self._unknown(rule), *self._refused(self._kinds_below(), rule)], rule)
 
-    def _streams(self, need: Need, rule: str) -> Requirement:
+    def _streams(self, need: Need, rule: str) -> Expression:
         """On all streams of a namespace; with none, nothing is dropped (CD-Q8)."""
         namespace = written(self._entity)
         streams = self._tree.children(self._entity, "stream")
@@ -138,19 +144,19 @@ class Questions:
         empty = All((), "CD-Q8", f"{namespace} holds no stream, so there is nothing to drop")
         return _all([*items, *self._unknown("CD-Q8"), *self._refused(["stream"], rule)], rule) or empty
 
-    def _unknown(self, rule: str) -> list[Given]:
+    def _unknown(self, rule: str) -> list[Condition]:
         """That there may be more in a namespace than is known, where it has no document itself."""
         namespace = written(self._entity)
         message = f"what {namespace} holds is not known: there is no Entity document of it"
-        return [] if self._tree.exists(self._entity) else [Given(None, message, rule)]
+        return [] if self._tree.exists(self._entity) else [Condition(None, message, rule)]
 
-    def _refused(self, kinds: Iterable[str], rule: str) -> list[Given]:
+    def _refused(self, kinds: Iterable[str], rule: str) -> list[Condition]:
         """A refused Entity document may say that there is something more."""
         refused = self._tree.refused_below(kinds)
         named = [f"cdap/Entity/{name} was refused" for name in refused[:REFUSED_NAMED]]
         if more := len(refused[REFUSED_NAMED:]):
             named.append(f"{more} more documents of cdap/Entity were refused")
-        return [Given(None, f"{text}, so where it lies is not known", rule) for text in named]
+        return [Condition(None, f"{text}, so where it lies is not known", rule) for text in named]
 
 
 def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
@@ -165,11 +171,13 @@ def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
     return entity
 
 
-def _holds(permission: str, entity: Name, rule: str, because: str = "", holders: tuple[str, ...] = ()) -> Holds:
+def _holds(
+    permission: str, entity: Name, rule: str, because: str = "", holders: tuple[str, ...] = ()
+) -> PermissionCheck:
     name = ANY if permission == "ANY" else (permission,)
     text = PERMISSION_TEXTS.get(permission, permission)
-    return Holds(name, entity, rule, text, written(entity), because, holders)
+    return PermissionCheck(name, entity, rule, text, written(entity), because, holders)
 
 
-def _all(items: Sequence[Requirement], rule: str) -> Requirement | None:
+def _all(items: Sequence[Expression], rule: str) -> Expression | None:
     return All(tuple(items), rule) if items else None

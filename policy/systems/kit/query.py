@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Question, Requirement, Unanswerable
+from policy.core.model import All, AnyOf, Expression, Question, Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.request import Request
 from policy.systems.kit.system import System
@@ -33,10 +33,10 @@ def check_name(text: str, place: str) -> None:
 
 
 Need = Mapping[str, Any]
-Leaf = Callable[[Need, str], Requirement | None]
+Leaf = Callable[[Need, str], Expression | None]
 
 
-def requirement(need: Need, leaf: Leaf, rule: str = "") -> Requirement | None:
+def requirement(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
     """``need`` as a requirement. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
 
     A tree that asks nothing is None too; at the top the caller must take that for "never".

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from policy.core.model import All, AnyOf, Given, Holds, Requirement
+from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck
 from policy.systems.lenses5.catalogue import Clause, catalogue
 from policy.systems.lenses5.description import Description
 from policy.systems.lenses5.groups import LENSES, cluster, dataset
@@ -16,7 +16,7 @@ class Builder:
 
     def __init__(self, description: Description) -> None:
         self._is = description
-        self._forms: dict[str, Callable[[Clause, str], Requirement]] = {
+        self._forms: dict[str, Callable[[Clause, str], Expression]] = {
             "all": self._all,
             "any": self._any,
             "rule": self._rule,
@@ -27,29 +27,29 @@ class Builder:
             "stated": self._stated,
         }
 
-    def of_rule(self, rule: str) -> Requirement:
+    def of_rule(self, rule: str) -> Expression:
         """The requirement of ``rule``."""
         return self._build(catalogue().rules[rule], rule)
 
-    def _build(self, clause: Clause, rule: str) -> Requirement:
+    def _build(self, clause: Clause, rule: str) -> Expression:
         return next(build(clause, rule) for form, build in self._forms.items() if form in clause)
 
-    def _all(self, clause: Clause, rule: str) -> Requirement:
+    def _all(self, clause: Clause, rule: str) -> Expression:
         return All(tuple(self._build(item, rule) for item in clause["all"]), rule)
 
-    def _any(self, clause: Clause, rule: str) -> Requirement:
+    def _any(self, clause: Clause, rule: str) -> Expression:
         return AnyOf(tuple(self._build(item, rule) for item in clause["any"]), rule)
 
-    def _rule(self, clause: Clause, rule: str) -> Requirement:
+    def _rule(self, clause: Clause, rule: str) -> Expression:
         return self.of_rule(clause["rule"])
 
-    def _condition(self, clause: Clause, rule: str) -> Requirement:
+    def _condition(self, clause: Clause, rule: str) -> Expression:
         return self._build(catalogue().conditions[clause["condition"]], rule)
 
-    def _stated(self, clause: Clause, rule: str) -> Requirement:
-        return Given(True, clause["stated"], rule)
+    def _stated(self, clause: Clause, rule: str) -> Expression:
+        return Condition(True, clause["stated"], rule)
 
-    def _case(self, clause: Clause, rule: str) -> Requirement:
+    def _case(self, clause: Clause, rule: str) -> Expression:
         field = clause["case"]
         if (value := self._is.get(field)) is not None:
             return self._build(clause["of"][value], rule)
@@ -57,15 +57,15 @@ class Builder:
             return self._build(clause["else"], rule)
         return self._unknown(field, rule)
 
-    def _field(self, clause: Clause, rule: str) -> Requirement:
+    def _field(self, clause: Clause, rule: str) -> Expression:
         value = self._is.get(clause["field"])
         if value is None:
             return self._unknown(clause["field"], rule)
         held = value in clause["is"] if "is" in clause else value not in clause["not"]
         verdict = "" if held else "it is not so that "
-        return Given(held, f"{self._is.text}: {verdict}{clause['text']}", rule)
+        return Condition(held, f"{self._is.text}: {verdict}{clause['text']}", rule)
 
-    def _permission(self, clause: Clause, rule: str) -> Requirement:
+    def _permission(self, clause: Clause, rule: str) -> Expression:
         permission = clause["permission"]
         if "each" in clause:
             return self._each(permission, clause["each"], rule)
@@ -73,32 +73,34 @@ class Builder:
             return self._dataset(permission, rule)
         if clause.get("held_on") == "connect_cluster":
             return self._cluster(permission, rule)
-        return Holds((permission,), LENSES, rule, permission, "Lenses")
+        return PermissionCheck((permission,), LENSES, rule, permission, "Lenses")
 
-    def _dataset(self, permission: str, rule: str) -> Requirement:
+    def _dataset(self, permission: str, rule: str) -> Expression:
         """The permission on the dataset asked for, from a namespace of its connection's type."""
         target, connection, name = self._is.target, str(self._is.get("connection")), str(self._is.get("dataset"))
         text = f"{target.noun} {name} of connection {connection}"
-        return Holds((str(target.thing.type), permission), dataset(connection, name), rule, permission, text)
+        return PermissionCheck((str(target.thing.type), permission), dataset(connection, name), rule, permission, text)
 
-    def _cluster(self, permission: str, rule: str) -> Requirement:
+    def _cluster(self, permission: str, rule: str) -> Expression:
         alias = self._is.get("connect_cluster")
         if alias is None:
             return self._unknown("connect_cluster", rule)
         itself = self._is.target.thing.property == "connect_cluster"
         because = "" if itself else f"the Connect cluster of {self._is.text}"
-        return Holds((permission,), cluster(alias), rule, permission, f"Connect cluster {alias}", because)
+        return PermissionCheck((permission,), cluster(alias), rule, permission, f"Connect cluster {alias}", because)
 
-    def _each(self, permission: str, field: str, rule: str) -> Requirement:
+    def _each(self, permission: str, field: str, rule: str) -> Expression:
         """The permission on every topic that ``field`` names, on the thing's connection."""
         topics, connection = self._is.get(field), self._is.get("connection")
         if topics is None or connection is None:
             return self._no_topics(field if topics is None else "connection", rule)
         if not topics:
-            return Given(False, f"{_words(field)} of {self._is.text}: there is none, so nothing allows it", NO_TOPICS)
+            return Condition(
+                False, f"{_words(field)} of {self._is.text}: there is none, so nothing allows it", NO_TOPICS
+            )
         because = f"{catalogue().words[field]} of {self._is.text}"
         atoms = (
-            Holds(
+            PermissionCheck(
                 (TOPICS_ON, permission),
                 dataset(connection, topic),
                 rule,
@@ -110,16 +112,16 @@ class Builder:
         )
         return All(tuple(atoms), rule)
 
-    def _no_topics(self, field: str, rule: str) -> Requirement:
+    def _no_topics(self, field: str, rule: str) -> Expression:
         """Topics that are not known deny where the specification says so (L5-Q9, L5-Q11)."""
         question = self._is.target.thing.unknown
         if question is None or field in self._is.withheld:
             return self._unknown(field, rule)
-        return Given(False, f"{_words(field)} of {self._is.text} is not known", question, "fact-missing")
+        return Condition(False, f"{_words(field)} of {self._is.text} is not known", question, "fact-missing")
 
-    def _unknown(self, field: str, rule: str) -> Requirement:
+    def _unknown(self, field: str, rule: str) -> Expression:
         told = "; the request tells it and is not trusted to" if field in self._is.withheld else ""
-        return Given(None, f"{_words(field)} of {self._is.text} is not known{told}", rule)
+        return Condition(None, f"{_words(field)} of {self._is.text} is not known{told}", rule)
 
 
 def _words(field: str) -> str:

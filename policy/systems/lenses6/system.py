@@ -17,14 +17,14 @@ from policy.core.model import (
     ALLOW,
     DENY,
     All,
-    Given,
+    Condition,
+    Expression,
     Grant,
-    Holds,
     Membership,
     Origin,
+    PermissionCheck,
     Question,
     Reading,
-    Requirement,
     Unanswerable,
 )
 from policy.core.pattern import Pattern
@@ -90,7 +90,7 @@ class Lenses6:
             message = f"subject {subject!r} is no service account, as its type {request.subject.type!r} says"
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
-        needed = Holds(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
+        needed = PermissionCheck(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         told = claimed(request, "groups", "L6-GROUP", trust)
         whole = _in_its_letter_case(needed)
         return Question(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
@@ -104,12 +104,12 @@ class Lenses6:
         return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
 
 
-def _in_its_letter_case(needed: Holds) -> Requirement:
+def _in_its_letter_case(needed: PermissionCheck) -> Expression:
     """An operation of the catalogue in another letter case is none, and passes by a deny of the right one: no allow."""
     meant = catalogue.other_case(*needed.permission)
     if not meant:
         return needed
-    return All((needed, Given(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
+    return All((needed, Condition(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
 
 
 def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Given, Holds, Requirement
+from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck
 from policy.core.times import to_text
 from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
@@ -42,13 +42,13 @@ class Access:
         found: Thing | None = self.facts.get(OBJECT, name)
         return found
 
-    def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Requirement:
+    def level(self, name: str, level: str, rule: str, because: str = "", until: int | None = None) -> Expression:
         """``level`` on the object: by its organization's switch, or owned, shared, or an administrator's.
 
         ``until``: the start of the active job for which the object is frozen, ms.
         """
         body = self.governed(name, until)
-        if isinstance(body, Given):
+        if isinstance(body, Condition):
             return body
         organization, record = body
         if not record.enforcement:
@@ -56,7 +56,7 @@ class Access:
         ways = [*self._ways(name, level, rule, because, until), *self.administration(name, organization)]
         return AnyOf(tuple(ways), rule)
 
-    def owner(self, name: str, rule: str) -> Requirement:
+    def owner(self, name: str, rule: str) -> Expression:
         """Ownership of the object (SS-OWN-ONE); shares are none, whatever their levels (SS-SHARE)."""
         thing = self.thing(name)
         found = counting(thing, self.asker.login_at) if thing else None
@@ -64,26 +64,26 @@ class Access:
             return unknown(name)
         held = tuple(
             _not_valid(name, thing.versions[place], found, rule)
-            or Holds(OWNER, grant_name(name, place), rule, "ownership", name)
+            or PermissionCheck(OWNER, grant_name(name, place), rule, "ownership", name)
             for place in found.places
         )
         return held[0] if len(held) == 1 else All(held, rule)
 
-    def administrator(self, organization: str, rule: str) -> Holds:
+    def administrator(self, organization: str, rule: str) -> PermissionCheck:
         """The role Organization Administrator of ``organization`` (SS-ADMIN-FULL)."""
         return self._on_organization(organization, FULL, rule, f"the role {ADMINISTRATOR}")
 
-    def auth_token_administrator(self, organization: str, rule: str) -> Holds:
+    def auth_token_administrator(self, organization: str, rule: str) -> PermissionCheck:
         """The role Auth Token Administrator of ``organization``."""
         return self._on_organization(organization, ENGINES, rule, f"the role {AUTH_TOKEN_ADMINISTRATOR}")
 
-    def administration(self, name: str, organization: str) -> Iterator[Requirement]:
+    def administration(self, name: str, organization: str) -> Iterator[Expression]:
         """The roles that have every level on the object (SS-ADMIN-FULL, SS-ENG-DEFAULT, SS-Q9)."""
         yield self.administrator(organization, "SS-ADMIN-FULL")
         if name.startswith("engine:"):
             yield self.auth_token_administrator(organization, "SS-ENG-DEFAULT")
 
-    def governed(self, name: str, until: int | None = None) -> tuple[str, Organization] | Given:
+    def governed(self, name: str, until: int | None = None) -> tuple[str, Organization] | Condition:
         """The object's organization and its record, if the user belongs to it; else why not."""
         thing = self.thing(name)
         # What is younger than the run has an organization all the same: its switch and its administrators count.
@@ -91,33 +91,35 @@ class Access:
         if thing is None or found is None:
             return unknown(name)
         organization = self.organization_of(thing.versions[found.places[-1]])
-        if isinstance(organization, Given):
+        if isinstance(organization, Condition):
             return organization
         return self.member(organization)
 
-    def organization_of(self, version: Version) -> str | Given:
+    def organization_of(self, version: Version) -> str | Condition:
         """The organization of an object; it may be left out while there is one."""
         organization = version.organization or self._sole
         if organization is not None:
             return organization
         if organizations(self.facts):
-            return Given(None, "an object names no organization, and there are several", "SS-Q16")
-        return Given(False, "there is no organization document, so nothing is allowed", "SS-Q16")
+            return Condition(None, "an object names no organization, and there are several", "SS-Q16")
+        return Condition(False, "there is no organization document, so nothing is allowed", "SS-Q16")
 
-    def member(self, organization: str) -> tuple[str, Organization] | Given:
+    def member(self, organization: str) -> tuple[str, Organization] | Condition:
         """The organization with its record, if the user belongs to it (SS-Q16); else why not."""
         record: Organization | None = self.facts.get(ORGANIZATION, organization)
         if record is None:
-            return Given(False, f"there is no document of organization {organization}, so it allows nothing", "SS-Q16")
+            return Condition(
+                False, f"there is no document of organization {organization}, so it allows nothing", "SS-Q16"
+            )
         if self.asker.organization is None:
             message = f"to which organization {self.asker.name} belongs is not known: subject.properties.organization"
-            return Given(None, message, "SS-ADMIN-FULL")
+            return Condition(None, message, "SS-ADMIN-FULL")
         if self.asker.organization != organization:
             message = f"{self.asker.name} belongs to {self.asker.organization}, not to {organization}"
-            return Given(False, message, "SS-ADMIN-FULL")
+            return Condition(False, message, "SS-ADMIN-FULL")
         return organization, record
 
-    def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Requirement]:
+    def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Expression]:
         """The ways to hold the level by owning or shares, in the version that counts (moments.py)."""
         thing = self.thing(name)
         found = counting(thing, self.asker.login_at, until) if thing else None
@@ -128,7 +130,7 @@ class Access:
 
     def _by_version(
         self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, found: Counting
-    ) -> list[Requirement]:
+    ) -> list[Expression]:
         """Of a provisioned engine its owner, and whoever holds the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
         version = thing.versions[place]
         too_early = _not_valid(name, version, found, rule)
@@ -136,15 +138,15 @@ class Access:
             return [too_early]
         text = ", ".join(part for part in (because, self._held_back(thing, place)) if part)
         owned = found.created or version.deployment is not None
-        held = Holds(OWNER if owned else (level,), grant_name(name, place), rule, level, name, text)
+        held = PermissionCheck(OWNER if owned else (level,), grant_name(name, place), rule, level, name, text)
         if version.deployment is None:
             return [held]
         return [held, *self._inherited(version.deployment, level, f"the deployment of {name}")]
 
-    def _inherited(self, deployment: str, level: str, because: str) -> list[Requirement]:
+    def _inherited(self, deployment: str, level: str, because: str) -> list[Expression]:
         """The ways to hold the level on a deployment: to its own organization, which may be another (SS-Q16)."""
         body = self.governed(deployment)
-        return [body] if isinstance(body, Given) else self._ways(deployment, level, "SS-DEP-INHERIT", because)
+        return [body] if isinstance(body, Condition) else self._ways(deployment, level, "SS-DEP-INHERIT", because)
 
     def _held_back(self, thing: Thing, place: int) -> str:
         """Says so where a newer version waits for the user's next login (SS-LOGIN)."""
@@ -153,17 +155,17 @@ class Access:
             return ""
         return f"as it counts for {self.asker.name} since his login at {to_text(login_at)}"
 
-    def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> Holds:
-        return Holds(permission, organization_name(organization), rule, text, f"organization:{organization}")
+    def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> PermissionCheck:
+        return PermissionCheck(permission, organization_name(organization), rule, text, f"organization:{organization}")
 
 
-def _not_valid(name: str, version: Version, found: Counting, rule: str) -> Given | None:
+def _not_valid(name: str, version: Version, found: Counting, rule: str) -> Condition | None:
     """Why a version grants nothing, where it is valid for a time only; None: it had begun to be."""
     if all(version.window.holds(moment) for moment in found.moments):
         return None
-    return Given(False, f"the document of {name} was not valid yet at the login or the start of the run", rule)
+    return Condition(False, f"the document of {name} was not valid yet at the login or the start of the run", rule)
 
 
-def unknown(name: str) -> Given:
+def unknown(name: str) -> Condition:
     """An object that has no document, or had one that was deleted."""
-    return Given(None, f"{name} is not known: it has no document, or it was deleted", "SS-ACCESS", "unknown-object")
+    return Condition(None, f"{name} is not known: it has no document, or it was deleted", "SS-ACCESS", "unknown-object")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import Given, Unanswerable
+from policy.core.model import Condition, Unanswerable
 from policy.systems.kit.validator import Form
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
@@ -25,69 +25,69 @@ class Asked(msgspec.Struct, frozen=True):
     rule: str
 
 
-Check = Callable[[Asked], Given | None]  # None: the request asks for nothing that needs checking
+Check = Callable[[Asked], Condition | None]  # None: the request asks for nothing that needs checking
 
 
-def grant(asked: Asked) -> Given:
+def grant(asked: Asked) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if asked.context.get("grant") is None:
-        return Given(None, "what is to be shared with whom is not told: context.grant", asked.rule)
+        return Condition(None, "what is to be shared with whom is not told: context.grant", asked.rule)
     form = Form(asked.context["grant"], "context.grant")
     given = read_levels(form, catalogue().types[type_of(asked.name)])
     if not given and not form.errors:
         form.error("names nobody")
     if form.errors:
         raise Unanswerable("malformed-grant", "; ".join(form.errors), asked.rule)
-    return Given(True, f"{asked.name} can be shared like this", asked.rule)
+    return Condition(True, f"{asked.name} can be shared like this", asked.rule)
 
 
-def new_owner(asked: Asked) -> Given:
+def new_owner(asked: Asked) -> Condition:
     """context.new_owner is a user, not a group (SS-OWN-CHANGE, SS-Q21)."""
     written = asked.context.get("new_owner")
     if written is None:
-        return Given(None, "who is to be the owner is not told: context.new_owner", asked.rule)
+        return Condition(None, "who is to be the owner is not told: context.new_owner", asked.rule)
     if not isinstance(written, str) or not written.startswith(HOLDERS) or written in HOLDERS:
         raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", asked.rule)
     if not written.startswith("user:") or written.removeprefix("user:").startswith(HOLDERS):
-        return Given(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
-    return Given(True, f"{written} can own {asked.name}", asked.rule)
+        return Condition(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
+    return Condition(True, f"{written} can own {asked.name}", asked.rule)
 
 
-def version(asked: Asked) -> Given | None:
+def version(asked: Asked) -> Condition | None:
     """context.version, if told, is a version the object has; permissions hold for every one of them."""
     written, found = asked.context.get("version"), current(asked.access, asked.name)
-    if isinstance(found, Given) or written is None:
+    if isinstance(found, Condition) or written is None:
         return None
     if found.numbers is None or str(written) in found.numbers:
-        return Given(True, f"a permission on {asked.name} is one on all of its versions", asked.rule)
-    return Given(None, f"{asked.name} has no version {written!r} that is known", asked.rule)
+        return Condition(True, f"a permission on {asked.name} is one on all of its versions", asked.rule)
+    return Condition(None, f"{asked.name} has no version {written!r} that is known", asked.rule)
 
 
-def engine_of_kind(asked: Asked) -> Given | None:
+def engine_of_kind(asked: Asked) -> Condition | None:
     """context.engine, if told, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
     if asked.context.get("engine") is None:
         return None
     engine = named(asked.context, "engine", "engine")
     kinds = [current(asked.access, one) for one in (asked.name, engine)]
-    stuck = next((one for one in kinds if isinstance(one, Given)), None)
+    stuck = next((one for one in kinds if isinstance(one, Condition)), None)
     if stuck is not None:
         return stuck
-    pipeline_kind, engine_kind = (None if isinstance(one, Given) else one.kind for one in kinds)
+    pipeline_kind, engine_kind = (None if isinstance(one, Condition) else one.kind for one in kinds)
     if pipeline_kind is None or engine_kind is None:
-        return Given(None, f"of which kinds {asked.name} and {engine} are is not known", asked.rule)
+        return Condition(None, f"of which kinds {asked.name} and {engine} are is not known", asked.rule)
     message = f"{engine} is a {engine_kind}, {asked.name} a {pipeline_kind} pipeline"
-    return Given(engine_kind == pipeline_kind, message, asked.rule)
+    return Condition(engine_kind == pipeline_kind, message, asked.rule)
 
 
-def runs_on_engine(asked: Asked) -> Given:
+def runs_on_engine(asked: Asked) -> Condition:
     """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
     engine, engines = named(asked.context, "engine", "engine"), engines_of_run(asked.access, asked.name)
-    if isinstance(engines, Given):
+    if isinstance(engines, Condition):
         return engines
     if asked.access.facts.get(ACTIVE_JOB, asked.name) is None:
-        return Given(False, f"{asked.name} is not active, so no engine runs its pipeline", asked.rule)
+        return Condition(False, f"{asked.name} is not active, so no engine runs its pipeline", asked.rule)
     runs = engine in engines
-    return Given(runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {asked.name}", asked.rule)
+    return Condition(runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {asked.name}", asked.rule)
 
 
 def named(context: Context, field: str, type_: str) -> str:

@@ -7,7 +7,7 @@ makes the collection unknown: it could be the one that stands in the way.
 import operator
 from collections.abc import Callable, Hashable, Iterator
 
-from policy.core.model import Given
+from policy.core.model import Condition
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.moments import at_start
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Version
@@ -15,65 +15,69 @@ from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, ActiveJob, Ver
 RULE = "SS-JOB-ENGINES"
 
 
-def engines_of(access: Access, job: str) -> tuple[str, ...] | Given:
+def engines_of(access: Access, job: str) -> tuple[str, ...] | Condition:
     """Names of the job's engines, sorted; or why they cannot be told."""
     return _engines(access, job, None)
 
 
-def engines_of_run(access: Access, job: str) -> tuple[str, ...] | Given:
+def engines_of_run(access: Access, job: str) -> tuple[str, ...] | Condition:
     """The same of an active job's present run: for the pipeline and the labels with which it was started."""
     run: ActiveJob | None = access.facts.get(ACTIVE_JOB, job)
     return _engines(access, job, run.started_at if run else None)
 
 
-def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | Given:
+def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | Condition:
     wanted = _wanted(access, job, until)
-    if isinstance(wanted, Given):
+    if isinstance(wanted, Condition):
         return wanted
     refused = [name for name in access.facts.broken(OBJECT) if name.startswith("engine:")]
     if refused:
-        return Given(None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE)
+        return Condition(
+            None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE
+        )
     untold = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "untold"))]
     if untold:
-        return Given(None, f"whether {untold[0]} is an engine of {job} is not known: give engine_kind and labels", RULE)
+        return Condition(
+            None, f"whether {untold[0]} is an engine of {job} is not known: give engine_kind and labels", RULE
+        )
     return tuple(sorted(name for name, _ in _candidates(access, wanted, _labelled(access, wanted))))
 
 
 Wanted = tuple[str, frozenset[str], str]  # kind, labels, organization
 
 
-def _wanted(access: Access, job: str, until: int | None) -> Wanted | Given:
+def _wanted(access: Access, job: str, until: int | None) -> Wanted | Condition:
     """What the job's engines are, from the documents of job and pipeline, as they were at ``until``."""
     version = _at(access, job, until, _of_job)
-    if isinstance(version, Given):
+    if isinstance(version, Condition):
         return version
     pipeline, organization = version.links.get("pipeline"), access.organization_of(version)
-    if isinstance(organization, Given):
+    if isinstance(organization, Condition):
         return organization
     if pipeline is None or version.labels is None:
-        return Given(None, f"the document of {job} does not tell its pipeline and labels", RULE)
+        return Condition(None, f"the document of {job} does not tell its pipeline and labels", RULE)
     design = _at(access, pipeline[0], until, operator.attrgetter("kind"))
-    if isinstance(design, Given):
+    if isinstance(design, Condition):
         return design
     if design.kind is None:
-        return Given(None, f"the document of {pipeline[0]} does not tell its pipeline_kind", RULE)
+        return Condition(None, f"the document of {pipeline[0]} does not tell its pipeline_kind", RULE)
     return design.kind, version.labels, organization
 
 
-def current(access: Access, name: str) -> Version | Given:
+def current(access: Access, name: str) -> Version | Condition:
     """The newest version of an object; not a deletion."""
     thing = access.thing(name)
     return unknown(name) if thing is None or thing.current.deleted else thing.current
 
 
-def _at(access: Access, name: str, until: int | None, told: Callable[[Version], Hashable]) -> Version | Given:
+def _at(access: Access, name: str, until: int | None, told: Callable[[Version], Hashable]) -> Version | Condition:
     """An object as it was at ``until`` (ms; None: now); of several that it may have been, if all tell the same."""
     thing = access.thing(name)
     if thing is None or thing.current.deleted:
         return unknown(name)
     found = at_start(thing, until)
     if len({told(version) for version in found}) > 1:
-        return Given(None, f"what {name} was when the run started is not known any more", RULE)
+        return Condition(None, f"what {name} was when the run started is not known any more", RULE)
     return found[-1]
 
 
@@ -94,9 +98,9 @@ def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> Iterat
     kind, labels, organization = wanted
     for name in sorted(names):
         engine = current(access, name)
-        if isinstance(engine, Given):
+        if isinstance(engine, Condition):
             continue
         home = access.organization_of(engine)
         fits = engine.kind in (None, kind) and (engine.labels is None or engine.labels >= labels)
-        if fits and (isinstance(home, Given) or home == organization):
+        if fits and (isinstance(home, Condition) or home == organization):
             yield name, engine

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from policy.core.model import All, Given, Requirement, Unanswerable
+from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
 from policy.systems.kit.query import Need, requirement
 from policy.systems.streamsets.access import Access, unknown
@@ -14,7 +14,7 @@ from policy.systems.streamsets.engines import engines_of, engines_of_run
 from policy.systems.streamsets.moments import at_moment
 from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
 
-Related = tuple[str, ...] | Given
+Related = tuple[str, ...] | Condition
 
 ENGINES: dict[str, Callable[[Access, str], Related]] = {"engines": engines_of, "run-engines": engines_of_run}
 
@@ -27,15 +27,15 @@ class Needs:
         self._context = context
         self._rule = rule
 
-    def on(self, need: Need, name: str) -> Requirement:
+    def on(self, need: Need, name: str) -> Expression:
         """``need`` on the object TYPE:NAME."""
 
-        def leaf(written: Need, rule: str) -> Requirement | None:
+        def leaf(written: Need, rule: str) -> Expression | None:
             return self._leaf(msgspec.convert(written, Leaf), name, rule)
 
         return requirement(need, leaf, self._rule) or All((), self._rule)
 
-    def _leaf(self, leaf: Leaf, name: str, rule: str) -> Requirement | None:
+    def _leaf(self, leaf: Leaf, name: str, rule: str) -> Expression | None:
         if leaf.fact:
             return CHECKS[leaf.fact](Asked(self._access, name, self._context, rule))
         if leaf.right:
@@ -48,12 +48,12 @@ class Needs:
 
     def _level(
         self, level: str, name: str, path: tuple[str, ...], rule: str, because: str, until: int | None
-    ) -> Requirement | None:
+    ) -> Expression | None:
         """The level on every object at the end of ``path``, one that fails makes it fail; None: there is no object."""
         if not path:
             return self._access.level(name, level, rule, because, until)
         related = self._related(name, path[0], until)
-        if isinstance(related, Given):
+        if isinstance(related, Condition):
             return related
         text = f"{_singular(path[0])} of {name}" + ("" if until is None else f", frozen at its start {to_text(until)}")
         found = (self._level(level, other, path[1:], rule, text, until) for other in related)
@@ -64,7 +64,7 @@ class Needs:
         """The objects that ``field`` of the object's document names; of a frozen one, as they were then."""
         if field in ENGINES:
             engines = ENGINES[field](self._access, name)
-            return engines or Given(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
+            return engines or Condition(False, f"no engine of the right kind carries every label of {name}", "SS-Q3")
         thing = self._access.thing(name)
         versions = at_moment(thing, until) if thing else ()
         if not versions:
@@ -73,16 +73,16 @@ class Needs:
         found = links.pop()
         if found is None or links:
             message = f"the document of {name} does not tell its {field} (an empty list says that there are none)"
-            return Given(None, message, "SS-ACCESS")
+            return Condition(None, message, "SS-ACCESS")
         return found
 
     def _start_of_run(self, job: str) -> int | None:
         run: ActiveJob | None = self._access.facts.get(ACTIVE_JOB, job)
         return run.started_at if run else None
 
-    def _right(self, right: str, name: str, rule: str) -> Requirement:
+    def _right(self, right: str, name: str, rule: str) -> Expression:
         body = self._access.governed(name)
-        if isinstance(body, Given):
+        if isinstance(body, Condition):
             return body
         if right == "owner":
             return self._access.owner(name, rule)

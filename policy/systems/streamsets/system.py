@@ -10,7 +10,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Given, Question, Reading, Requirement, Unanswerable
+from policy.core.model import All, AnyOf, Condition, Expression, Question, Reading, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.privileged import Power, read_powers
 from policy.systems.kit.query import Need
@@ -97,17 +97,17 @@ class StreamSets:
         return read_powers(catalogue().powers)
 
 
-def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Requirement]:
+def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:
     """An operation on the organization itself, ``organization:ID`` (SS-ENF-TOGGLE)."""
     type_, _, organization = request.resource.id.partition(":")
     if type_ != ORGANIZATION or not organization:
         message = f"resource: {request.action.name} is on organization:ID, not on {request.resource.id!r}"
         raise Unanswerable("wrong-resource", message)
     body = access.member(organization)
-    yield body if isinstance(body, Given) else access.administrator(organization, wanted.rules[0])
+    yield body if isinstance(body, Condition) else access.administrator(organization, wanted.rules[0])
 
 
-def _on_objects(wanted: Operation, request: Request, access: Access) -> Iterator[Requirement]:
+def _on_objects(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:
     """What is needed on each object, all or nothing (SS-SHARE-BULK, SS-Q17), and the task's role."""
     needs = Needs(access, request.context, wanted.rules[0])
     for name in _objects(wanted, request):
@@ -144,14 +144,14 @@ def _need(wanted: Operation, request: Request, object_type: str) -> Need:
     return wanted.via[via]
 
 
-def _task_role(access: Access, action: str, name: str) -> Iterator[Requirement]:
+def _task_role(access: Access, action: str, name: str) -> Iterator[Expression]:
     """One role of every list that goes with the task, or the administrator's; also with enforcement off (SS-Q2)."""
     body = access.governed(name)
-    if isinstance(body, Given):
+    if isinstance(body, Condition):
         return
     organization, record = body
     for roles in record.task_roles.get(action, ()):
-        held = Given(*_holds_one(access.asker, roles, action), rule="SS-TASK-ROLE", code="task-role")
+        held = Condition(*_holds_one(access.asker, roles, action), rule="SS-TASK-ROLE", code="task-role")
         yield AnyOf((held, access.administrator(organization, "SS-Q2")), "SS-TASK-ROLE")
 
 

@@ -15,14 +15,14 @@ from policy.core.facts import Facts
 from policy.core.model import (
     ALLOW,
     All,
+    Condition,
+    Expression,
     Fact,
-    Given,
     Grant,
-    Holds,
     Origin,
+    PermissionCheck,
     Question,
     Reading,
-    Requirement,
     Unanswerable,
 )
 from policy.core.names import fold
@@ -153,19 +153,19 @@ def _workspace(workspace: str) -> Name:
     return ("workspace", workspace)
 
 
-def _leaf(resource: Resource, facts: Facts, need: Need, rule: str) -> Requirement:
+def _leaf(resource: Resource, facts: Facts, need: Need, rule: str) -> Expression:
     if "fact" in need:
         return _open_to_editors(resource.type, facts, rule)
     return _role(resource, need["permission"], rule)
 
 
-def _role(resource: Resource, role: str, rule: str) -> Holds:
+def _role(resource: Resource, role: str, rule: str) -> PermissionCheck:
     """The role, in the namespace of the request or in its workspace (VV-SCOPE-NAMESPACE, VV-SCOPE-WORKSPACE-ID)."""
     workspace, namespace = _property(resource, "workspaceId"), _property(resource, "namespaceId")
     if catalogue()["roles"][role] == "workspace":
-        return Holds((role,), _workspace(workspace), rule, role, f"workspace {workspace}")
+        return PermissionCheck((role,), _workspace(workspace), rule, role, f"workspace {workspace}")
     text = f"namespace {namespace} of workspace {workspace}"
-    return Holds((role,), _namespace(workspace, namespace), rule, role, text)
+    return PermissionCheck((role,), _namespace(workspace, namespace), rule, role, text)
 
 
 def _property(resource: Resource, field: str) -> str:
@@ -177,13 +177,13 @@ def _property(resource: Resource, field: str) -> str:
     return value
 
 
-def _open_to_editors(kind: str, facts: Facts, rule: str) -> Given:
+def _open_to_editors(kind: str, facts: Facts, rule: str) -> Condition:
     """Whether Editors may write the kind; without any ReservedKinds document none (VV-Q1)."""
     if keeping := sorted(facts.find(RESERVED, "kind", fold(kind))):
-        return Given(False, f"{kind} is kept from Editors by ververica/{RESERVED}/{keeping[0]}", rule)
+        return Condition(False, f"{kind} is kept from Editors by ververica/{RESERVED}/{keeping[0]}", rule)
     if broken := facts.broken(RESERVED):
         message = f"ververica/{RESERVED}/{broken[0]} was refused, so what is kept from Editors is not known"
-        return Given(None, message, rule)
+        return Condition(None, message, rule)
     if not facts.find(RESERVED, "all", ""):
-        return Given(False, f"no {RESERVED} document says which kinds Editors may write", rule)
-    return Given(True, f"{kind} is not among the kinds kept from Editors", rule)
+        return Condition(False, f"no {RESERVED} document says which kinds Editors may write", rule)
+    return Condition(True, f"{kind} is not among the kinds kept from Editors", rule)
