@@ -133,7 +133,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
     statement: int | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class AuthorizationQuery(msgspec.Struct, frozen=True):
     """A request in terms of the core: who asks (holders to start from) and what must hold.
 
     ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.

@@ -13,7 +13,7 @@ from policy.evaluation.explain import missing_of, reasons_of
 from policy.evaluation.trace import Evidence, Trial
 from policy.store.snapshot import Realm, Snapshot, Standing
 from policy.systems import all_systems
-from policy.systems.kit.query import to_question
+from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE
 
 
@@ -27,7 +27,7 @@ def try_request(
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
-    question = to_question(system, request, realm.facts.at(at, reads), trust)
+    question = authorization_query(system, request, realm.facts.at(at, reads), trust)
     standing = _sound_standing(realm, question.holders, at)
     evidence = Evaluation(realm, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)

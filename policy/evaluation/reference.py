@@ -12,7 +12,7 @@ from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest,
 from policy.core.times import Window, to_ms
 from policy.store.snapshot import Realm, Snapshot
 from policy.systems import all_systems
-from policy.systems.kit.query import to_question
+from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE
 
 
@@ -47,7 +47,7 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         return "error"
     try:
         realm = snapshot.realms[request.system]
-        question = to_question(all_systems()[request.system], request, realm.facts.at(at), trust)
+        question = authorization_query(all_systems()[request.system], request, realm.facts.at(at), trust)
         denies = [False]
         grants = _grants(realm, question.holders, at)
         held = _holds(question.requirement, realm, grants, at, denies)

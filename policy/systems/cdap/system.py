@@ -8,7 +8,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, Question, Reading, Unanswerable
+from policy.core.model import All, AuthorizationQuery, Reading, Unanswerable
 from policy.core.request import Request
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
@@ -53,7 +53,7 @@ class Cdap:
         """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the action needs of the entity and of what the context names."""
         need = need_of(request.action.name)
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
@@ -65,7 +65,7 @@ class Cdap:
         questions = Questions(request, entity, facts, trust, holders)
         needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
         claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
-        return Question(holders, needed, claims, contested=contested)
+        return AuthorizationQuery(holders, needed, claims, contested=contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """CDAP never looks back."""

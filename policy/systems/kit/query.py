@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Expression, Question, Unanswerable
+from policy.core.model import All, AnyOf, AuthorizationQuery, Expression, Unanswerable
 from policy.core.names import fault, is_simple
 from policy.core.request import Request
 from policy.systems.kit.system import System
 
 
-def to_question(system: System, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+def authorization_query(system: System, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
     """See `System.ask`; raises Unanswerable too for a subject type that the system does not have, and for a name that
     may be taken for another one.
     """

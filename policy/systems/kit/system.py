@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import Question, Reading
+from policy.core.model import AuthorizationQuery, Reading
 from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.privileged import Power
@@ -84,7 +84,7 @@ class System(Protocol):
     def resource_type(self, action: str, resource: str) -> str:
         """The documented ``resource.type`` of the resource with this id."""
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""
 
     def horizon(self, facts: Facts) -> int | None:

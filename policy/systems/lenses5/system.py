@@ -9,7 +9,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, Question, Reading, Unanswerable
+from policy.core.model import All, AuthorizationQuery, Reading, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import Power, read_powers
@@ -57,14 +57,14 @@ class Lenses5:
         known = catalogue().actions.get(action)
         return known.about.replace(" ", "-").lower() if known else UNTYPED
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The requirement of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
         requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
         requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
         told, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
-        return Question(
+        return AuthorizationQuery(
             holders=(subject, *(f"claim:{group}" for group in told.names)),
             requirement=requirement,
             claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),

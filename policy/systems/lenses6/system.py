@@ -17,13 +17,13 @@ from policy.core.model import (
     ALLOW,
     DENY,
     All,
+    AuthorizationQuery,
     Condition,
     Expression,
     Grant,
     Membership,
     Origin,
     PermissionCheck,
-    Question,
     Reading,
     Unanswerable,
 )
@@ -80,7 +80,7 @@ class Lenses6:
         """``lrn`` for every resource."""
         return "lrn"
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""
         subject = request.subject.id
         if not subject.startswith(PRINCIPALS) or subject in PRINCIPALS:
@@ -93,7 +93,7 @@ class Lenses6:
         needed = PermissionCheck(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         told = claimed(request, "groups", "L6-GROUP", trust)
         whole = _in_its_letter_case(needed)
-        return Question(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
+        return AuthorizationQuery(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""

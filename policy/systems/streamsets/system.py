@@ -10,7 +10,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, Condition, Expression, Question, Reading, Unanswerable
+from policy.core.model import All, AnyOf, AuthorizationQuery, Condition, Expression, Reading, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.privileged import Power, read_powers
 from policy.systems.kit.query import Need
@@ -77,14 +77,14 @@ class StreamSets:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the operation needs, and the role that goes with it."""
         wanted, who = operation(request.action.name), asker(request, facts, trust)
         access = Access(facts, who)
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
         parts = list(of(wanted, request, access))
         needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
-        return Question(who.holders, needed, who.claims, who.notes, who.contested)
+        return AuthorizationQuery(who.holders, needed, who.claims, who.notes, who.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""

@@ -15,13 +15,13 @@ from policy.core.facts import Facts
 from policy.core.model import (
     ALLOW,
     All,
+    AuthorizationQuery,
     Condition,
     Expression,
     Fact,
     Grant,
     Origin,
     PermissionCheck,
-    Question,
     Reading,
     Unanswerable,
 )
@@ -79,13 +79,13 @@ class Ververica:
         """The resource's kind, which counts here: of ``Deployment:orders``, ``Deployment``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> Question:
+    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
         leaf = functools.partial(_leaf, request.resource, facts)
         needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
         holders = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
-        return Question(holders, needed, who.claims, who.notes, who.contested)
+        return AuthorizationQuery(holders, needed, who.claims, who.notes, who.contested)
 
     def horizon(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""
