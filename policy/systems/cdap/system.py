@@ -53,7 +53,7 @@ class Cdap:
         """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the action needs of the entity and of what the context names."""
         need = need_of(request.action.name)
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")

@@ -11,8 +11,8 @@ from policy.systems.kit.system import System
 
 
 def authorization_query(system: System, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
-    """See `System.ask`; raises Unanswerable too for a subject type that the system does not have, and for a name that
-    may be taken for another one.
+    """See `System.to_query`; raises Unanswerable too for a subject type that the system does not have, and for a name
+    that may be taken for another one.
     """
     subject, resource = request.subject, request.resource
     if subject.type not in system.subject_types:
@@ -23,7 +23,7 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
         check_name(request.action.name, "action.name")
         check_name(resource.type, "resource.type")
         check_name(resource.id, "resource.id")
-    return system.ask(request, facts, trust)
+    return system.to_query(request, facts, trust)
 
 
 def check_name(text: str, place: str) -> None:

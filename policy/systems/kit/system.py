@@ -59,8 +59,8 @@ class System(Protocol):
         """How a resource's id is read, where that is all it is for.
 
         That is: whether a question is one atom does not depend on the id; if it is, its object is this of the id, its
-        object's text the id itself; nothing else of it depends on the id, and when this raises, `ask` does. If an id
-        has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
+        object's text the id itself; nothing else of it depends on the id, and when this raises, `to_query` does. If an
+        id has a slash, the last part of its name is what stands behind the last one, whatever that is but empty or at
         fault (`policy.core.names`); all else of the name, and whether it has one, is up to what stands before. None: it
         is not so simple.
         """
@@ -84,7 +84,7 @@ class System(Protocol):
     def resource_type(self, action: str, resource: str) -> str:
         """The documented ``resource.type`` of the resource with this id."""
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""
 
     def horizon(self, facts: Facts) -> int | None:

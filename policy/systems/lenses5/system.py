@@ -57,7 +57,7 @@ class Lenses5:
         known = catalogue().actions.get(action)
         return known.about.replace(" ", "-").lower() if known else UNTYPED
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The requirement of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)

@@ -80,7 +80,7 @@ class Lenses6:
         """``lrn`` for every resource."""
         return "lrn"
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """One atom: the operation on the resource (L6-MATCH-STATEMENT)."""
         subject = request.subject.id
         if not subject.startswith(PRINCIPALS) or subject in PRINCIPALS:

@@ -77,7 +77,7 @@ class StreamSets:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the operation needs, and the role that goes with it."""
         wanted, who = operation(request.action.name), asker(request, facts, trust)
         access = Access(facts, who)

@@ -79,7 +79,7 @@ class Ververica:
         """The resource's kind, which counts here: of ``Deployment:orders``, ``Deployment``."""
         return kind_of(resource)
 
-    def ask(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
         leaf = functools.partial(_leaf, request.resource, facts)
         needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
