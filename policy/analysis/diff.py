@@ -7,7 +7,7 @@ import msgspec
 
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.decision import Decision
-from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Origin
+from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, StatementId
 from policy.core.request import CLAIMS
 from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
@@ -92,7 +92,7 @@ def _memberships(realm: Realm) -> list[Membership]:
 
 def placeless(written: Written) -> Written:
     """A grant or membership without where it is written, which says nothing of what it does."""
-    return msgspec.structs.replace(written, origin=Origin(""))
+    return msgspec.structs.replace(written, origin=StatementId(""))
 
 
 def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:

@@ -31,7 +31,7 @@ from policy.analysis.shadowed import Beneath, Ground
 from policy.analysis.sides import Bearing, Links, Side, common
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
-from policy.core.model import ALLOW, DENY, Grant, Membership, Origin
+from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
 from policy.store.snapshot import Realm
 from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
@@ -122,7 +122,7 @@ class _Place(msgspec.Struct, frozen=True):
     """What findings are gathered by. ``sure``: it does not take a companion."""
 
     kind: EscalationKind
-    origin: Origin
+    origin: StatementId
     sure: bool = True
 
 
@@ -312,9 +312,9 @@ class _Comparison:
             return {(document,): set() for document in found.concerned}
 
     @functools.cached_property
-    def _lines(self) -> tuple[dict[Origin, list[Grant]], ...]:
+    def _lines(self) -> tuple[dict[StatementId, list[Grant]], ...]:
         """What each statement of the changed documents said, and what it says."""
-        found: tuple[dict[Origin, list[Grant]], ...] = ({}, {})
+        found: tuple[dict[StatementId, list[Grant]], ...] = ({}, {})
         for lines, readings in zip(found, (self._said, self._says), strict=True):
             for reading in readings.values():
                 for grant in reading.grants:

@@ -13,7 +13,7 @@ import msgspec
 from policy.analysis.impact import swallows
 from policy.analysis.wording import pattern_text
 from policy.core.document import Key
-from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
+from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
@@ -113,7 +113,7 @@ class _Policies:
 
     def _about_statements(self, holder: str) -> Iterator[Finding]:
         """What becomes of each statement of ``holder`` beside its others, and beside denies that come with it."""
-        statements: dict[Origin, list[Grant]] = {}
+        statements: dict[StatementId, list[Grant]] = {}
         for grant in self._grants[holder]:
             statements.setdefault(grant.origin, []).append(grant)
         indexes = (_indexed(self._grants[holder]), self._denies_beside(holder))
@@ -138,14 +138,14 @@ class _Alike(msgspec.Struct, frozen=True):
     """Grants that differ in their holder and origin alone. ``grant``: one of them; ``origins``: of all, by place."""
 
     grant: Grant
-    origins: list[Origin]
+    origins: list[StatementId]
 
 
 _Index = PatternIndex[_Alike]
 
 
 def _indexed(grants: Iterable[Grant]) -> _Index:
-    alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[Origin, Grant]] = {}
+    alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[StatementId, Grant]] = {}
     for grant in grants:
         alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.origin] = grant
     index: _Index = PatternIndex()
@@ -159,7 +159,7 @@ def _gone(shelf: Shelf) -> bool:
     return shelf.in_force is not None and shelf.in_force.deleted
 
 
-def _about_statement(origin: Origin, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:
+def _about_statement(origin: StatementId, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:
     """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
     wider = {grant: list(_wider(grant, indexes)) for grant in grants}
     for grant, others in wider.items():
@@ -179,13 +179,13 @@ def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
     return (other for other in found if _outdoes(other.grant, grant))
 
 
-def _first_covering(grant: Grant, others: list[_Alike]) -> Origin | None:
+def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
     """The first other statement that says the same or more; of two that say the same only the later is covered."""
     firsts = [_counted(grant, other) for other in others if other.grant.effect == grant.effect]
     return min(filter(None, firsts), key=_place, default=None)
 
 
-def _counted(grant: Grant, others: _Alike) -> Origin | None:
+def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     """The first of those alike that is another statement and covers ``grant``."""
     first = next((origin for origin in others.origins if origin != grant.origin), None)
     if first is None or (_outdoes(grant, others.grant) and first.place >= grant.origin.place):
@@ -193,7 +193,7 @@ def _counted(grant: Grant, others: _Alike) -> Origin | None:
     return first
 
 
-def _place(origin: Origin) -> tuple[str, int]:
+def _place(origin: StatementId) -> tuple[str, int]:
     return origin.place
 
 
@@ -201,5 +201,5 @@ def _outdoes(wide: Grant, narrow: Grant) -> bool:
     return swallows(wide, narrow) and wide.window.covers(narrow.window)
 
 
-def _at(origin: Origin, code: str, message: str) -> Finding:
+def _at(origin: StatementId, code: str, message: str) -> Finding:
     return Finding(origin.document, origin.statement, "warning", code, message)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.core.model import Grant, Origin
+from policy.core.model import Grant, StatementId
 from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
 from policy.evaluation.evaluate import try_request
@@ -20,12 +20,12 @@ from policy.store.snapshot import Snapshot
 class Use(msgspec.Struct, frozen=True):
     """The statements that decided one atom together: of several each is dispensable, but not all of them."""
 
-    origins: tuple[Origin, ...]
+    origins: tuple[StatementId, ...]
 
 
-def statements(snapshot: Snapshot) -> dict[Origin, list[Grant]]:
+def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant]]:
     """Every statement in the snapshot's documents that grants or denies something, with its grants."""
-    found: dict[Origin, list[Grant]] = {}
+    found: dict[StatementId, list[Grant]] = {}
     for realm in snapshot.realms.values():
         for grants in realm.grants.values():
             for grant in grants:

@@ -19,7 +19,7 @@ ALLOW: Effect = "allow"
 DENY: Effect = "deny"
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
+class StatementId(msgspec.Struct, frozen=True, gc=False):
     """Where something was written: the document's ``system/kind/name`` and its statement, counted from 0."""
 
     document: str
@@ -41,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     effect: Effect
     permission: Pattern
     object: Pattern
-    origin: Origin
+    origin: StatementId
     window: Window = ALWAYS
 
 
@@ -50,7 +50,7 @@ class Membership(msgspec.Struct, frozen=True, gc=False):
 
     member: str
     holder: str
-    origin: Origin
+    origin: StatementId
     window: Window = ALWAYS
 
 
@@ -65,7 +65,7 @@ class Fact(msgspec.Struct, frozen=True):
     name: str
     body: Any
     keys: tuple[tuple[str, str], ...] = ()
-    origin: Origin | None = None
+    origin: StatementId | None = None
     window: Window = ALWAYS
     not_before: int | None = None
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, Origin
+from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
 from policy.core.times import ALWAYS, Window
 
@@ -23,7 +23,7 @@ class _Packed(msgspec.Struct, array_like=True):
     """``owners``: whose items they are, and how many. ``rows``: of each item the places of its parts in the tables."""
 
     patterns: list[Pattern]
-    origins: list[Origin]
+    origins: list[StatementId]
     windows: list[Window]
     texts: list[str]
     owners: list[tuple[str, int]]

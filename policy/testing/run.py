@@ -12,7 +12,7 @@ from policy.analysis.usage import statements as all_statements
 from policy.analysis.usage import uses
 from policy.core.decision import Decision
 from policy.core.document import SINCE_EVER, Key
-from policy.core.model import Origin
+from policy.core.model import StatementId
 from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
 from policy.store.documents import Library, Rejected
@@ -81,8 +81,8 @@ class Scene(msgspec.Struct, frozen=True):
 class Coverage(msgspec.Struct, frozen=True):
     """The statements of all documents, and those that decided some request."""
 
-    statements: frozenset[Origin]
-    decided: frozenset[Origin]
+    statements: frozenset[StatementId]
+    decided: frozenset[StatementId]
 
     @property
     def percent(self) -> float:
@@ -90,7 +90,7 @@ class Coverage(msgspec.Struct, frozen=True):
         return 100 * len(self.decided & self.statements) / len(self.statements) if self.statements else 100.0
 
     @property
-    def idle(self) -> list[Origin]:
+    def idle(self) -> list[StatementId]:
         """Statements that decided nothing, sorted."""
         return sorted(self.statements - self.decided, key=lambda origin: origin.place)
 
@@ -241,8 +241,8 @@ def describe(request: dict[str, Any]) -> str:
 
 def cover(file: CaseFile, given: Documents = ()) -> Coverage:
     """Which statements of the documents, ``given`` or of the file, decided some request of it."""
-    statements: set[Origin] = set()
-    decided: set[Origin] = set()
+    statements: set[StatementId] = set()
+    decided: set[StatementId] = set()
     for scene in scenes(file, given=given):
         statements.update(all_statements(scene.snapshot))
         for expectation in scene.stage.expect:
@@ -250,7 +250,7 @@ def cover(file: CaseFile, given: Documents = ()) -> Coverage:
     return Coverage(frozenset(statements), frozenset(decided))
 
 
-def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[Origin]:
+def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[StatementId]:
     try:
         asked = parse_request(request)
     except MalformedRequest:

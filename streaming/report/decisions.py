@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy.core.model import Origin
+from policy.core.model import StatementId
 from policy.systems import all_systems
 from streaming.report.answered import Answered, denials
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
@@ -57,14 +57,14 @@ class DecisionTotals(msgspec.Struct, frozen=True):
 class Tally:
     """Takes decision records one by one. ``named``: how often each statement in force decided, by the reasons."""
 
-    def __init__(self, span: Span, shelved: Mapping[Origin, Shelved], answered: Answered) -> None:
+    def __init__(self, span: Span, shelved: Mapping[StatementId, Shelved], answered: Answered) -> None:
         self._span, self._shelved, self._answered = span, shelved, answered
         self._first, self._step = span.first, span.step
         self._known = frozenset(all_systems())
         self._steps: dict[str, list[list[int]]] = {}
         self._reasons = BoundedCounter()
         self._denied = self._unreadable = 0
-        self.named: dict[Origin, int] = {}
+        self.named: dict[StatementId, int] = {}
 
     def take(self, record: Record) -> None:
         """Count one record, unless its time lies outside of the range."""
@@ -93,9 +93,9 @@ class Tally:
             self._reasons.add(f"{outcome}: {code}")
         for reason in reasons:
             if reason.document is not None:
-                self._name(Origin(reason.document, reason.statement), policy_offsets)
+                self._name(StatementId(reason.document, reason.statement), policy_offsets)
 
-    def _name(self, origin: Origin, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
+    def _name(self, origin: StatementId, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Count a statement if the decision was made under the version of its document that is in force now."""
         shelved = self._shelved.get(origin)
         if shelved is not None and policy_offsets.get(shelved.topic, {}).get("0", -1) >= shelved.offset:
@@ -115,7 +115,7 @@ def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
     return SystemTotals(system, allow, deny, error, tuple((a, d, e) for a, d, e in steps))
 
 
-def tally(records: Iterable[Record], span: Span, shelved: Mapping[Origin, Shelved], answered: Answered) -> Tally:
+def tally(records: Iterable[Record], span: Span, shelved: Mapping[StatementId, Shelved], answered: Answered) -> Tally:
     """All ``records`` counted. ``shelved``: every statement in force, with its document's version."""
     made = Tally(span, shelved, answered)
     for record in records:

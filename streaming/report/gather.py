@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy.analysis.usage import statements
-from policy.core.model import Grant, Origin
+from policy.core.model import Grant, StatementId
 from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
@@ -77,8 +77,8 @@ class InForce(msgspec.Struct, frozen=True):
     """The policies and facts as they are now: what is written in them, and since when each statement is in force."""
 
     snapshot: Snapshot
-    written: dict[Origin, Sequence[Grant]]
-    shelved: dict[Origin, Shelved]
+    written: dict[StatementId, Sequence[Grant]]
+    shelved: dict[StatementId, Shelved]
 
 
 def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progress: Progress) -> Report:

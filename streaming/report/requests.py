@@ -7,7 +7,7 @@ import msgspec
 
 from policy.analysis.usage import uses
 from policy.core.decision import Outcome
-from policy.core.model import Origin
+from policy.core.model import StatementId
 from policy.core.request import Batch, MalformedRequest, Request
 from policy.store.snapshot import Snapshot
 from streaming.client.decision import Place
@@ -54,9 +54,9 @@ class Replay:
         self._trusted = {topic: " ".join(sorted(claims)) for topic, claims in trust.items()}
         self._seen: set[bytes] = set()
         self._requests = self._covered = 0
-        self.matched: set[Origin] = set()
-        self.alone: set[Origin] = set()
-        self.beside: dict[Origin, Origin] = {}
+        self.matched: set[StatementId] = set()
+        self.alone: set[StatementId] = set()
+        self.beside: dict[StatementId, StatementId] = {}
 
     def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], Asked]) -> None:
         """Ask a request again unless the same was asked, or too many were."""

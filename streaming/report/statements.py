@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from policy.analysis.wording import grant_text
-from policy.core.model import Grant, Origin
+from policy.core.model import Grant, StatementId
 from streaming.report.decisions import Shelved
 from streaming.report.requests import Replay, Replayed
 from streaming.report.span import Span
@@ -47,9 +47,9 @@ class StatementTotals(msgspec.Struct, frozen=True):
 
 
 def judge_statements(
-    written: Mapping[Origin, Sequence[Grant]],
-    shelved: Mapping[Origin, Shelved],
-    named: Mapping[Origin, int],
+    written: Mapping[StatementId, Sequence[Grant]],
+    shelved: Mapping[StatementId, Shelved],
+    named: Mapping[StatementId, int],
     replay: Replay,
     span: Span,
 ) -> StatementTotals:
@@ -59,7 +59,7 @@ def judge_statements(
     unused = [origin for origin in judged if origin not in named and origin not in replay.matched]
     redundant = [origin for origin in judged if origin in replay.matched and origin not in replay.alone]
 
-    def candidate(origin: Origin) -> Candidate:
+    def candidate(origin: StatementId) -> Candidate:
         since = shelved[origin].at if origin in shelved else span.start
         lapsed = not any(_overlaps(grant, span) for grant in written[origin])
         beside = str(replay.beside.get(origin, ""))
@@ -77,7 +77,7 @@ def judge_statements(
     )
 
 
-def _words(origin: Origin, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
+def _words(origin: StatementId, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
     more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
     return origin.document, origin.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
 
@@ -88,7 +88,7 @@ def _overlaps(grant: Grant, span: Span) -> bool:
     return (start is None or start < span.end) and (end is None or end > span.start)
 
 
-def _by_document(unused: Sequence[Candidate], judged: Sequence[Origin]) -> tuple[Candidate, ...]:
+def _by_document(unused: Sequence[Candidate], judged: Sequence[StatementId]) -> tuple[Candidate, ...]:
     """A document none of whose statements is used stands for all of them."""
     totals: dict[str, int] = {}
     for origin in judged:

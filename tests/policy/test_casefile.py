@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policy.core.model import Origin
+from policy.core.model import StatementId
 from policy.testing.casefile import CaseFile, CaseFileError, full_request, load_cases, parse_cases
 from policy.testing.run import cover, run_cases
 
@@ -171,8 +171,8 @@ def test_coverage_tells_the_statements_that_decided_something() -> None:
     """A statement that no request met is idle."""
     two = role(*LISTS["spec"]["statements"], {"effect": "deny", "action": "iam:*", "resource": "*"})
     coverage = cover(file_of({"apply": [GROUP, two], "expect": [{"ask": ALLOWED, "answer": "allow"}]}))
-    assert coverage.decided == {Origin("lenses6/Role/r", 0)}
-    assert coverage.idle == [Origin("lenses6/Role/r", 1)]
+    assert coverage.decided == {StatementId("lenses6/Role/r", 0)}
+    assert coverage.idle == [StatementId("lenses6/Role/r", 1)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import policy.matching.index
 from policy import compile_documents
 from policy.core.caching import BUDGET
-from policy.core.model import ALLOW, DENY, Grant, Origin, Unanswerable
+from policy.core.model import ALLOW, DENY, Grant, StatementId, Unanswerable
 from policy.core.pattern import ANY, EVERYTHING, Exact, Glob, Name, Pattern, Prefix, matches
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import Grants, precedence
@@ -29,7 +29,7 @@ GRANTS = st.builds(
     st.sampled_from([ALLOW, DENY]),
     PATTERNS,
     PATTERNS,
-    st.builds(Origin, st.sampled_from(["lenses6/Role/x", "lenses6/Role/y"]), st.integers(0, 3)),
+    st.builds(StatementId, st.sampled_from(["lenses6/Role/x", "lenses6/Role/y"]), st.integers(0, 3)),
     WINDOWS,
 )
 
@@ -74,7 +74,7 @@ def test_what_is_found_is_what_each_grant_says_by_itself(
 
 
 def _grant(principal: str, resource: Pattern = EVERYTHING, effect: str = ALLOW, **fields: object) -> Grant:
-    return Grant(principal, effect, EVERYTHING, resource, Origin("lenses6/Role/x", 0), **fields)  # type: ignore[arg-type]
+    return Grant(principal, effect, EVERYTHING, resource, StatementId("lenses6/Role/x", 0), **fields)  # type: ignore[arg-type]
 
 
 def test_what_matches_for_a_time_only_cannot_be_answered_without_a_time() -> None:
@@ -116,7 +116,7 @@ SHAPES = {
     },
     "many permissions on one resource": lambda size: {
         "role:0": [
-            Grant("role:0", ALLOW, Pattern((Exact(f"p{n}"), ANY)), EVERYTHING, Origin("lenses6/Role/x", n))
+            Grant("role:0", ALLOW, Pattern((Exact(f"p{n}"), ANY)), EVERYTHING, StatementId("lenses6/Role/x", n))
             for n in range(size)
         ]
     },
@@ -147,7 +147,7 @@ def test_the_first_of_several_denies_decides_then_the_first_allow() -> None:
     index = Grants(
         {
             "r": [
-                Grant("r", effect, EVERYTHING, EVERYTHING, Origin("lenses6/Role/x", n))
+                Grant("r", effect, EVERYTHING, EVERYTHING, StatementId("lenses6/Role/x", n))
                 for n, effect in enumerate((ALLOW, DENY, DENY, ALLOW))
             ]
         }

@@ -7,7 +7,7 @@ import pytest
 import policy
 from policy.analysis.impact import Reach, Who, what_can, who_can
 from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, Grant, Origin, Reading
+from policy.core.model import ALLOW, DENY, Grant, Reading, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
 from policy.store.snapshot import Realm
@@ -109,7 +109,7 @@ def test_what_a_subject_holds_is_listed_with_the_denies_that_meet_it() -> None:
 
 def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     """A ban is no matter for strangers, so whom it meets is told beside "everyone"; who errs is not."""
-    everything = (EVERYTHING, EVERYTHING, Origin("x"))
+    everything = (EVERYTHING, EVERYTHING, StatementId("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])
     snapshot.realms["lenses6"] = Realm([Reading(grants)], FactTable())

@@ -8,7 +8,7 @@ import pytest
 
 import policy
 from policy.core.facts import FactTable
-from policy.core.model import Membership, Origin, Reading
+from policy.core.model import Membership, Reading, StatementId
 from policy.evaluation.explain import route
 from policy.store.snapshot import Realm, Snapshot
 
@@ -64,7 +64,7 @@ def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     """However the memberships were come across."""
     ways = ["user > long", "long > longer", "longer > held", "user > d", "d > held", "user > c", "c > held"]
     ends = [way.split(" > ") for way in ways]
-    memberships = [Membership(member, holder, Origin(f"{member}/{holder}")) for member, holder in ends]
+    memberships = [Membership(member, holder, StatementId(f"{member}/{holder}")) for member, holder in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
         realm = Realm([Reading(memberships=(one,)) for one in order], FactTable())
         assert route(realm.standing(("user",), 0).via, "held") == "user → c → held"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import policy
 from policy.analysis.impact import Who, holdings, swallows, who_can
 from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, Grant, Origin, PermissionCheck, Reading, Unanswerable
+from policy.core.model import ALLOW, DENY, Grant, PermissionCheck, Reading, StatementId, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
@@ -239,7 +239,9 @@ def new_grants(realm: Realm, effect: Any) -> st.SearchStrategy[Grant]:
     holders = sorted({*realm.grants, *realm.memberships, "*"})
     permissions = st.sampled_from([EVERYTHING, *(grant.permission for grant in known)])
     objects = st.sampled_from([EVERYTHING, *(grant.object for grant in known)])
-    return st.builds(Grant, st.sampled_from(holders), st.just(effect), permissions, objects, st.just(Origin("new")))
+    return st.builds(
+        Grant, st.sampled_from(holders), st.just(effect), permissions, objects, st.just(StatementId("new"))
+    )
 
 
 def with_grant(snapshot: Snapshot, system: str, grant: Grant) -> Snapshot:

@@ -14,7 +14,7 @@ from policy.analysis.impact import Who, who_can
 from policy.analysis.lint import lint
 from policy.core.decision import Decision
 from policy.core.facts import FactTable
-from policy.core.model import Membership, Origin, Reading, Unanswerable
+from policy.core.model import Membership, Reading, StatementId, Unanswerable
 from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation import reference
@@ -181,7 +181,7 @@ def test_two_versions_of_one_moment_are_refused() -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> None:
     """A time-bound membership matters if it leads further, and not if it is a short cut, however it is come across."""
-    origin, window = Origin("x"), Window(FROM, None)
+    origin, window = StatementId("x"), Window(FROM, None)
     ways = [Membership("a", "b", origin, window), Membership("a", "c", origin), Membership("c", "b", origin)]
     realm = Realm([Reading(memberships=(ways[number],)) for number in order], FactTable())
     standing = realm.standing(("a",), None)

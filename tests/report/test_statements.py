@@ -1,6 +1,6 @@
 """Which statements decided nothing: what "decided" means, exactly."""
 
-from policy.core.model import Origin
+from policy.core.model import StatementId
 from streaming.report.decisions import Shelved
 from streaming.report.statements import Candidate, StatementTotals
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, question, role
@@ -24,7 +24,7 @@ def test_a_statement_that_stands_in_the_reasons_of_an_allow_or_a_deny_decided() 
     totals = world.statements()
     assert (totals.in_force, totals.named, totals.unused_statements) == (3, 2, 1)
     assert _unused(totals) == [("r", 2)]
-    assert world.tally()[0].named == {Origin("lenses6/Role/r", 0): 2, Origin("lenses6/Role/r", 1): 1}
+    assert world.tally()[0].named == {StatementId("lenses6/Role/r", 0): 2, StatementId("lenses6/Role/r", 1): 1}
 
 
 def test_a_document_none_of_whose_statements_decided_stands_for_all_of_them() -> None:
@@ -70,7 +70,7 @@ def test_a_decision_under_an_older_version_says_nothing_of_the_newer_one() -> No
     """Statement 0 of a document may have said something else before."""
     world = World(role("r", ("allow", "kafka:Get*", ORDERS)), group("g", ["r"], "user:dana"))
     world.ask(question("user:dana", "GetTopicDetails", "orders"))
-    origin = Origin("lenses6/Role/r", 0)
+    origin = StatementId("lenses6/Role/r", 0)
     world.shelved[origin] = Shelved("policies", 100, BEGIN + HOUR)
     assert world.tally()[0].named == {}
     world.shelved[origin] = Shelved("policies", 99, BEGIN + HOUR)
@@ -81,7 +81,7 @@ def test_one_that_is_younger_than_the_range_is_not_judged_and_one_of_within_says
     names = ("old", "within", "after")
     world = World(*(role(name, ("allow", "kafka:Get*", ORDERS)) for name in names))
     for name, at in zip(names, (BEGIN - HOUR, BEGIN + HOUR, SPAN.end), strict=True):
-        world.shelved[Origin(f"lenses6/Role/{name}", 0)] = Shelved("policies", 0, at)
+        world.shelved[StatementId(f"lenses6/Role/{name}", 0)] = Shelved("policies", 0, at)
     totals = world.statements()
     assert totals.younger == 1
     assert {one.document: one.since for one in totals.unused} == {

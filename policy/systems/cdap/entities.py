@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import Fact, Origin, Reading
+from policy.core.model import Fact, Reading, StatementId
 from policy.core.names import fault
 from policy.core.pattern import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
@@ -80,7 +80,7 @@ def read_entity(document: Document) -> Reading:
     assert entity is not None, "finish() refuses a document without one"
     body = Entity(written(parent) if parent else None)
     return Reading(
-        facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), Origin(str(document.key))),)
+        facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), StatementId(str(document.key))),)
     )
 
 

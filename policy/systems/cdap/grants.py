@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
@@ -38,7 +38,7 @@ def read_grant(document: Document) -> Reading:
     form.close()
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
-    origin = Origin(str(document.key))
+    origin = StatementId(str(document.key))
     there = _pattern(entity)
     held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
     held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
@@ -150,6 +150,6 @@ def read_backend(document: Document) -> Reading:
     admins = form.texts("admins")
     form.close()
     form.finish()
-    rights = [(f"user:{admin}", Origin(str(document.key), number)) for number, admin in enumerate(admins)]
+    rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
     return Reading(tuple(Grant(holder, ALLOW, what, where, origin, document.window) for holder, origin in rights))

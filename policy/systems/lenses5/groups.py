@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import ALLOW, Grant, Membership, Origin, Reading
+from policy.core.model import ALLOW, Grant, Membership, Reading, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.kit.validator import MAX_STATEMENTS, Form
 from policy.systems.lenses5.catalogue import catalogue
@@ -70,7 +70,7 @@ class _GroupReader:
         """The members, and ``claim:NAME``: whoever a request says is in the group."""
         members = {f"user:{member}" for member in self.form.texts("members", required=False)}
         for member in (f"claim:{self._document.key.name}", *sorted(members)):
-            yield Membership(member, self._group, Origin(str(self._document.key)), self._document.window)
+            yield Membership(member, self._group, StatementId(str(self._document.key)), self._document.window)
 
     def features(self) -> Iterator[Grant]:
         """Application and administration permissions, held without an object (L5-APP-SCOPE, L5-ADM-GLOBAL)."""
@@ -140,7 +140,7 @@ class _GroupReader:
             self.warnings.append(f"{form.where}: {connection} is {types[connection]} in a namespace before")
 
     def _grant(self, permission: Name, object_: Pattern, statement: int | None = None) -> Grant:
-        origin = Origin(str(self._document.key), statement)
+        origin = StatementId(str(self._document.key), statement)
         return Grant(self._group, ALLOW, exactly(permission), object_, origin, self._document.window)
 
 

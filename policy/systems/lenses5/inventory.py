@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import Fact, Origin, Reading
+from policy.core.model import Fact, Reading, StatementId
 from policy.core.times import ALWAYS
 from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import FieldType, catalogue
@@ -31,7 +31,8 @@ def read_inventory(document: Document) -> Reading:
     form.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return Reading(
-        facts=(Fact(key.kind, key.name, Known(values), origin=Origin(str(key))),), warnings=_warnings(document, values)
+        facts=(Fact(key.kind, key.name, Known(values), origin=StatementId(str(key))),),
+        warnings=_warnings(document, values),
     )
 
 

@@ -22,9 +22,9 @@ from policy.core.model import (
     Expression,
     Grant,
     Membership,
-    Origin,
     PermissionCheck,
     Reading,
+    StatementId,
     Unanswerable,
 )
 from policy.core.pattern import Pattern
@@ -128,7 +128,7 @@ def _read_group(document: Document) -> Reading:
             form.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
     form.close(*DESCRIBING)
     form.finish()
-    origin, window = Origin(str(document.key)), document.window
+    origin, window = StatementId(str(document.key)), document.window
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
     into = [Membership(member, group, origin, window) for member in (*members, *sorted(claims))]
     onward = [Membership(group, f"role:{role}", origin, window) for role in roles]
@@ -202,7 +202,7 @@ def _read_statement(document: Document, form: Form, number: int, warnings: list[
     if not effect or form.errors:
         return
     warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]
-    origin = Origin(str(document.key), number)
+    origin = StatementId(str(document.key), number)
     holder, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
     for action in actions.values():
         for resource in resources.values():

@@ -7,7 +7,7 @@ one in force at the moment that counts (moments.py).
 from collections.abc import Iterator
 
 from policy.core.document import Document
-from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
 from policy.core.pattern import EVERYTHING, exactly
 from policy.systems.kit.validator import Form
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
@@ -28,7 +28,9 @@ def read_object(document: Document) -> Reading:
         for grant in _grants(document_of, version, acl, number)
     ]
     thing = Thing(versions, document.known_from)
-    fact = Fact(OBJECT, document.key.name, thing, tuple(_keys(document.key.name, thing)), Origin(str(document.key)))
+    fact = Fact(
+        OBJECT, document.key.name, thing, tuple(_keys(document.key.name, thing)), StatementId(str(document.key))
+    )
     return Reading(tuple(grants), facts=(fact,))
 
 
@@ -122,10 +124,10 @@ def _set(form: Form, field: str, type_: ObjectType) -> frozenset[str] | None:
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
     """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by holder."""
     object_ = exactly(grant_name(document.key.name, number))
-    origin = Origin(str(document.key))
+    origin = StatementId(str(document.key))
     yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, origin, document.window)
     for statement, holder in enumerate(sorted(acl)):
-        origin = Origin(str(document.key), statement)
+        origin = StatementId(str(document.key), statement)
         for level in acl[holder]:
             yield Grant(holder, ALLOW, exactly((level,)), object_, origin, document.window)
 

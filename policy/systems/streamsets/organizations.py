@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, Fact, Grant, Origin, Reading
+from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
 from policy.core.pattern import Name, exactly
 from policy.systems.kit.system import EVERYONE
 from policy.systems.kit.validator import Form
@@ -55,7 +55,7 @@ def read_organization(document: Document) -> Reading:
     form.refuse_window(document.window)
     form.close()
     form.finish()
-    fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), Origin(str(document.key)))
+    fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), StatementId(str(document.key)))
     return Reading(tuple(_grants(document, enforcement)), facts=(fact,))
 
 
@@ -67,7 +67,7 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
         (role_holder(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
-    object_, origin = exactly(organization_name(name)), Origin(str(document.key))
+    object_, origin = exactly(organization_name(name)), StatementId(str(document.key))
     for holder, permission in held:
         yield Grant(holder, ALLOW, exactly(permission), object_, origin)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import Fact, Origin, Reading, Reason, Unanswerable
+from policy.core.model import Fact, Reading, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import claimed
@@ -67,7 +67,9 @@ def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -
     form.close()
     form.finish()
     not_before = None if document.logged else happened
-    return Reading(facts=(Fact(kind, document.key.name, body, (), Origin(str(document.key)), not_before=not_before),))
+    return Reading(
+        facts=(Fact(kind, document.key.name, body, (), StatementId(str(document.key)), not_before=not_before),)
+    )
 
 
 def _names(form: Form, field: str) -> tuple[str, ...] | None:

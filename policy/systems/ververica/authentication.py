@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import Fact, Origin, Reading, Reason, Unanswerable
+from policy.core.model import Fact, Reading, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
 from policy.systems.kit.validator import Form
@@ -41,7 +41,7 @@ def read_authentication(document: Document) -> Reading:
     form.finish()
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
     keys = tuple(("protocol", protocol) for protocol in groups)
-    return Reading(facts=(Fact(KIND, document.key.name, Authentication(groups), keys, Origin(str(document.key))),))
+    return Reading(facts=(Fact(KIND, document.key.name, Authentication(groups), keys, StatementId(str(document.key))),))
 
 
 def _read_protocol(form: Form, protocol: str) -> str | None:

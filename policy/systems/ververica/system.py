@@ -20,9 +20,9 @@ from policy.core.model import (
     Expression,
     Fact,
     Grant,
-    Origin,
     PermissionCheck,
     Reading,
+    StatementId,
     Unanswerable,
 )
 from policy.core.names import fold
@@ -121,7 +121,7 @@ def _read_entry(document: Document, entry: Form, number: int) -> Grant:
         _check_scope(entry, role)
     entry.close()
     place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
-    origin = Origin(str(document.key), number)
+    origin = StatementId(str(document.key), number)
     return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), origin, document.window)
 
 
@@ -142,7 +142,7 @@ def _read_reserved(document: Document) -> Reading:
     form.close()
     form.finish()
     keys = (("all", ""), *(("kind", kind) for kind in reserved))
-    return Reading(facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, Origin(str(document.key))),))
+    return Reading(facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, StatementId(str(document.key))),))
 
 
 def _namespace(workspace: str, namespace: str) -> Name:
