@@ -79,7 +79,7 @@ def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
     for way in ways:
         widens = way.holder in opening
-        yield Difference(system, sign, membership_text(way), way.origin.document, widens)
+        yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
 
 
 def _grants(realm: Realm) -> list[Grant]:
@@ -92,13 +92,13 @@ def _memberships(realm: Realm) -> list[Membership]:
 
 def placeless(written: Written) -> Written:
     """A grant or membership without where it is written, which says nothing of what it does."""
-    return msgspec.structs.replace(written, origin=StatementId(""))
+    return msgspec.structs.replace(written, statement_id=StatementId(""))
 
 
 def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:
     more = (sign == "added") == (grant.effect == ALLOW)
     widens = more and not others.says_as_much(grant)
-    return Difference(system, sign, grant_text(grant), grant.origin.document, widens)
+    return Difference(system, sign, grant_text(grant), grant.statement_id.document, widens)
 
 
 def _leading_to(realm: Realm, effect: Effect) -> set[str]:

@@ -122,7 +122,7 @@ class _Place(msgspec.Struct, frozen=True):
     """What findings are gathered by. ``sure``: it does not take a companion."""
 
     kind: EscalationKind
-    origin: StatementId
+    statement_id: StatementId
     sure: bool = True
 
 
@@ -213,7 +213,7 @@ class _Comparison:
             self._take(1 + len(people.groups))
             groups = [group for group in people.groups if self._gains(group, grant, power)]
             if groups or people.unseen:
-                found = self._found.setdefault(_Place(power.kind, grant.origin), _Found())
+                found = self._found.setdefault(_Place(power.kind, grant.statement_id), _Found())
                 found.add(power.name, power.severity, grant, people, groups)
 
     def _gains(self, group: _Group, grant: Grant, power: Power) -> bool:
@@ -246,7 +246,7 @@ class _Comparison:
 
     def _lifted(self, deny: Grant, beneath: Beneath | None, people: _People, groups: list[_Group]) -> None:
         sure = beneath is not None and not beneath.companion
-        found = self._found.setdefault(_Place("deny-lifted", deny.origin, sure), _Found())
+        found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
         found.beneath = min(filter(None, (found.beneath, beneath)), key=_told_first, default=None)
         opened = common(beneath.allow, deny) if beneath is not None and sure else None
@@ -282,10 +282,10 @@ class _Comparison:
 
     def _told(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""
-        document, statement = place.origin.place
-        before, after = (_first(map(grant_text, lines.get(place.origin, ()))) for lines in self._lines)
+        document, statement = place.statement_id.place
+        before, after = (_first(map(grant_text, lines.get(place.statement_id, ()))) for lines in self._lines)
         for causes, names in self._by_causes(found).items():
-            ways = (way for way in found.ways if way.origin.document in causes)
+            ways = (way for way in found.ways if way.statement_id.document in causes)
             yield Escalation(
                 document,
                 statement,
@@ -318,12 +318,12 @@ class _Comparison:
         for lines, readings in zip(found, (self._said, self._says), strict=True):
             for reading in readings.values():
                 for grant in reading.grants:
-                    lines.setdefault(grant.origin, []).append(grant)
+                    lines.setdefault(grant.statement_id, []).append(grant)
         return found
 
 
 def _told_first(beneath: Beneath) -> tuple[str, ...]:
-    return beneath.companion, str(beneath.allow.origin), grant_text(beneath.allow)
+    return beneath.companion, str(beneath.allow.statement_id), grant_text(beneath.allow)
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

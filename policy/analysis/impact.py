@@ -133,7 +133,7 @@ def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in standing.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
-    ordered = sorted(held, key=lambda grant: grant.origin.place)
+    ordered = sorted(held, key=lambda grant: grant.statement_id.place)
     return tuple(_holding(grant, standing, denies if grant.effect != DENY else []) for grant in ordered)
 
 

@@ -109,16 +109,16 @@ class _Policies:
                 holder = membership.holder
                 if holder not in self._grants and holder not in self._memberships and holder not in self._own:
                     message = f"{membership.member} is made {holder}, which no document defines"
-                    yield _at(membership.origin, "does-not-exist", message)
+                    yield _at(membership.statement_id, "does-not-exist", message)
 
     def _about_statements(self, holder: str) -> Iterator[Finding]:
         """What becomes of each statement of ``holder`` beside its others, and beside denies that come with it."""
         statements: dict[StatementId, list[Grant]] = {}
         for grant in self._grants[holder]:
-            statements.setdefault(grant.origin, []).append(grant)
+            statements.setdefault(grant.statement_id, []).append(grant)
         indexes = (_indexed(self._grants[holder]), self._denies_beside(holder))
-        for origin, grants in statements.items():
-            yield from _about_statement(origin, grants, indexes)
+        for statement_id, grants in statements.items():
+            yield from _about_statement(statement_id, grants, indexes)
 
     def _denies_beside(self, holder: str) -> "_Index":
         """The denies of all that whoever gives ``holder`` gives too: no allow of it escapes them.
@@ -147,10 +147,10 @@ _Index = PatternIndex[_Alike]
 def _indexed(grants: Iterable[Grant]) -> _Index:
     alike: dict[tuple[Effect, Pattern, Pattern, Window], dict[StatementId, Grant]] = {}
     for grant in grants:
-        alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.origin] = grant
+        alike.setdefault((grant.effect, grant.permission, grant.object, grant.window), {})[grant.statement_id] = grant
     index: _Index = PatternIndex()
     for found in alike.values():
-        origins = sorted(found, key=lambda origin: origin.place)
+        origins = sorted(found, key=lambda statement_id: statement_id.place)
         index.add(found[origins[0]].object, _Alike(found[origins[0]], origins))
     return index
 
@@ -159,7 +159,7 @@ def _gone(shelf: Shelf) -> bool:
     return shelf.in_force is not None and shelf.in_force.deleted
 
 
-def _about_statement(origin: StatementId, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:
+def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:
     """Cancelled by a deny, or covered by another statement: in whole, or pattern by pattern for denies."""
     wider = {grant: list(_wider(grant, indexes)) for grant in grants}
     for grant, others in wider.items():
@@ -167,11 +167,11 @@ def _about_statement(origin: StatementId, grants: list[Grant], indexes: Iterable
         if denies:
             what = f"{pattern_text(grant.permission)} on {pattern_text(grant.object)}"
             message = f"the allow of {what} does nothing: {min(denies, key=_place)} denies all of it"
-            yield _at(origin, "cancelled-by-deny", message)
+            yield _at(statement_id, "cancelled-by-deny", message)
     covering = [_first_covering(grant, others) for grant, others in wider.items()]
     if all(covering):
         names = ", ".join(sorted({str(each) for each in covering}))
-        yield _at(origin, "covered", f"the statement adds nothing: {names} covers it")
+        yield _at(statement_id, "covered", f"the statement adds nothing: {names} covers it")
 
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
@@ -187,19 +187,19 @@ def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
 
 def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     """The first of those alike that is another statement and covers ``grant``."""
-    first = next((origin for origin in others.origins if origin != grant.origin), None)
-    if first is None or (_outdoes(grant, others.grant) and first.place >= grant.origin.place):
+    first = next((statement_id for statement_id in others.origins if statement_id != grant.statement_id), None)
+    if first is None or (_outdoes(grant, others.grant) and first.place >= grant.statement_id.place):
         return None
     return first
 
 
-def _place(origin: StatementId) -> tuple[str, int]:
-    return origin.place
+def _place(statement_id: StatementId) -> tuple[str, int]:
+    return statement_id.place
 
 
 def _outdoes(wide: Grant, narrow: Grant) -> bool:
     return swallows(wide, narrow) and wide.window.covers(narrow.window)
 
 
-def _at(origin: StatementId, code: str, message: str) -> Finding:
-    return Finding(origin.document, origin.statement, "warning", code, message)
+def _at(statement_id: StatementId, code: str, message: str) -> Finding:
+    return Finding(statement_id.document, statement_id.statement, "warning", code, message)

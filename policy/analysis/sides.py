@@ -122,7 +122,7 @@ class Side:
         return holder in self._realm.grants or holder in self._grants
 
     def _kept(self, written: Iterable[Written]) -> Iterable[Written]:
-        return (one for one in written if one.origin.document not in self._replaced)
+        return (one for one in written if one.statement_id.document not in self._replaced)
 
 
 class Bearing:

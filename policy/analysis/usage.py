@@ -29,7 +29,7 @@ def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant]]:
     for realm in snapshot.realms.values():
         for grants in realm.grants.values():
             for grant in grants:
-                found.setdefault(grant.origin, []).append(grant)
+                found.setdefault(grant.statement_id, []).append(grant)
     return found
 
 
@@ -47,4 +47,4 @@ def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLA
 def _uses(evidence: Evidence) -> Iterator[Use]:
     for leaf in evidence.deciding():
         if leaf.grants:
-            yield Use(tuple(dict.fromkeys(grant.origin for grant in leaf.grants)))
+            yield Use(tuple(dict.fromkeys(grant.statement_id for grant in leaf.grants)))

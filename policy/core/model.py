@@ -41,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     effect: Effect
     permission: Pattern
     object: Pattern
-    origin: StatementId
+    statement_id: StatementId
     window: Window = ALWAYS
 
 
@@ -50,7 +50,7 @@ class Membership(msgspec.Struct, frozen=True, gc=False):
 
     member: str
     holder: str
-    origin: StatementId
+    statement_id: StatementId
     window: Window = ALWAYS
 
 
@@ -65,7 +65,7 @@ class Fact(msgspec.Struct, frozen=True):
     name: str
     body: Any
     keys: tuple[tuple[str, str], ...] = ()
-    origin: StatementId | None = None
+    statement_id: StatementId | None = None
     window: Window = ALWAYS
     not_before: int | None = None
 

@@ -50,8 +50,8 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
 def _granted(requirement: PermissionCheck, grant: Grant, trial: Trial) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
-    message = f"{grant.origin} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
-    return Reason(code, message, rule, grant.origin.document, grant.origin.statement)
+    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
+    return Reason(code, message, rule, grant.statement_id.document, grant.statement_id.statement)
 
 
 def sentence(requirement: PermissionCheck) -> str:

@@ -29,7 +29,7 @@ Rights = dict[int, int]
 
 def precedence(grant: Grant) -> tuple[bool, Any, str]:
     """By what grants go before others that match the same: denies first, then by document and statement."""
-    return grant.effect != DENY, grant.origin.place, grant.holder
+    return grant.effect != DENY, grant.statement_id.place, grant.holder
 
 
 class Table:

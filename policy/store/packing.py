@@ -59,7 +59,7 @@ def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
             EFFECTS.index(grant.effect),
             patterns.place(grant.permission),
             patterns.place(grant.object),
-            origins.place(grant.origin),
+            origins.place(grant.statement_id),
             windows.place(grant.window),
         )
     return _encode(_Packed(patterns.things(), origins.things(), windows.things(), [], _owners(grants), rows))
@@ -71,8 +71,10 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     patterns, origins, windows = told.patterns, told.origins, _windows(told)
     return {
         holder: [
-            Grant(holder, EFFECTS[effect], patterns[permission], patterns[object_], origins[origin], windows[window])
-            for effect, permission, object_, origin, window in rows
+            Grant(
+                holder, EFFECTS[effect], patterns[permission], patterns[object_], origins[statement_id], windows[window]
+            )
+            for effect, permission, object_, statement_id, window in rows
         ]
         for holder, rows in _rows(told, 5)
     }
@@ -82,7 +84,7 @@ def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
     """Memberships by member."""
     texts, origins, windows, rows = _Table(), _Table(), _Table(), list[int]()
     for one in itertools.chain.from_iterable(memberships.values()):
-        rows += texts.place(one.holder), origins.place(one.origin), windows.place(one.window)
+        rows += texts.place(one.holder), origins.place(one.statement_id), windows.place(one.window)
     return _encode(_Packed([], origins.things(), windows.things(), texts.things(), _owners(memberships), rows))
 
 
@@ -91,7 +93,10 @@ def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     told = _decode(packed)
     texts, origins, windows = told.texts, told.origins, _windows(told)
     return {
-        member: [Membership(member, texts[holder], origins[origin], windows[window]) for holder, origin, window in rows]
+        member: [
+            Membership(member, texts[holder], origins[statement_id], windows[window])
+            for holder, statement_id, window in rows
+        ]
         for member, rows in _rows(told, 3)
     }
 

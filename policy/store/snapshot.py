@@ -249,9 +249,9 @@ def _changed(
 
 def _left(held: list[Held], removed: list[Held]) -> list[Held]:
     """Without what was removed. Only what its documents say is compared with it: that is little as a rule."""
-    documents, gone, kept = {one.origin.document for one in removed}, Counter(removed), list[Held]()
+    documents, gone, kept = {one.statement_id.document for one in removed}, Counter(removed), list[Held]()
     for one in held:
-        if one.origin.document in documents and gone[one]:
+        if one.statement_id.document in documents and gone[one]:
             gone[one] -= 1
         else:
             kept.append(one)
@@ -265,7 +265,7 @@ def _bounded(*parts: Sequence[Grant] | Sequence[Membership]) -> Iterator[Window]
 
 def _by_place(way: Membership) -> tuple[Any, ...]:
     start, end = way.window.start, way.window.end
-    return way.holder, way.origin.place, -1 if start is None else start, math.inf if end is None else end
+    return way.holder, way.statement_id.place, -1 if start is None else start, math.inf if end is None else end
 
 
 def _broken(documents: Bound) -> dict[str, str]:

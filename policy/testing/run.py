@@ -92,7 +92,7 @@ class Coverage(msgspec.Struct, frozen=True):
     @property
     def idle(self) -> list[StatementId]:
         """Statements that decided nothing, sorted."""
-        return sorted(self.statements - self.decided, key=lambda origin: origin.place)
+        return sorted(self.statements - self.decided, key=lambda statement_id: statement_id.place)
 
 
 def run_cases(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> list[Result]:

@@ -95,11 +95,11 @@ class Tally:
             if reason.document is not None:
                 self._name(StatementId(reason.document, reason.statement), policy_offsets)
 
-    def _name(self, origin: StatementId, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
+    def _name(self, statement_id: StatementId, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Count a statement if the decision was made under the version of its document that is in force now."""
-        shelved = self._shelved.get(origin)
+        shelved = self._shelved.get(statement_id)
         if shelved is not None and policy_offsets.get(shelved.topic, {}).get("0", -1) >= shelved.offset:
-            self.named[origin] = self.named.get(origin, 0) + 1
+            self.named[statement_id] = self.named.get(statement_id, 0) + 1
 
     def totals(self) -> DecisionTotals:
         """What was counted."""

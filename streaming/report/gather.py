@@ -130,7 +130,11 @@ def _in_force(settings: Settings) -> InForce:
     with contextlib.closing(Policies(settings, {})) as policies:
         policies.catch_up(POLICY_SECONDS)
         written, documents = statements(policies.snapshot), dict(_documents(settings, policies))
-        shelved = {origin: documents[origin.document] for origin in written if origin.document in documents}
+        shelved = {
+            statement_id: documents[statement_id.document]
+            for statement_id in written
+            if statement_id.document in documents
+        }
         return InForce(policies.snapshot.with_facts(policies.layer), dict(written), shelved)
 
 

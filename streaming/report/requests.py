@@ -86,8 +86,8 @@ class Replay:
             else:
                 first, second = use.origins[:2]
                 self.beside.setdefault(first, second)
-                for origin in use.origins[1:]:
-                    self.beside.setdefault(origin, first)
+                for statement_id in use.origins[1:]:
+                    self.beside.setdefault(statement_id, first)
 
     def told(self) -> Replayed:
         """How much was replayed."""

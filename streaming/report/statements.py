@@ -54,32 +54,38 @@ def judge_statements(
     span: Span,
 ) -> StatementTotals:
     """Which of the statements ``written`` are unused or redundant. All of these are of documents in force."""
-    younger = {origin for origin in written if origin in shelved and shelved[origin].at >= span.end}
-    judged = sorted(written.keys() - younger, key=lambda origin: origin.place)
-    unused = [origin for origin in judged if origin not in named and origin not in replay.matched]
-    redundant = [origin for origin in judged if origin in replay.matched and origin not in replay.alone]
+    younger = {
+        statement_id for statement_id in written if statement_id in shelved and shelved[statement_id].at >= span.end
+    }
+    judged = sorted(written.keys() - younger, key=lambda statement_id: statement_id.place)
+    unused = [
+        statement_id for statement_id in judged if statement_id not in named and statement_id not in replay.matched
+    ]
+    redundant = [
+        statement_id for statement_id in judged if statement_id in replay.matched and statement_id not in replay.alone
+    ]
 
-    def candidate(origin: StatementId) -> Candidate:
-        since = shelved[origin].at if origin in shelved else span.start
-        lapsed = not any(_overlaps(grant, span) for grant in written[origin])
-        beside = str(replay.beside.get(origin, ""))
+    def candidate(statement_id: StatementId) -> Candidate:
+        since = shelved[statement_id].at if statement_id in shelved else span.start
+        lapsed = not any(_overlaps(grant, span) for grant in written[statement_id])
+        beside = str(replay.beside.get(statement_id, ""))
         recent = since if since > span.start else None
-        return Candidate(*_words(origin, written[origin]), since=recent, lapsed=lapsed, beside=beside)
+        return Candidate(*_words(statement_id, written[statement_id]), since=recent, lapsed=lapsed, beside=beside)
 
     return StatementTotals(
         len(written),
         len(named.keys() & written.keys()),
         len(younger),
         len(unused),
-        _by_document([candidate(origin) for origin in unused], judged),
-        tuple(candidate(origin) for origin in redundant),
+        _by_document([candidate(statement_id) for statement_id in unused], judged),
+        tuple(candidate(statement_id) for statement_id in redundant),
         replay.told(),
     )
 
 
-def _words(origin: StatementId, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
+def _words(statement_id: StatementId, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
     more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
-    return origin.document, origin.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
+    return statement_id.document, statement_id.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
 
 
 def _overlaps(grant: Grant, span: Span) -> bool:
@@ -91,8 +97,8 @@ def _overlaps(grant: Grant, span: Span) -> bool:
 def _by_document(unused: Sequence[Candidate], judged: Sequence[StatementId]) -> tuple[Candidate, ...]:
     """A document none of whose statements is used stands for all of them."""
     totals: dict[str, int] = {}
-    for origin in judged:
-        totals[origin.document] = totals.get(origin.document, 0) + 1
+    for statement_id in judged:
+        totals[statement_id.document] = totals.get(statement_id.document, 0) + 1
     found: list[Candidate] = []
     for document, group in itertools.groupby(unused, key=lambda one: one.document):
         members = list(group)

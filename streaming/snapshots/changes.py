@@ -190,7 +190,7 @@ class Changes:
         """What a first start reports: where nothing is enforced."""
         system = self._systems[topic]
         for grant in open_to_everyone(all_systems()[system], snapshot.realms[system]):
-            key = Key(*grant.origin.document.split("/", 2))
+            key = Key(*grant.statement_id.document.split("/", 2))
             current = library.shelves[key].in_force
             assert current is not None, "it grants something"
             record = Published(str(key), topic, current.order, current.at)

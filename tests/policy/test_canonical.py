@@ -27,7 +27,7 @@ SAME = [
     ("lenses5", "kafka.topic.show", ORDERS, _resource("kafka/orders", "topic", connection="kafka", dataset="orders")),
     ("lenses5", "kafka-consumers.view", _resource("g"), _resource("g", consumer_group="g")),
     ("ververica", "read", _resource("d", "Deployment", **OWN), _resource("d", "deployment", **OWN, label="x")),
-    ("streamsets", "job.start", _resource("job:j"), _resource("job:j", "job", origin="api")),
+    ("streamsets", "job.start", _resource("job:j"), _resource("job:j", "job", statement_id="api")),
     (
         "streamsets",
         "object.share",

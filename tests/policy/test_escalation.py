@@ -58,4 +58,4 @@ def test_the_baseline_tells_the_organizations_that_enforce_nothing() -> None:
     ]
     change = Change("streamsets", documents, ())
     [grant] = open_to_everyone(change.system, change.after.realms["streamsets"])
-    assert grant.origin.document == "streamsets/Organization/lab"
+    assert grant.statement_id.document == "streamsets/Organization/lab"

@@ -153,5 +153,5 @@ def test_the_first_of_several_denies_decides_then_the_first_allow() -> None:
         }
     )
     found = index.effective(index.held_by(["r"]), index.permission(("p",)), 0, 0).on(("x",))
-    assert [grant.origin.statement for grant in found] == [1, 2]
+    assert [grant.statement_id.statement for grant in found] == [1, 2]
     assert list(itertools.pairwise(map(precedence, found)))

@@ -41,11 +41,11 @@ SNAPSHOT = compile_documents(
 
 def _used(request: dict[str, Any]) -> list[list[str]]:
     found = uses(SNAPSHOT, parse_request(request))
-    return [sorted(origin.document.rpartition("/")[2] for origin in use.origins) for use in found]
+    return [sorted(statement_id.document.rpartition("/")[2] for statement_id in use.origins) for use in found]
 
 
 def test_every_statement_is_listed_with_its_grants() -> None:
-    assert sorted(str(origin) for origin in statements(SNAPSHOT)) == [
+    assert sorted(str(statement_id) for statement_id in statements(SNAPSHOT)) == [
         f"lenses6/Role/{name} statement 0" for name in ("all", "get", "never", "no-delete")
     ]
 
@@ -110,7 +110,7 @@ def test_what_held_counts_where_the_whole_held(documents: list[Any], action: str
     context = {"owner_principal": "kerberos-principal:etl"} if action == "namespace.create" else {}
     request = {**asked, "resource": {"type": "namespace", "id": "namespace:ns"}, "context": context}
     found = uses(compile_documents(documents), parse_request(request))
-    assert [origin.document.rpartition("/")[2] for use in found for origin in use.origins] == used
+    assert [statement_id.document.rpartition("/")[2] for use in found for statement_id in use.origins] == used
 
 
 def _case_file(documents: list[Any], request: dict[str, Any]) -> CaseFile:
@@ -135,8 +135,12 @@ def test_coverage_and_usage_mean_the_same_by_a_statement_that_decided(
     asked = {"id": "r", "system": "cdap", "subject": {"type": "user", "id": "dana"}}
     asked |= {"action": {"name": "namespace.create"}, "resource": {"type": "namespace", "id": "namespace:ns"}}
     request = {**asked, "context": {"owner_principal": "kerberos-principal:etl"}, **changes}
-    found = {origin for use in uses(compile_documents(documents), parse_request(request)) for origin in use.origins}
-    assert sorted(origin.document.rpartition("/")[2] for origin in found) == used
+    found = {
+        statement_id
+        for use in uses(compile_documents(documents), parse_request(request))
+        for statement_id in use.origins
+    }
+    assert sorted(statement_id.document.rpartition("/")[2] for statement_id in found) == used
     assert cover(_case_file(documents, request)).decided == found
 
 
@@ -146,7 +150,7 @@ def test_coverage_of_a_batch_counts_the_evaluations_that_are_answered() -> None:
     documents += [_role("get", "allow", "kafka:Get*"), _group("all", "never", "get")]
     request = _request("x:y", evaluations=items, options={"evaluations_semantic": "deny_on_first_deny"})
     decided = cover(_case_file(documents, request)).decided
-    assert {origin.document.rpartition("/")[2] for origin in decided} == {"all", "never"}
+    assert {statement_id.document.rpartition("/")[2] for statement_id in decided} == {"all", "never"}
 
 
 def test_the_moment_of_a_stage_is_no_claim_for_coverage_either() -> None:
@@ -155,4 +159,4 @@ def test_the_moment_of_a_stage_is_no_claim_for_coverage_either() -> None:
     expect = [{"ask": _request("kafka:ListTopic"), "answer": "allow"}]
     stage = {"at": 10, "trust": [], "apply": documents, "expect": expect}
     decided = cover(parse_cases({"cases": [{"case": "x", "stages": [stage]}]})).decided
-    assert {origin.document.rpartition("/")[2] for origin in decided} == {"all"}
+    assert {statement_id.document.rpartition("/")[2] for statement_id in decided} == {"all"}

@@ -181,8 +181,12 @@ def test_two_versions_of_one_moment_are_refused() -> None:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> None:
     """A time-bound membership matters if it leads further, and not if it is a short cut, however it is come across."""
-    origin, window = StatementId("x"), Window(FROM, None)
-    ways = [Membership("a", "b", origin, window), Membership("a", "c", origin), Membership("c", "b", origin)]
+    statement_id, window = StatementId("x"), Window(FROM, None)
+    ways = [
+        Membership("a", "b", statement_id, window),
+        Membership("a", "c", statement_id),
+        Membership("c", "b", statement_id),
+    ]
     realm = Realm([Reading(memberships=(ways[number],)) for number in order], FactTable())
     standing = realm.standing(("a",), None)
     assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")

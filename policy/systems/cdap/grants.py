@@ -38,11 +38,11 @@ def read_grant(document: Document) -> Reading:
     form.close()
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
-    origin = StatementId(str(document.key))
+    statement_id = StatementId(str(document.key))
     there = _pattern(entity)
     held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
     held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
-    grants = tuple(Grant(holder, ALLOW, what, where, origin, document.window) for what, where in held)
+    grants = tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for what, where in held)
     return Reading(grants, facts=_facts(document.key.name, holder, entity))
 
 
@@ -152,4 +152,6 @@ def read_backend(document: Document) -> Reading:
     form.finish()
     rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
-    return Reading(tuple(Grant(holder, ALLOW, what, where, origin, document.window) for holder, origin in rights))
+    return Reading(
+        tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for holder, statement_id in rights)
+    )

@@ -140,8 +140,8 @@ class _GroupReader:
             self.warnings.append(f"{form.where}: {connection} is {types[connection]} in a namespace before")
 
     def _grant(self, permission: Name, object_: Pattern, statement: int | None = None) -> Grant:
-        origin = StatementId(str(self._document.key), statement)
-        return Grant(self._group, ALLOW, exactly(permission), object_, origin, self._document.window)
+        statement_id = StatementId(str(self._document.key), statement)
+        return Grant(self._group, ALLOW, exactly(permission), object_, statement_id, self._document.window)
 
 
 def _datasets(connection: str, text: str) -> Pattern:

@@ -31,7 +31,7 @@ def read_inventory(document: Document) -> Reading:
     form.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return Reading(
-        facts=(Fact(key.kind, key.name, Known(values), origin=StatementId(str(key))),),
+        facts=(Fact(key.kind, key.name, Known(values), statement_id=StatementId(str(key))),),
         warnings=_warnings(document, values),
     )
 

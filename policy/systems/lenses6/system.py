@@ -128,10 +128,10 @@ def _read_group(document: Document) -> Reading:
             form.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
     form.close(*DESCRIBING)
     form.finish()
-    origin, window = StatementId(str(document.key)), document.window
+    statement_id, window = StatementId(str(document.key)), document.window
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
-    into = [Membership(member, group, origin, window) for member in (*members, *sorted(claims))]
-    onward = [Membership(group, f"role:{role}", origin, window) for role in roles]
+    into = [Membership(member, group, statement_id, window) for member in (*members, *sorted(claims))]
+    onward = [Membership(group, f"role:{role}", statement_id, window) for role in roles]
     return Reading(memberships=(*into, *onward))
 
 
@@ -202,11 +202,11 @@ def _read_statement(document: Document, form: Form, number: int, warnings: list[
     if not effect or form.errors:
         return
     warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]
-    origin = StatementId(str(document.key), number)
+    statement_id = StatementId(str(document.key), number)
     holder, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
     for action in actions.values():
         for resource in resources.values():
-            yield Grant(holder, verdict, action.pattern, resource.pattern, origin, document.window)
+            yield Grant(holder, verdict, action.pattern, resource.pattern, statement_id, document.window)
 
 
 def _patterns(

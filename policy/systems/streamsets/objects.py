@@ -124,12 +124,12 @@ def _set(form: Form, field: str, type_: ObjectType) -> frozenset[str] | None:
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
     """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by holder."""
     object_ = exactly(grant_name(document.key.name, number))
-    origin = StatementId(str(document.key))
-    yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, origin, document.window)
+    statement_id = StatementId(str(document.key))
+    yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, document.window)
     for statement, holder in enumerate(sorted(acl)):
-        origin = StatementId(str(document.key), statement)
+        statement_id = StatementId(str(document.key), statement)
         for level in acl[holder]:
-            yield Grant(holder, ALLOW, exactly((level,)), object_, origin, document.window)
+            yield Grant(holder, ALLOW, exactly((level,)), object_, statement_id, document.window)
 
 
 def _keys(name: str, thing: Thing) -> Iterator[tuple[str, str]]:

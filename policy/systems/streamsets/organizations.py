@@ -67,9 +67,9 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
         (role_holder(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
-    object_, origin = exactly(organization_name(name)), StatementId(str(document.key))
+    object_, statement_id = exactly(organization_name(name)), StatementId(str(document.key))
     for holder, permission in held:
-        yield Grant(holder, ALLOW, exactly(permission), object_, origin)
+        yield Grant(holder, ALLOW, exactly(permission), object_, statement_id)
 
 
 def _task_roles(form: Form) -> TaskRoles:

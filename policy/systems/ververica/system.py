@@ -121,8 +121,8 @@ def _read_entry(document: Document, entry: Form, number: int) -> Grant:
         _check_scope(entry, role)
     entry.close()
     place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
-    origin = StatementId(str(document.key), number)
-    return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), origin, document.window)
+    statement_id = StatementId(str(document.key), number)
+    return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
 
 
 def _check_scope(entry: Form, role: str) -> None:
