@@ -15,7 +15,7 @@ from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.evaluation.authorize import decide
 from policy.evaluation.evaluate import try_request
 from policy.evaluation.explain import route
-from policy.store.snapshot import Realm, Snapshot, Standing
+from policy.store.snapshot import EffectivePrincipals, Realm, Snapshot
 from policy.systems import all_systems
 
 STRANGER = "somebody-whom-no-document-names"
@@ -129,7 +129,7 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     return holdings(standing, usable_time(asked, trust))
 
 
-def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:
+def holdings(standing: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in standing.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
@@ -137,7 +137,7 @@ def holdings(standing: Standing, at: int | None) -> tuple[Holding, ...]:
     return tuple(_holding(grant, standing, denies if grant.effect != DENY else []) for grant in ordered)
 
 
-def _holding(grant: Grant, standing: Standing, denies: list[Grant]) -> Holding:
+def _holding(grant: Grant, standing: EffectivePrincipals, denies: list[Grant]) -> Holding:
     cancelling = tuple(deny for deny in denies if swallows(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)

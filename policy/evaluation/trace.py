@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from policy.core.model import AnyOf, Expression, Grant, Reason
-from policy.store.snapshot import Standing
+from policy.store.snapshot import EffectivePrincipals
 from policy.systems.kit.system import System
 
 
@@ -41,7 +41,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     system: System
     evidence: Evidence
-    standing: Standing
+    standing: EffectivePrincipals
     claims: tuple[str, ...]
     notes: tuple[Reason, ...]
     contested: tuple[str, ...]

@@ -40,7 +40,7 @@ Held = TypeVar("Held", Grant, Membership)
 Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
 
 
-class Standing:
+class EffectivePrincipals:
     """Who a subject is within an epoch: its effective principals, and what these may do."""
 
     def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
@@ -89,7 +89,7 @@ class Realm:
     def _begin(self) -> None:
         windows = (*self._windows, *(refusal.window for refusal in self._refusals))
         self._held_edges = sorted({edge for window in windows for edge in window.edges})
-        self._standings: Cache[tuple[tuple[str, ...], int], Standing] = Cache()
+        self._standings: Cache[tuple[tuple[str, ...], int], EffectivePrincipals] = Cache()
 
     def with_change(self, change: RealmChange) -> "Realm":
         """The realm after a change of documents, without facts of a layer. This one does not change.
@@ -183,7 +183,7 @@ class Realm:
         until += [edge for edge in edges if edge > at]
         return max(since, default=None), min(until, default=None)
 
-    def standing(self, start: tuple[str, ...], at: int | None) -> Standing:
+    def standing(self, start: tuple[str, ...], at: int | None) -> EffectivePrincipals:
         """Every holder that ``start`` is, directly or through memberships in force at ``at``.
 
         Raises Unanswerable when it depends on the time, and that is not known.
@@ -194,7 +194,7 @@ class Realm:
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = Standing(self, via, at)
+            standing = EffectivePrincipals(self, via, at)
             weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
             self._standings.hold(key, standing, weight)
         return standing
