@@ -11,7 +11,7 @@ from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, Stat
 from policy.core.request import CLAIMS
 from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 
 Sign = Literal["removed", "changed", "added"]
@@ -66,7 +66,7 @@ def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
     return sorted(found, key=lambda d: (d.system, d.document, SIGNS.index(d.sign), d.text))
 
 
-def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator[Difference]:
+def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> Iterator[Difference]:
     """What is ``here`` and not ``there``; where it is written counts for nothing."""
     known = {placeless(grant) for grant in _grants(there)}
     grants = [grant for grant in _grants(here) if placeless(grant) not in known]
@@ -82,11 +82,11 @@ def _of_one_side(system: str, sign: Sign, here: Realm, there: Realm) -> Iterator
         yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
 
 
-def _grants(realm: Realm) -> list[Grant]:
+def _grants(realm: PolicySet) -> list[Grant]:
     return [grant for grants in realm.grants.values() for grant in grants]
 
 
-def _memberships(realm: Realm) -> list[Membership]:
+def _memberships(realm: PolicySet) -> list[Membership]:
     return [way for ways in realm.memberships.values() for way in ways]
 
 
@@ -101,7 +101,7 @@ def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -
     return Difference(system, sign, grant_text(grant), grant.statement_id.document, widens)
 
 
-def _leading_to(realm: Realm, effect: Effect) -> set[str]:
+def _leading_to(realm: PolicySet, effect: Effect) -> set[str]:
     """Every holder of a grant with an effect, and all that are one of them, at any depth."""
     members: dict[str, list[str]] = {}
     for way in _memberships(realm):
@@ -115,7 +115,7 @@ def _leading_to(realm: Realm, effect: Effect) -> set[str]:
     return found
 
 
-def _of_facts(system: str, old: Realm, new: Realm) -> Iterator[Difference]:
+def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[Difference]:
     for kind in all_systems()[system].kinds:
         for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
             before, after = ([_said(fact) for fact in side.facts.versions(kind, name)] for side in (old, new))

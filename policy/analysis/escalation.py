@@ -33,7 +33,7 @@ from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
-from policy.store.snapshot import Realm
+from policy.store.snapshot import PolicySet
 from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
 from policy.systems.kit.system import EVERYONE, System
 
@@ -79,12 +79,12 @@ class Analysis(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-def escalations(system: System, realm: Realm, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
+def escalations(system: System, realm: PolicySet, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
     """What ``edits`` together open, sorted, however much work that is; see `analyse`."""
     return analyse(system, realm, edits, at, Work()).escalations
 
 
-def analyse(system: System, realm: Realm, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
+def analyse(system: System, realm: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
     """What ``edits`` together open. ``realm``: the system's after them. ``at``: when they were made, ms.
 
     The cost grows with the edits and with whom they concern; only where somebody loses a deny, with all grants.
@@ -96,7 +96,7 @@ def analyse(system: System, realm: Realm, edits: Sequence[Edit], at: int, work: 
     return Analysis(found, not work.exceeded)
 
 
-def open_to_everyone(system: System, realm: Realm) -> list[Grant]:
+def open_to_everyone(system: System, realm: PolicySet) -> list[Grant]:
     """The grants by which nothing is enforced, whenever they came."""
     powers = [power for power in system.powers() if power.kind == "enforcement"]
     return [grant for grant in realm.grants.get(EVERYONE, ()) if any(power.part_of(grant) for power in powers)]
@@ -178,7 +178,7 @@ class _Found(msgspec.Struct):
 class _Comparison:
     """One comparison of two sides."""
 
-    def __init__(self, system: System, realm: Realm, edits: Sequence[Edit], at: int, work: Work) -> None:
+    def __init__(self, system: System, realm: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> None:
         self._work, self._take = work, work.take
         self._said = {edit.document: edit.before for edit in edits}
         self._says = {edit.document: edit.after for edit in edits}

@@ -15,7 +15,7 @@ from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request
 from policy.evaluation.authorize import decide
 from policy.evaluation.evaluate import try_request
 from policy.evaluation.explain import route
-from policy.store.snapshot import EffectivePrincipals, Realm, Snapshot
+from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 
 STRANGER = "somebody-whom-no-document-names"
@@ -82,14 +82,14 @@ def _single(request: Mapping[str, Any]) -> Request:
     return parsed
 
 
-def _candidates(realm: Realm, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
+def _candidates(realm: PolicySet, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
     for name in {*_names(realm, system), *also}:
         bare = name.partition(":")[2]
         yield from (Who(text) for text in (name, bare) if text)
         yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
 
 
-def _names(realm: Realm, system: str) -> Iterator[str]:
+def _names(realm: PolicySet, system: str) -> Iterator[str]:
     """Every name that may belong to a subject or to something it can claim."""
     yield from realm.grants
     yield from realm.memberships

@@ -11,7 +11,7 @@ from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, Pe
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
 from policy.evaluation.trace import Evidence, Trial
-from policy.store.snapshot import EffectivePrincipals, Realm, Snapshot
+from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE
@@ -33,7 +33,7 @@ def try_request(
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
-def _sound_standing(realm: Realm, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+def _sound_standing(realm: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
     standing, broken = realm.standing(holders, at), realm.broken_at(at)
     for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
@@ -51,7 +51,7 @@ def _refusal(document: str, holder: str) -> str:
 class Evaluation:
     """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
 
-    def __init__(self, realm: Realm, standing: EffectivePrincipals, at: int | None) -> None:
+    def __init__(self, realm: PolicySet, standing: EffectivePrincipals, at: int | None) -> None:
         self._realm = realm
         self._standing = standing
         self._at = at

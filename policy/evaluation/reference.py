@@ -10,7 +10,7 @@ from policy.core.model import All, AnyOf, Condition, Expression, Grant, Membersh
 from policy.core.pattern import Exact, Part, Pattern, Prefix
 from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.core.times import Window, to_ms
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE
@@ -58,14 +58,14 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
     return "allow" if held else "deny"
 
 
-def _grants(realm: Realm, start: Iterable[str], at: int | None) -> list[Grant]:
+def _grants(realm: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
     holders = _holders(realm, start, at)
     if any(holder in realm.broken_at(at) for holder in holders):
         raise Unanswerable("refused-document", "a refused document binds a holder")
     return [grant for holder in holders for grant in realm.grants.get(holder, [])]
 
 
-def _holders(realm: Realm, start: Iterable[str], at: int | None) -> set[str]:
+def _holders(realm: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
     """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
     memberships = [membership for some in realm.memberships.values() for membership in some]
     holders = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
@@ -100,7 +100,9 @@ def _now(dated: Grant | Membership, at: int | None) -> bool:
     return (dated.window.start or 0) <= at and (dated.window.end is None or at < dated.window.end)
 
 
-def _holds(needed: Expression, realm: Realm, grants: list[Grant], at: int | None, denies: list[bool]) -> bool | None:
+def _holds(
+    needed: Expression, realm: PolicySet, grants: list[Grant], at: int | None, denies: list[bool]
+) -> bool | None:
     if isinstance(needed, Condition):
         return needed.held
     if isinstance(needed, PermissionCheck):

@@ -43,7 +43,7 @@ Via = Mapping[str, Membership | None]  # holder -> the membership by which it wa
 class EffectivePrincipals:
     """Who a subject is within an epoch: its effective principals, and what these may do."""
 
-    def __init__(self, realm: "Realm", via: Via, at: int | None) -> None:
+    def __init__(self, realm: "PolicySet", via: Via, at: int | None) -> None:
         self.via = via
         self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
         self._held = realm.index.held_by(via)
@@ -63,7 +63,7 @@ class EffectivePrincipals:
         return found
 
 
-class Realm:
+class PolicySet:
     """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
 
     def __init__(self, readings: Iterable[Reading], facts: FactTable, refused: Refused = NONE_REFUSED) -> None:
@@ -91,12 +91,12 @@ class Realm:
         self._held_edges = sorted({edge for window in windows for edge in window.edges})
         self._standings: Cache[tuple[tuple[str, ...], int], EffectivePrincipals] = Cache()
 
-    def with_change(self, change: RealmChange) -> "Realm":
+    def with_change(self, change: RealmChange) -> "PolicySet":
         """The realm after a change of documents, without facts of a layer. This one does not change.
 
         Both share what is alike: it costs as much as is different, beside copies of a few plain dictionaries.
         """
-        other = object.__new__(Realm)
+        other = object.__new__(PolicySet)
         other.grants = _changed(self.grants, change.no_grants, change.grants, _holder)
         other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
         for member in {way.member for way in change.memberships}:
@@ -114,7 +114,7 @@ class Realm:
         other._begin()
         return other
 
-    def says_the_same(self, other: "Realm") -> bool:
+    def says_the_same(self, other: "PolicySet") -> bool:
         """Whether both surely hold the same policies, whatever their facts of a layer: one was made of the other."""
         return (
             self.grants is other.grants
@@ -145,12 +145,12 @@ class Realm:
         self.memberships = unpack_memberships(state["memberships"])
         self._start()
 
-    def with_facts(self, system: str, layer: FactLayer, moment: int | None = None) -> "Realm":
+    def with_facts(self, system: str, layer: FactLayer, moment: int | None = None) -> "PolicySet":
         """The same with the facts of a layer below those of the policy topics, which win; see `Snapshot.with_facts`.
 
         What was worked out of grants and memberships is shared.
         """
-        other = object.__new__(Realm)
+        other = object.__new__(PolicySet)
         other.__dict__.update(self.__dict__)
         other.__dict__.pop("edges", None)
         other.facts = Facts(self._policy_facts, layer.table(system, moment))
@@ -324,10 +324,10 @@ class Snapshot:
         return other
 
 
-def _realm(system: str, policies: Library) -> Realm:
+def _realm(system: str, policies: Library) -> PolicySet:
     shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
     refused = refused_of((refusal for shelf in shelves for refusal in shelf.refusals()), nameless_of(system, policies))
-    return Realm((shelf.reading() for shelf in shelves), fact_table(shelves, refused), refused)
+    return PolicySet((shelf.reading() for shelf in shelves), fact_table(shelves, refused), refused)
 
 
 def nameless_of(system: str, policies: Library) -> Mapping[Key, frozenset[str]]:

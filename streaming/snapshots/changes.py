@@ -32,7 +32,7 @@ from policy.core.document import Key
 from policy.core.limits import Work
 from policy.core.model import Reading
 from policy.store.documents import Library
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from streaming.kafka.clients import Partition
 from streaming.records.packing import Result
@@ -74,7 +74,7 @@ class _Change(msgspec.Struct):
     topic: str
     start: int
     documents: dict[Key, _Changed]
-    realm: Callable[[], Realm]
+    realm: Callable[[], PolicySet]
     merged: int = 0
 
     def add(self, later: "_Change") -> None:
@@ -143,7 +143,7 @@ class Changes:
             self._told[topic] = 0
         self._is_read = True
 
-    def _close(self, system: str, library: Library, realm: Callable[[], Realm]) -> None:
+    def _close(self, system: str, library: Library, realm: Callable[[], PolicySet]) -> None:
         """Have what was noted of a system compared."""
         documents = {key: one for key, one in self._changed.items() if key.system == system}
         for key, one in documents.items():
@@ -233,7 +233,7 @@ class Changes:
         self._analysis.close()
 
 
-def _realm_of(system: str, library: Library) -> Realm:
+def _realm_of(system: str, library: Library) -> PolicySet:
     return Snapshot(library).realms[system]
 
 

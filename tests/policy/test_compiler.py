@@ -20,7 +20,7 @@ from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import Library
 from policy.store.overlay import FactLayer
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from tests.policy.test_prepared import MOMENTS, UNHURRIED
 from tests.policy.test_properties import WRITTEN, dated, documents_of, requests_of
@@ -131,7 +131,7 @@ def told_of(snapshot: Snapshot) -> Any:
     return snapshot.version, snapshot.history_held, {name: _realm(realm) for name, realm in snapshot.realms.items()}
 
 
-def _realm(realm: Realm) -> Any:
+def _realm(realm: PolicySet) -> Any:
     broken = [realm.broken_at(at) for at in (None, *realm.edges)]
     grants = {holder: Counter(grants) for holder, grants in realm.grants.items()}
     return grants, realm.memberships, realm.edges, realm.broken, broken, vars(realm._policy_facts), _index(realm.index)

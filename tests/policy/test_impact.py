@@ -10,7 +10,7 @@ from policy.core.facts import FactTable
 from policy.core.model import ALLOW, DENY, Grant, Reading, StatementId
 from policy.core.pattern import EVERYTHING
 from policy.core.request import MalformedRequest
-from policy.store.snapshot import Realm
+from policy.store.snapshot import PolicySet
 from policy.systems.kit.system import EVERYONE
 from tests.policy.test_lint import READ, group, role
 from tests.policy.test_tree import ASK
@@ -112,6 +112,6 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     everything = (EVERYTHING, EVERYTHING, StatementId("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])
-    snapshot.realms["lenses6"] = Realm([Reading(grants)], FactTable())
+    snapshot.realms["lenses6"] = PolicySet([Reading(grants)], FactTable())
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))

@@ -10,7 +10,7 @@ import policy
 from policy.core.facts import FactTable
 from policy.core.model import Membership, Reading, StatementId
 from policy.evaluation.explain import route
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
 ASK = {
@@ -66,5 +66,5 @@ def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     ends = [way.split(" > ") for way in ways]
     memberships = [Membership(member, holder, StatementId(f"{member}/{holder}")) for member, holder in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
-        realm = Realm([Reading(memberships=(one,)) for one in order], FactTable())
+        realm = PolicySet([Reading(memberships=(one,)) for one in order], FactTable())
         assert route(realm.standing(("user",), 0).via, "held") == "user → c → held"

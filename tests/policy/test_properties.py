@@ -24,7 +24,7 @@ from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.evaluate import try_request
 from policy.evaluation.trace import Evidence
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 
 WRITTEN = sorted(path.stem for path in (Path(__file__).parent / "strategies").glob("*.py"))
@@ -228,12 +228,12 @@ def test_removing_an_allow_never_adds_an_allow(system: str, data: st.DataObject)
         assert outcome(snapshot, request) == "allow"
 
 
-def all_grants(realm: Realm) -> list[Grant]:
+def all_grants(realm: PolicySet) -> list[Grant]:
     """The grants of all holders."""
     return [grant for grants in realm.grants.values() for grant in grants]
 
 
-def new_grants(realm: Realm, effect: Any) -> st.SearchStrategy[Grant]:
+def new_grants(realm: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
     """Grants that mix the holders and patterns of the present ones, so that they matter."""
     known = all_grants(realm)
     holders = sorted({*realm.grants, *realm.memberships, "*"})
@@ -253,7 +253,7 @@ def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapsho
     """The snapshot with these grants in place of the system's."""
     realm = snapshot.realms[system]
     memberships = tuple(way for ways in realm.memberships.values() for way in ways)
-    other = Realm([Reading(tuple(grants), memberships)], FactTable())
+    other = PolicySet([Reading(tuple(grants), memberships)], FactTable())
     other.facts, other.broken = realm.facts, realm.broken
     changed = copy.copy(snapshot)
     changed.realms = {**snapshot.realms, system: other}

@@ -19,7 +19,7 @@ from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation import reference
 from policy.evaluation.explain import route
-from policy.store.snapshot import Realm, Snapshot
+from policy.store.snapshot import PolicySet, Snapshot
 
 TIMELESS = CLAIMS - {"time"}
 BEFORE, FROM = 99, 100
@@ -187,12 +187,12 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
         Membership("a", "c", statement_id),
         Membership("c", "b", statement_id),
     ]
-    realm = Realm([Reading(memberships=(ways[number],)) for number in order], FactTable())
+    realm = PolicySet([Reading(memberships=(ways[number],)) for number in order], FactTable())
     standing = realm.standing(("a",), None)
     assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")
     assert route(realm.standing(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
-        Realm([Reading(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
+        PolicySet([Reading(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
 
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:
