@@ -59,10 +59,13 @@ def _outcomes(decision: Decision) -> list[str]:
 def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
     """Every grant, membership and fact that differs, by system and document, removed ones first."""
     found: list[Difference] = []
-    for system, realm in new.realms.items():
-        before = old.realms[system]
-        found += [*_of_one_side(system, "removed", before, realm), *_of_one_side(system, "added", realm, before)]
-        found += _of_facts(system, before, realm)
+    for system, policy_set in new.policy_sets.items():
+        before = old.policy_sets[system]
+        found += [
+            *_of_one_side(system, "removed", before, policy_set),
+            *_of_one_side(system, "added", policy_set, before),
+        ]
+        found += _of_facts(system, before, policy_set)
     return sorted(found, key=lambda d: (d.system, d.document, SIGNS.index(d.sign), d.text))
 
 
@@ -82,12 +85,12 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
         yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
 
 
-def _grants(realm: PolicySet) -> list[Grant]:
-    return [grant for grants in realm.grants.values() for grant in grants]
+def _grants(policy_set: PolicySet) -> list[Grant]:
+    return [grant for grants in policy_set.grants.values() for grant in grants]
 
 
-def _memberships(realm: PolicySet) -> list[Membership]:
-    return [way for ways in realm.memberships.values() for way in ways]
+def _memberships(policy_set: PolicySet) -> list[Membership]:
+    return [way for ways in policy_set.memberships.values() for way in ways]
 
 
 def placeless(written: Written) -> Written:
@@ -101,12 +104,12 @@ def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -
     return Difference(system, sign, grant_text(grant), grant.statement_id.document, widens)
 
 
-def _leading_to(realm: PolicySet, effect: Effect) -> set[str]:
+def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
     """Every holder of a grant with an effect, and all that are one of them, at any depth."""
     members: dict[str, list[str]] = {}
-    for way in _memberships(realm):
+    for way in _memberships(policy_set):
         members.setdefault(way.holder, []).append(way.member)
-    found = {grant.holder for grant in _grants(realm) if grant.effect == effect}
+    found = {grant.holder for grant in _grants(policy_set) if grant.effect == effect}
     todo = list(found)
     while todo:
         new = {member for member in members.get(todo.pop(), ()) if member not in found}

@@ -79,27 +79,27 @@ class Analysis(msgspec.Struct, frozen=True):
     complete: bool = True
 
 
-def escalations(system: System, realm: PolicySet, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
+def escalations(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int) -> tuple[Escalation, ...]:
     """What ``edits`` together open, sorted, however much work that is; see `analyse`."""
-    return analyse(system, realm, edits, at, Work()).escalations
+    return analyse(system, policy_set, edits, at, Work()).escalations
 
 
-def analyse(system: System, realm: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
-    """What ``edits`` together open. ``realm``: the system's after them. ``at``: when they were made, ms.
+def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
+    """What ``edits`` together open. ``policy_set``: the system's after them. ``at``: when they were made, ms.
 
     The cost grows with the edits and with whom they concern; only where somebody loses a deny, with all grants.
     """
     changed = [edit for edit in edits if edit.before != edit.after]
     if not changed:
         return Analysis()
-    found = tuple(sorted(_Comparison(system, realm, changed, at, work).escalations()))
+    found = tuple(sorted(_Comparison(system, policy_set, changed, at, work).escalations()))
     return Analysis(found, not work.exceeded)
 
 
-def open_to_everyone(system: System, realm: PolicySet) -> list[Grant]:
+def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
     """The grants by which nothing is enforced, whenever they came."""
     powers = [power for power in system.powers() if power.kind == "enforcement"]
-    return [grant for grant in realm.grants.get(EVERYONE, ()) if any(power.part_of(grant) for power in powers)]
+    return [grant for grant in policy_set.grants.get(EVERYONE, ()) if any(power.part_of(grant) for power in powers)]
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -178,12 +178,12 @@ class _Found(msgspec.Struct):
 class _Comparison:
     """One comparison of two sides."""
 
-    def __init__(self, system: System, realm: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> None:
+    def __init__(self, system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> None:
         self._work, self._take = work, work.take
         self._said = {edit.document: edit.before for edit in edits}
         self._says = {edit.document: edit.after for edit in edits}
-        self._before, self._after = Side(realm, self._said, at), Side(realm, self._says, at)
-        self._realm = realm
+        self._before, self._after = Side(policy_set, self._said, at), Side(policy_set, self._says, at)
+        self._realm = policy_set
         self._powers = PowerTable(system.powers())
         self._subjects, self._claims = system.subjects, system.claims
         self._found: dict[_Place, _Found] = {}

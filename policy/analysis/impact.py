@@ -62,9 +62,9 @@ def who_can(
     """
     base = {**request, "subject": _subject(STRANGER, _shared(request))}
     system = _single(base).system
-    if system not in snapshot.realms:
+    if system not in snapshot.policy_sets:
         return Reach(())
-    candidates = set(_candidates(snapshot.realms[system], system, also, trust))
+    candidates = set(_candidates(snapshot.policy_sets[system], system, also, trust))
     outcomes = {
         who: _outcomes(snapshot, base, who, trust) for who in sorted(candidates, key=lambda who: (who.claim, who.name))
     }
@@ -82,20 +82,20 @@ def _single(request: Mapping[str, Any]) -> Request:
     return parsed
 
 
-def _candidates(realm: PolicySet, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
-    for name in {*_names(realm, system), *also}:
+def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
+    for name in {*_names(policy_set, system), *also}:
         bare = name.partition(":")[2]
         yield from (Who(text) for text in (name, bare) if text)
         yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
 
 
-def _names(realm: PolicySet, system: str) -> Iterator[str]:
+def _names(policy_set: PolicySet, system: str) -> Iterator[str]:
     """Every name that may belong to a subject or to something it can claim."""
-    yield from realm.grants
-    yield from realm.memberships
-    yield from (membership.holder for memberships in realm.memberships.values() for membership in memberships)
+    yield from policy_set.grants
+    yield from policy_set.memberships
+    yield from (membership.holder for memberships in policy_set.memberships.values() for membership in memberships)
     for kind in all_systems()[system].kinds:
-        yield from realm.facts.names(kind)
+        yield from policy_set.facts.names(kind)
 
 
 def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:

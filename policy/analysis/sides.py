@@ -27,9 +27,9 @@ def common(grant: Grant, other: Grant) -> Grant | None:
 class Links:
     """Who is a member of what, backwards, over both sides of a change."""
 
-    def __init__(self, realm: PolicySet, readings: Iterable[Reading]) -> None:
+    def __init__(self, policy_set: PolicySet, readings: Iterable[Reading]) -> None:
         self._members: dict[str, list[str]] = {}
-        for ways in (*realm.memberships.values(), *(reading.memberships for reading in readings)):
+        for ways in (*policy_set.memberships.values(), *(reading.memberships for reading in readings)):
             for way in ways:
                 self._members.setdefault(way.holder, []).append(way.member)
 
@@ -50,8 +50,8 @@ class Side:
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """
 
-    def __init__(self, realm: PolicySet, readings: Mapping[str, Reading], at: int) -> None:
-        self._realm, self._replaced, self._future = realm, readings.keys(), Window(at)
+    def __init__(self, policy_set: PolicySet, readings: Mapping[str, Reading], at: int) -> None:
+        self._realm, self._replaced, self._future = policy_set, readings.keys(), Window(at)
         self._grants: dict[str, list[Grant]] = {}
         self._ways: dict[str, list[Membership]] = {}
         for reading in readings.values():

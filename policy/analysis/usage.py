@@ -26,8 +26,8 @@ class Use(msgspec.Struct, frozen=True):
 def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant]]:
     """Every statement in the snapshot's documents that grants or denies something, with its grants."""
     found: dict[StatementId, list[Grant]] = {}
-    for realm in snapshot.realms.values():
-        for grants in realm.grants.values():
+    for policy_set in snapshot.policy_sets.values():
+        for grants in policy_set.grants.values():
             for grant in grants:
                 found.setdefault(grant.statement_id, []).append(grant)
     return found

@@ -21,21 +21,21 @@ def try_request(
     snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
 ) -> Trial:
     """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
-    realm = snapshot.realms.get(request.system)
-    if realm is None:
-        known = ", ".join(snapshot.realms)
+    policy_set = snapshot.policy_sets.get(request.system)
+    if policy_set is None:
+        known = ", ".join(snapshot.policy_sets)
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
-    question = authorization_query(system, request, realm.facts.at(at, reads), trust)
-    standing = _sound_standing(realm, question.holders, at)
-    evidence = Evaluation(realm, standing, at).of(question.requirement)
+    question = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
+    standing = _sound_standing(policy_set, question.holders, at)
+    evidence = Evaluation(policy_set, standing, at).of(question.requirement)
     return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
-def _sound_standing(realm: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+def _sound_standing(policy_set: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    standing, broken = realm.standing(holders, at), realm.broken_at(at)
+    standing, broken = policy_set.standing(holders, at), policy_set.broken_at(at)
     for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
         raise Unanswerable("refused-document", _refusal(broken[holder], holder))
     return standing
@@ -51,8 +51,8 @@ def _refusal(document: str, holder: str) -> str:
 class Evaluation:
     """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
 
-    def __init__(self, realm: PolicySet, standing: EffectivePrincipals, at: int | None) -> None:
-        self._realm = realm
+    def __init__(self, policy_set: PolicySet, standing: EffectivePrincipals, at: int | None) -> None:
+        self._realm = policy_set
         self._standing = standing
         self._at = at
         self._parts = 0

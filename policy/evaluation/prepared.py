@@ -40,7 +40,7 @@ class PreparedQuery:
     __slots__ = ("_answers", "_timeless", "_trial", "atom", "for_every_id", "reads", "request", "since", "until")
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
-        reads, at, realm = Reads(), usable_time(request, trust), snapshot.realms.get(request.system)
+        reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
         self.request, self._timeless = request, at is None
         self._trial: Trial | None = None
         self._answers: dict[str, Decision] = {}
@@ -55,8 +55,8 @@ class PreparedQuery:
         self.reads = frozenset((*reads.lookups, BOUND))
         self.since: int | None = None
         self.until: int | None = None
-        if realm is not None and at is not None:
-            self.since, self.until = realm.interval(at, reads.edges)
+        if policy_set is not None and at is not None:
+            self.since, self.until = policy_set.interval(at, reads.edges)
 
     def holds(self, at: int | None) -> bool:
         """Whether it answers for a moment (ms; None: not known)."""

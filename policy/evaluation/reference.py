@@ -46,11 +46,11 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
     if request.deadline is not None and (at is None or at > request.deadline):
         return "error"
     try:
-        realm = snapshot.realms[request.system]
-        question = authorization_query(all_systems()[request.system], request, realm.facts.at(at), trust)
+        policy_set = snapshot.policy_sets[request.system]
+        question = authorization_query(all_systems()[request.system], request, policy_set.facts.at(at), trust)
         denies = [False]
-        grants = _grants(realm, question.holders, at)
-        held = _holds(question.requirement, realm, grants, at, denies)
+        grants = _grants(policy_set, question.holders, at)
+        held = _holds(question.requirement, policy_set, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
     if held is None or (not held and question.contested and not any(denies)):
@@ -58,16 +58,16 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
     return "allow" if held else "deny"
 
 
-def _grants(realm: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
-    holders = _holders(realm, start, at)
-    if any(holder in realm.broken_at(at) for holder in holders):
+def _grants(policy_set: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
+    holders = _holders(policy_set, start, at)
+    if any(holder in policy_set.broken_at(at) for holder in holders):
         raise Unanswerable("refused-document", "a refused document binds a holder")
-    return [grant for holder in holders for grant in realm.grants.get(holder, [])]
+    return [grant for holder in holders for grant in policy_set.grants.get(holder, [])]
 
 
-def _holders(realm: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
+def _holders(policy_set: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
     """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
-    memberships = [membership for some in realm.memberships.values() for membership in some]
+    memberships = [membership for some in policy_set.memberships.values() for membership in some]
     holders = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
     return _closed(holders, memberships, at)
 
@@ -101,17 +101,17 @@ def _now(dated: Grant | Membership, at: int | None) -> bool:
 
 
 def _holds(
-    needed: Expression, realm: PolicySet, grants: list[Grant], at: int | None, denies: list[bool]
+    needed: Expression, policy_set: PolicySet, grants: list[Grant], at: int | None, denies: list[bool]
 ) -> bool | None:
     if isinstance(needed, Condition):
         return needed.held
     if isinstance(needed, PermissionCheck):
         if needed.holders:
-            grants = _grants(realm, needed.holders, at)
+            grants = _grants(policy_set, needed.holders, at)
         effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
         denies.append("deny" in effects)
         return effects == {"allow"}
-    parts = [_holds(item, realm, grants, at, denies) for item in needed.items]
+    parts = [_holds(item, policy_set, grants, at, denies) for item in needed.items]
     if isinstance(needed, AnyOf):
         return True if True in parts else None if None in parts else False
     assert isinstance(needed, All)

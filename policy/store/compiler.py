@@ -97,14 +97,14 @@ class Compiler:
         contradicting |= {key.system for key in changed if self._contradicts(key, after[key])}
         nameless = self._nameless != self._library.nameless
         self._nameless = dict(self._library.nameless)
-        realms: dict[str, RealmChange] = {}
+        policy_sets: dict[str, RealmChange] = {}
         for system in all_systems() if nameless else systems:
             of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
-            realms[system] = self._realm(system, of_system, nameless, system in contradicting)
+            policy_sets[system] = self._realm(system, of_system, nameless, system in contradicting)
         for key, before in changed.items():
             self._write(key, before, after[key])
-        realms = {system: realm for system, realm in realms.items() if realm != RealmChange()}
-        return self._follow(SnapshotChange(self._version(), self._superseded, realms))
+        policy_sets = {system: policy_set for system, policy_set in policy_sets.items() if policy_set != RealmChange()}
+        return self._follow(SnapshotChange(self._version(), self._superseded, policy_sets))
 
     def _follow(self, change: SnapshotChange) -> SnapshotChange:
         self._changes = [*self._changes[1 - MOST_CHANGES :], (self.snapshot, change)]

@@ -79,21 +79,21 @@ class SnapshotChange(msgspec.Struct, frozen=True):
 
     version: str
     history_held: int
-    realms: Mapping[str, RealmChange]
+    policy_sets: Mapping[str, RealmChange]
 
     @property
     def size(self) -> int:
         """How much is different."""
-        return sum(realm.size for realm in self.realms.values())
+        return sum(policy_set.size for policy_set in self.policy_sets.values())
 
 
 def together(changes: Sequence[SnapshotChange]) -> SnapshotChange:
     """Changes that follow one another as one; there is at least one."""
-    realms: dict[str, RealmChange] = {}
+    policy_sets: dict[str, RealmChange] = {}
     for change in changes:
-        for system, realm in change.realms.items():
-            realms[system] = realms[system].then(realm) if system in realms else realm
-    return SnapshotChange(changes[-1].version, changes[-1].history_held, realms)
+        for system, policy_set in change.policy_sets.items():
+            policy_sets[system] = policy_sets[system].then(policy_set) if system in policy_sets else policy_set
+    return SnapshotChange(changes[-1].version, changes[-1].history_held, policy_sets)
 
 
 def difference(before: Sequence[Item], after: Sequence[Item]) -> tuple[list[Item], list[Item]]:

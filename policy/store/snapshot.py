@@ -43,10 +43,10 @@ Via = Mapping[str, Membership | None]  # holder -> the membership by which it wa
 class EffectivePrincipals:
     """Who a subject is within an epoch: its effective principals, and what these may do."""
 
-    def __init__(self, realm: "PolicySet", via: Via, at: int | None) -> None:
+    def __init__(self, policy_set: "PolicySet", via: Via, at: int | None) -> None:
         self.via = via
-        self._realm, self._at, self._epoch = realm, at, realm.held_epoch(at)
-        self._held = realm.index.held_by(via)
+        self._realm, self._at, self._epoch = policy_set, at, policy_set.held_epoch(at)
+        self._held = policy_set.index.held_by(via)
         self._permissions: dict[Place[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
@@ -287,10 +287,12 @@ class Snapshot:
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
         self.history_held = policies.history_held
-        self.realms = {name: _realm(name, policies) for name in all_systems()}
+        self.policy_sets = {name: _realm(name, policies) for name in all_systems()}
         if facts is not None:
             layer = layer_of(facts)
-            self.realms = {name: realm.with_facts(name, layer) for name, realm in self.realms.items()}
+            self.policy_sets = {
+                name: policy_set.with_facts(name, layer) for name, policy_set in self.policy_sets.items()
+            }
         self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
 
     def __getstate__(self) -> dict[str, Any]:
@@ -303,8 +305,8 @@ class Snapshot:
         """
         other = copy.copy(self)
         other.version, other.history_held, other.rejected, other.warnings = change.version, change.history_held, (), ()
-        changed = {name: self.realms[name].with_change(part) for name, part in change.realms.items()}
-        other.realms = {**self.realms, **changed}
+        changed = {name: self.policy_sets[name].with_change(part) for name, part in change.policy_sets.items()}
+        other.policy_sets = {**self.policy_sets, **changed}
         return other
 
     def without_findings(self) -> "Snapshot":
@@ -320,7 +322,9 @@ class Snapshot:
         where it does not, requests that need them are answered ``error``.
         """
         other = copy.copy(self)  # by way of what is pickled: nothing prepared
-        other.realms = {name: realm.with_facts(name, layer, moment) for name, realm in self.realms.items()}
+        other.policy_sets = {
+            name: policy_set.with_facts(name, layer, moment) for name, policy_set in self.policy_sets.items()
+        }
         return other
 
 

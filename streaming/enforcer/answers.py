@@ -83,7 +83,7 @@ class Resources:
     """
 
     def __init__(self, snapshot: Snapshot, system: str, name_of: Callable[[str], Name]) -> None:
-        self._index, self._name_of = snapshot.realms[system].index, name_of
+        self._index, self._name_of = snapshot.policy_sets[system].index, name_of
         self.states: Cache[bytes, State] = Cache()  # by id as JSON has it
         self._heads: Cache[bytes, State] = Cache()
 
@@ -191,9 +191,11 @@ class Answers:
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
         """Go on with other policies and facts; the facts of their layers differ in these lookups."""
-        before, self.snapshot = self.snapshot.realms, snapshot
+        before, self.snapshot = self.snapshot.policy_sets, snapshot
         self._prepared.end(changed)
-        for system in [name for name, realm in snapshot.realms.items() if not realm.says_the_same(before[name])]:
+        for system in [
+            name for name, policy_set in snapshot.policy_sets.items() if not policy_set.says_the_same(before[name])
+        ]:
             self._prepared.end_all_of(system)
             self._resources.pop(system, None)
             self._templates.pop(system, None)

@@ -18,7 +18,7 @@ def measure(seconds: float, compiler: Compiler, policies: Library) -> Compiled:
         seconds,
         +compiler.in_force,
         refused,
-        {name: sum(map(len, realm.grants.values())) for name, realm in snapshot.realms.items()},
+        {name: sum(map(len, policy_set.grants.values())) for name, policy_set in snapshot.policy_sets.items()},
         snapshot.history_held,
         compiler.newest,
     )

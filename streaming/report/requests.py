@@ -71,8 +71,8 @@ class Replay:
 
     def _question(self, topic: str, envelope: Envelope, at: int) -> bytes:
         """Everything that the answer depends on, as a hash."""
-        realm = self._snapshot.realms.get(envelope.system)
-        epoch = realm.epoch(at) if realm is not None else 0
+        policy_set = self._snapshot.policy_sets.get(envelope.system)
+        epoch = policy_set.epoch(at) if policy_set is not None else 0
         parts = (envelope.subject, envelope.action, envelope.resource, envelope.context, envelope.evaluations)
         told = (self._trusted[topic], str(epoch), envelope.system)
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in told), *map(bytes, parts)])

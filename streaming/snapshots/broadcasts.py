@@ -147,7 +147,10 @@ class Broadcasts:
 
 def _most(snapshot: Snapshot) -> int:
     """How much may be different in a segment."""
-    return max(SEGMENT_SIZE, sum(sum(map(len, realm.grants.values())) for realm in snapshot.realms.values()) // 4)
+    return max(
+        SEGMENT_SIZE,
+        sum(sum(map(len, policy_set.grants.values())) for policy_set in snapshot.policy_sets.values()) // 4,
+    )
 
 
 class Facts(msgspec.Struct, frozen=True):

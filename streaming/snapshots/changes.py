@@ -65,7 +65,7 @@ class _Changed(msgspec.Struct):
 
 
 class _Change(msgspec.Struct):
-    """Documents of one system that changed together. `realm`: the system's after them; `start`: its first offset.
+    """Documents of one system that changed together. `policy_set`: the system's after them; `start`: its first offset.
 
     `merged`: how many changes were read after it and are compared together with it.
     """
@@ -74,7 +74,7 @@ class _Change(msgspec.Struct):
     topic: str
     start: int
     documents: dict[Key, _Changed]
-    realm: Callable[[], PolicySet]
+    policy_set: Callable[[], PolicySet]
     merged: int = 0
 
     def add(self, later: "_Change") -> None:
@@ -82,7 +82,7 @@ class _Change(msgspec.Struct):
         for key, one in later.documents.items():
             known = self.documents.setdefault(key, one)
             known.newest, known.after = one.newest, one.after
-        self.realm, self.merged = later.realm, self.merged + 1
+        self.policy_set, self.merged = later.policy_set, self.merged + 1
 
 
 class Changes:
@@ -137,13 +137,13 @@ class Changes:
     def compare(self, library: Library, snapshot: Snapshot) -> None:
         """The topics are read to their ends, of which the snapshot was taken: see what has changed."""
         for system in set(self._systems.values()):
-            self._close(system, library, functools.partial(snapshot.realms.__getitem__, system))
+            self._close(system, library, functools.partial(snapshot.policy_sets.__getitem__, system))
         for topic in self._systems.keys() - self._told.keys():
             self._untold += self._baseline(topic, library, snapshot)
             self._told[topic] = 0
         self._is_read = True
 
-    def _close(self, system: str, library: Library, realm: Callable[[], PolicySet]) -> None:
+    def _close(self, system: str, library: Library, policy_set: Callable[[], PolicySet]) -> None:
         """Have what was noted of a system compared."""
         documents = {key: one for key, one in self._changed.items() if key.system == system}
         for key, one in documents.items():
@@ -151,7 +151,7 @@ class Changes:
             one.after = said(library.shelves.get(key))
         if documents:
             first = min((one.first for one in documents.values()), key=lambda record: record.offset)
-            self._analysis.put(_Change(system, first.topic, first.offset, documents, realm))
+            self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
 
     def _found(self, change: _Change, work: Work) -> list[Result]:
         """The alerts. Whatever goes wrong here must not stop decisions, nor pass in silence."""
@@ -167,7 +167,7 @@ class Changes:
         """One alert for each record that opened something, the last one where several together did."""
         edits = [Edit(str(key), one.before, one.after) for key, one in change.documents.items()]
         since = min(one.first.at for one in change.documents.values())
-        analysis = analyse(all_systems()[change.system], change.realm(), edits, since, work)
+        analysis = analyse(all_systems()[change.system], change.policy_set(), edits, since, work)
         published = {one.newest.document: one.newest for one in change.documents.values()}
         by_record: dict[Published, list[Escalation]] = {}
         for one in analysis.escalations:
@@ -189,7 +189,7 @@ class Changes:
     def _baseline(self, topic: str, library: Library, snapshot: Snapshot) -> Iterator[Result]:
         """What a first start reports: where nothing is enforced."""
         system = self._systems[topic]
-        for grant in open_to_everyone(all_systems()[system], snapshot.realms[system]):
+        for grant in open_to_everyone(all_systems()[system], snapshot.policy_sets[system]):
             key = Key(*grant.statement_id.document.split("/", 2))
             current = library.shelves[key].in_force
             assert current is not None, "it grants something"
@@ -234,7 +234,7 @@ class Changes:
 
 
 def _realm_of(system: str, library: Library) -> PolicySet:
-    return Snapshot(library).realms[system]
+    return Snapshot(library).policy_sets[system]
 
 
 class _Analysis:

@@ -210,8 +210,8 @@ class Policies:
 
     def _forget(self) -> None:
         """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
-        realms = self.snapshot.with_facts(self.layer).realms
-        horizons = {name: system.horizon(realms[name].facts) for name, system in all_systems().items()}
+        policy_sets = self.snapshot.with_facts(self.layer).policy_sets
+        horizons = {name: system.horizon(policy_sets[name].facts) for name, system in all_systems().items()}
         self._history.settle(self._policies, self._policies.forget_before(horizons))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:

@@ -145,8 +145,8 @@ class Answers:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
         if not all(_covers(named, demand) for demand in _demands(asked.request)):
             return ("error",)
-        realm = snapshot.realms.get(asked.envelope.system)
-        dated = asked.at if realm is not None and realm.edges else 0
+        policy_set = snapshot.policy_sets.get(asked.envelope.system)
+        dated = asked.at if policy_set is not None and policy_set.edges else 0
         undated = msgspec.structs.replace(_judged_at(asked.request, 0), id="")
         key = (place, trust, dated, msgspec.json.encode(undated))
         found = self._outcomes.get(key)

@@ -34,4 +34,4 @@ class Change:
 
     def judged(self, edits: Sequence[Edit]) -> tuple[Escalation, ...]:
         """What the change opened, by edits in whatever order."""
-        return escalations(self.system, self.after.realms[self.system.name], edits, self.at)
+        return escalations(self.system, self.after.policy_sets[self.system.name], edits, self.at)

@@ -70,7 +70,7 @@ def test_every_leaf_names_what_exists(action: str) -> None:
 def test_a_grant_counts_above_exactly_where_its_names_can_lie(text: str, namespace: str) -> None:
     """BELOW reaches a namespace if and only if the wildcard matches some name that begins with it and a dot."""
     snapshot = compile_documents([grant(f"dataset:{text}", "READ")])
-    held = [g for g in snapshot.realms["cdap"].grants["user:dana"] if matches(g.permission, BELOW)]
+    held = [g for g in snapshot.policy_sets["cdap"].grants["user:dana"] if matches(g.permission, BELOW)]
     reached = any(matches(g.object, ("namespace", namespace)) for g in held)
     inside = [Prefix(f"{namespace}.{mark}") for mark in "ab."]
     assert reached is any(overlaps(Pattern((wildcard(text, single=True),)), Pattern((one,))) for one in inside)
@@ -81,7 +81,7 @@ def test_a_grant_counts_above_exactly_where_its_names_can_lie(text: str, namespa
 def test_the_same_for_applications_and_their_programs(text: str, namespace: str, app: str) -> None:
     """BELOW reaches an application if and only if the wildcard matches a program's name that begins with it."""
     snapshot = compile_documents([grant(f"program:{text}", "READ")])
-    held = [g for g in snapshot.realms["cdap"].grants["user:dana"] if matches(g.permission, BELOW)]
+    held = [g for g in snapshot.policy_sets["cdap"].grants["user:dana"] if matches(g.permission, BELOW)]
     name = f"{namespace}.{app}"
     reached = any(matches(g.object, ("application", name)) for g in held)
     inside = [Prefix(f"{name}.{mark}") for mark in "ab."]
@@ -91,7 +91,7 @@ def test_the_same_for_applications_and_their_programs(text: str, namespace: str,
 def test_names_of_a_grant_never_reach_another_kind() -> None:
     """The kind of a grant's entity is exact, also above it."""
     snapshot = compile_documents([grant("program:*", "READ", "ADMIN")])
-    kinds = {g.object.parts[0] for g in snapshot.realms["cdap"].grants["user:dana"]}
+    kinds = {g.object.parts[0] for g in snapshot.policy_sets["cdap"].grants["user:dana"]}
     assert kinds == {Exact("program"), *map(Exact, lineage("program"))}
 
 
@@ -187,5 +187,5 @@ def test_a_refused_entity_binds_nobody() -> None:
 def test_cdap_has_no_deny_and_never_looks_back() -> None:
     """Every grant allows, and no history is needed."""
     snapshot = compile_documents([grant("dataset:n.d", "READ", "WRITE", "EXECUTE", "ADMIN")])
-    assert {g.effect for g in snapshot.realms["cdap"].grants["user:dana"]} == {"allow"}
-    assert SYSTEM.horizon(snapshot.realms["cdap"].facts) is None
+    assert {g.effect for g in snapshot.policy_sets["cdap"].grants["user:dana"]} == {"allow"}
+    assert SYSTEM.horizon(snapshot.policy_sets["cdap"].facts) is None

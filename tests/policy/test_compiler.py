@@ -128,13 +128,25 @@ def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]
 
 def told_of(snapshot: Snapshot) -> Any:
     """All that a snapshot says, without an order on which nothing depends."""
-    return snapshot.version, snapshot.history_held, {name: _realm(realm) for name, realm in snapshot.realms.items()}
+    return (
+        snapshot.version,
+        snapshot.history_held,
+        {name: _realm(policy_set) for name, policy_set in snapshot.policy_sets.items()},
+    )
 
 
-def _realm(realm: PolicySet) -> Any:
-    broken = [realm.broken_at(at) for at in (None, *realm.edges)]
-    grants = {holder: Counter(grants) for holder, grants in realm.grants.items()}
-    return grants, realm.memberships, realm.edges, realm.broken, broken, vars(realm._policy_facts), _index(realm.index)
+def _realm(policy_set: PolicySet) -> Any:
+    broken = [policy_set.broken_at(at) for at in (None, *policy_set.edges)]
+    grants = {holder: Counter(grants) for holder, grants in policy_set.grants.items()}
+    return (
+        grants,
+        policy_set.memberships,
+        policy_set.edges,
+        policy_set.broken,
+        broken,
+        vars(policy_set._policy_facts),
+        _index(policy_set.index),
+    )
 
 
 def _index(index: Grants) -> Any:
@@ -192,11 +204,13 @@ def test_an_edit_shares_what_it_does_not_touch() -> None:
     library.put(role("r7", ("deny", "kafka:Get7*", "kafka:topic:e/c/n7")), 99, 99)
     change = compiler.compile()
     assert change is not None
-    assert (change.size, list(change.realms)) == (2, ["lenses6"])
+    assert (change.size, list(change.policy_sets)) == (2, ["lenses6"])
     after = compiler.snapshot
-    assert [name for name in after.realms if not after.realms[name].says_the_same(before.realms[name])] == ["lenses6"]
-    assert after.realms["cdap"] is before.realms["cdap"]
-    assert after.realms["lenses6"].grants["role:r8"] is before.realms["lenses6"].grants["role:r8"]
+    assert [
+        name for name in after.policy_sets if not after.policy_sets[name].says_the_same(before.policy_sets[name])
+    ] == ["lenses6"]
+    assert after.policy_sets["cdap"] is before.policy_sets["cdap"]
+    assert after.policy_sets["lenses6"].grants["role:r8"] is before.policy_sets["lenses6"].grants["role:r8"]
 
 
 def test_where_most_has_changed_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

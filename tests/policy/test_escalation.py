@@ -57,5 +57,5 @@ def test_the_baseline_tells_the_organizations_that_enforce_nothing() -> None:
         for name in ("shop", "lab")
     ]
     change = Change("streamsets", documents, ())
-    [grant] = open_to_everyone(change.system, change.after.realms["streamsets"])
+    [grant] = open_to_everyone(change.system, change.after.policy_sets["streamsets"])
     assert grant.statement_id.document == "streamsets/Organization/lab"

@@ -70,7 +70,7 @@ class Held:
     """What every asker holds at every probed place, as a sum of ALLOWED and DENIED."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._realm = snapshot.realms["lenses6"]
+        self._realm = snapshot.policy_sets["lenses6"]
         self._effects = {who: [self._effect(who, *place) for place in PLACES] for who in (*SUBJECTS, *CLAIMS)}
 
     def _effect(self, who: str, permission: Name, object_: Name) -> int:

@@ -209,8 +209,8 @@ def test_escalations_of_renamed_statements(policies: Policies) -> None:
     def measure(size: int) -> int:
         before, after = (_library(*policies(size, topic)) for topic in ("old", "new"))
         edits = [Edit(str(key), said(before.shelves[key]), said(shelf)) for key, shelf in after.shelves.items()]
-        realm = Snapshot(after).realms["lenses6"]
-        return work(lambda: escalations(all_systems()["lenses6"], realm, edits, 0))
+        policy_set = Snapshot(after).policy_sets["lenses6"]
+        return work(lambda: escalations(all_systems()["lenses6"], policy_set, edits, 0))
 
     assert grows_with_its_input(measure, 20)
 

@@ -112,6 +112,6 @@ def test_those_who_are_denied_what_everyone_else_may_are_named() -> None:
     everything = (EVERYTHING, EVERYTHING, StatementId("x"))
     grants = (Grant(EVERYONE, ALLOW, *everything), Grant("user:dana", DENY, *everything))
     snapshot = policy.compile_documents([])
-    snapshot.realms["lenses6"] = PolicySet([Reading(grants)], FactTable())
+    snapshot.policy_sets["lenses6"] = PolicySet([Reading(grants)], FactTable())
     reach = who_can(snapshot, ASK, also=["user:erik", "malformed"])
     assert reach == Reach((Who("user:erik"),), True, (Who("user:dana"),))

@@ -75,8 +75,8 @@ def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tupl
     compiled = Snapshot(policies, facts)
     for request in _requests():
         assert policy.decide(followed, request) == policy.decide(compiled, request)
-    for system, realm in compiled.realms.items():
-        assert followed.realms[system].broken == realm.broken
+    for system, policy_set in compiled.policy_sets.items():
+        assert followed.policy_sets[system].broken == policy_set.broken
 
 
 def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
@@ -95,9 +95,9 @@ def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
 def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() -> None:
     """Else each login would have it worked out anew."""
     snapshot = policy.compile_documents(POLICIES)
-    realm, other = (some.realms["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
-    assert other.standing(("user:dana",), 20) is realm.standing(("user:dana",), 20)
-    assert other.index is realm.index
+    policy_set, other = (some.policy_sets["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
+    assert other.standing(("user:dana",), 20) is policy_set.standing(("user:dana",), 20)
+    assert other.index is policy_set.index
 
 
 @settings(max_examples=100, deadline=None)
@@ -121,8 +121,8 @@ def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None
     layer.apply(FactChange(key, broken=True, binds=frozenset({"user:dana"}), at=5))
     after = before.with_facts(layer)
     assert [policy.decide(each, _requests()[0]).outcome for each in (before, after)] == ["allow", "error"]
-    assert [each.realms["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
-    assert [bool(each.realms["streamsets"].broken) for each in (before, after)] == [False, True]
+    assert [each.policy_sets["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
+    assert [bool(each.policy_sets["streamsets"].broken) for each in (before, after)] == [False, True]
 
 
 def _put(facts: Library, layer: FactLayer, place: tuple[str, str, str], spec: Any, order: int) -> None:
@@ -136,12 +136,12 @@ def _put(facts: Library, layer: FactLayer, place: tuple[str, str, str], spec: An
 
 
 def _everything(snapshot: Snapshot) -> Any:
-    realms = snapshot.realms
-    streamsets, cdap = realms["streamsets"].facts, realms["cdap"].facts
+    policy_sets = snapshot.policy_sets
+    streamsets, cdap = policy_sets["streamsets"].facts, policy_sets["cdap"].facts
     answers = [policy.decide(snapshot, request) for request in _requests()]
     found = [cdap.find("Entity", "parent", "instance:i"), cdap.names("Entity"), cdap.broken("Entity")]
     logins = [streamsets.names("Session"), streamsets.broken("Session"), sorted(map(str, streamsets.bodies("Session")))]
-    return answers, found, logins, [dict(realm.broken) for realm in realms.values()]
+    return answers, found, logins, [dict(policy_set.broken) for policy_set in policy_sets.values()]
 
 
 KEY, PARENT = Key("cdap", "Entity", "dataset:n.d"), ("Entity", "parent")

@@ -131,7 +131,7 @@ def test_a_group_does_not_belong_in_the_facts_topic() -> None:
     rejected = facts.put(group(administration=["License / Manage"]))
     assert rejected is not None
     assert "does not belong in the facts topic" in rejected.errors[0]
-    assert Snapshot(Library(), facts).realms["lenses5"].grants == {}
+    assert Snapshot(Library(), facts).policy_sets["lenses5"].grants == {}
 
 
 def test_every_error_of_a_document_is_named() -> None:

@@ -196,7 +196,7 @@ def test_an_answer_without_a_time_holds_at_every_moment(system: str, data: st.Da
 def test_adding_a_deny_never_adds_an_allow(system: str, data: st.DataObject) -> None:
     """Whatever is denied besides, nothing is allowed that was not."""
     snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
-    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.realms[system], DENY)))
+    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.policy_sets[system], DENY)))
     if outcome(more, request) == "allow":
         assert outcome(snapshot, request) == "allow"
 
@@ -207,7 +207,7 @@ def test_adding_a_deny_never_adds_an_allow(system: str, data: st.DataObject) -> 
 def test_adding_an_allow_never_removes_an_allow(system: str, data: st.DataObject) -> None:
     """Whatever is allowed besides, what was allowed still is."""
     snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
-    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.realms[system], ALLOW)))
+    more = with_grant(snapshot, system, data.draw(new_grants(snapshot.policy_sets[system], ALLOW)))
     if outcome(snapshot, request) == "allow":
         assert outcome(more, request) == "allow"
 
@@ -218,7 +218,7 @@ def test_adding_an_allow_never_removes_an_allow(system: str, data: st.DataObject
 def test_removing_an_allow_never_adds_an_allow(system: str, data: st.DataObject) -> None:
     """In systems without deny that is any grant at all."""
     snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
-    grants = all_grants(snapshot.realms[system])
+    grants = all_grants(snapshot.policy_sets[system])
     assert system in WITH_DENY or all(grant.effect == ALLOW for grant in grants)
     allows = [grant for grant in grants if grant.effect == ALLOW]
     assume(allows)
@@ -228,15 +228,15 @@ def test_removing_an_allow_never_adds_an_allow(system: str, data: st.DataObject)
         assert outcome(snapshot, request) == "allow"
 
 
-def all_grants(realm: PolicySet) -> list[Grant]:
+def all_grants(policy_set: PolicySet) -> list[Grant]:
     """The grants of all holders."""
-    return [grant for grants in realm.grants.values() for grant in grants]
+    return [grant for grants in policy_set.grants.values() for grant in grants]
 
 
-def new_grants(realm: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
+def new_grants(policy_set: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
     """Grants that mix the holders and patterns of the present ones, so that they matter."""
-    known = all_grants(realm)
-    holders = sorted({*realm.grants, *realm.memberships, "*"})
+    known = all_grants(policy_set)
+    holders = sorted({*policy_set.grants, *policy_set.memberships, "*"})
     permissions = st.sampled_from([EVERYTHING, *(grant.permission for grant in known)])
     objects = st.sampled_from([EVERYTHING, *(grant.object for grant in known)])
     return st.builds(
@@ -246,17 +246,17 @@ def new_grants(realm: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
 
 def with_grant(snapshot: Snapshot, system: str, grant: Grant) -> Snapshot:
     """The snapshot with one grant more."""
-    return with_grants(snapshot, system, [*all_grants(snapshot.realms[system]), grant])
+    return with_grants(snapshot, system, [*all_grants(snapshot.policy_sets[system]), grant])
 
 
 def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapshot:
     """The snapshot with these grants in place of the system's."""
-    realm = snapshot.realms[system]
-    memberships = tuple(way for ways in realm.memberships.values() for way in ways)
+    policy_set = snapshot.policy_sets[system]
+    memberships = tuple(way for ways in policy_set.memberships.values() for way in ways)
     other = PolicySet([Reading(tuple(grants), memberships)], FactTable())
-    other.facts, other.broken = realm.facts, realm.broken
+    other.facts, other.broken = policy_set.facts, policy_set.broken
     changed = copy.copy(snapshot)
-    changed.realms = {**snapshot.realms, system: other}
+    changed.policy_sets = {**snapshot.policy_sets, system: other}
     return changed
 
 
@@ -360,7 +360,7 @@ def leaves(evidence: Evidence) -> list[Evidence]:
 def test_a_grant_that_another_swallows_can_go(system: str, data: st.DataObject) -> None:
     """What `policy lint` calls covered changes no answer when it is taken away."""
     snapshot, request = policy.compile_documents(data.draw(documents_of(system))), data.draw(requests_of(system))
-    grants = all_grants(snapshot.realms[system])
+    grants = all_grants(snapshot.policy_sets[system])
     covered = [g for g in grants if any(o is not g and alike(o, g) and swallows(o, g) for o in grants)]
     assume(covered)
     lost = data.draw(st.sampled_from(covered))

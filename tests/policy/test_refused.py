@@ -191,7 +191,7 @@ def test_a_document_of_an_unknown_system_leaves_no_request_an_answer(system: Any
     """It may have been meant for any of them."""
     snapshot = compile_documents([*OPEN, _with(FREEZE, system=system)])
     assert _outcome(snapshot) == "error"
-    assert all(EVERY in realm.broken for realm in snapshot.realms.values())
+    assert all(EVERY in policy_set.broken for policy_set in snapshot.policy_sets.values())
 
 
 @pytest.mark.parametrize("value", [None, "text", 7, [], [FREEZE]])
@@ -203,10 +203,10 @@ def test_what_is_no_document_at_all_leaves_no_request_an_answer(value: Any) -> N
 def test_a_document_of_an_unknown_kind_or_without_a_name_takes_its_own_system_alone(system: str) -> None:
     for document in ({"kind": "Grop", "name": "x"}, {"kind": None, "name": "x"}, {"kind": "Grop"}):
         snapshot = compile_documents([{"system": system, "spec": {}, **document}])
-        assert {name for name, realm in snapshot.realms.items() if EVERY in realm.broken} == {system}
+        assert {name for name, policy_set in snapshot.policy_sets.items() if EVERY in policy_set.broken} == {system}
     for kind in all_systems()[system].kinds:
         snapshot = compile_documents([{"system": system, "kind": kind, "name": None, "spec": {}}])
-        assert {name for name, realm in snapshot.realms.items() if EVERY in realm.broken} == {system}
+        assert {name for name, policy_set in snapshot.policy_sets.items() if EVERY in policy_set.broken} == {system}
 
 
 def test_a_refused_document_names_principals_in_the_words_of_its_system() -> None:
@@ -218,7 +218,7 @@ def test_a_refused_document_names_principals_in_the_words_of_its_system() -> Non
     ]
     snapshot = compile_documents(wrong)
     for system in ("cdap", "ververica", "lenses5"):
-        broken = snapshot.realms[system].broken
+        broken = snapshot.policy_sets[system].broken
         assert "user:dana" in broken
         assert not {EVERY, "user:mona"} & broken.keys()
 

@@ -66,7 +66,7 @@ def may(library: Library, facts: Library, user: str, action: str = "pipeline.vie
 
 def horizon(library: Library, facts: Library) -> int | None:
     """The horizon of the snapshot of both."""
-    return streamsets.SYSTEM.horizon(Snapshot(library, facts).realms["streamsets"].facts)
+    return streamsets.SYSTEM.horizon(Snapshot(library, facts).policy_sets["streamsets"].facts)
 
 
 # ── missing history ──────────────────────────────────────────────────────────────────────────────────────────────

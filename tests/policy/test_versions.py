@@ -187,10 +187,10 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
         Membership("a", "c", statement_id),
         Membership("c", "b", statement_id),
     ]
-    realm = PolicySet([Reading(memberships=(ways[number],)) for number in order], FactTable())
-    standing = realm.standing(("a",), None)
+    policy_set = PolicySet([Reading(memberships=(ways[number],)) for number in order], FactTable())
+    standing = policy_set.standing(("a",), None)
     assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")
-    assert route(realm.standing(("a",), FROM).via, "b") == "a → b"
+    assert route(policy_set.standing(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
         PolicySet([Reading(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
 
@@ -295,7 +295,7 @@ def test_what_is_known_begins_at_its_moment_too(
     assert snapshot.rejected == ()
     assert outcomes([*later, *always], request_) == expected
     assert answer([*later, *always], request_).reasons[0].code == "time-needed"
-    assert snapshot.realms[request_["system"]].edges[-1:] == [FROM]
+    assert snapshot.policy_sets[request_["system"]].edges[-1:] == [FROM]
 
 
 def test_a_login_in_the_future_does_not_count() -> None:

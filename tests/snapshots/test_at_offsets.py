@@ -248,9 +248,9 @@ def test_facts_have_offsets_of_their_own_and_a_snapshot_does_not_change() -> Non
         log.add(_login(offset, NOW + offset, login_at))
     log.read_to({(NAMES.facts, 0): 3})
     snapshots = [log.snapshot_at({}, offset) for offset in (2, 0, 1)]
-    logins = [snapshot.realms["streamsets"].facts.get("Session", "miguel") for snapshot in snapshots]
+    logins = [snapshot.policy_sets["streamsets"].facts.get("Session", "miguel") for snapshot in snapshots]
     assert [login.login_at for login in logins] == [300, 100, 200]
-    assert log.snapshot_at({}, None).realms["streamsets"].facts.get("Session", "miguel") is None
+    assert log.snapshot_at({}, None).policy_sets["streamsets"].facts.get("Session", "miguel") is None
 
 
 def test_without_a_lag_facts_of_before_the_opening_are_not_known() -> None:

@@ -267,10 +267,10 @@ def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes,
         assert before.take(_record(value, offset, key)) is not None
     after.take(_record(value, 1, key))
     for shelf in (before, after):
-        realms = Snapshot(shelf.library).realms
-        assert realms["lenses6"].broken.keys() >= bound
-        assert ("*" in realms["lenses6"].broken) is (bound == {"*"})
-        assert not realms["cdap"].broken
+        policy_sets = Snapshot(shelf.library).policy_sets
+        assert policy_sets["lenses6"].broken.keys() >= bound
+        assert ("*" in policy_sets["lenses6"].broken) is (bound == {"*"})
+        assert not policy_sets["cdap"].broken
     assert Snapshot(before.library).version == Snapshot(after.library).version
 
 
@@ -278,13 +278,13 @@ def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes,
 def test_an_empty_value_under_the_same_key_lifts_it_and_is_harmless_before(key: bytes) -> None:
     shelf, empty = Shelf(), Snapshot(Library())
     assert shelf.take(_record(b"", 0, key)) is None
-    assert not Snapshot(shelf.library).realms["lenses6"].broken
+    assert not Snapshot(shelf.library).policy_sets["lenses6"].broken
     assert shelf.take(_record(b"{", 1, key)) is not None
-    assert Snapshot(shelf.library).realms["lenses6"].broken
+    assert Snapshot(shelf.library).policy_sets["lenses6"].broken
     assert shelf.take(_record(b"", 2, key)) is None
     shelf.library.forget_before({"lenses6": None})
     snapshot = Snapshot(shelf.library)
-    assert (snapshot.realms["lenses6"].broken, snapshot.rejected, snapshot.version) == ({}, (), empty.version)
+    assert (snapshot.policy_sets["lenses6"].broken, snapshot.rejected, snapshot.version) == ({}, (), empty.version)
     assert not shelf.library.shelves
 
 
@@ -297,7 +297,7 @@ def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
         record = kept.history.read_back(key or b"", value, headers)
         assert record is not None
         assert kept.take(record) is not None
-        assert "*" in Snapshot(kept.library).realms["lenses6"].broken
+        assert "*" in Snapshot(kept.library).policy_sets["lenses6"].broken
 
 
 def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() -> None:

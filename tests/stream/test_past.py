@@ -65,7 +65,7 @@ def _members(past: Past) -> dict[tuple[int, int | None], list[str]]:
     """When each snapshot was in force, and who is a member in it."""
     held = past.held()
     return {
-        (one.since - NOW, one.until and one.until - NOW): list(one.broadcast.value.realms["lenses6"].memberships)
+        (one.since - NOW, one.until and one.until - NOW): list(one.broadcast.value.policy_sets["lenses6"].memberships)
         for one in held
     }
 
@@ -137,7 +137,7 @@ def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_thos
 
 def _login(snapshot: Snapshot | None) -> Any:
     assert snapshot is not None
-    return snapshot.realms[LOOKS_BACK].facts.get("Session", "dana")
+    return snapshot.policy_sets[LOOKS_BACK].facts.get("Session", "dana")
 
 
 def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> Worker:

@@ -41,7 +41,7 @@ def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Esc
     else:
         library.put(traffic.role(after), 2, 2)
     edit = Edit(str(key), earlier, said(library.shelves.get(key)))
-    return list(escalations(all_systems()["lenses6"], Snapshot(library).realms["lenses6"], [edit], 2))
+    return list(escalations(all_systems()["lenses6"], Snapshot(library).policy_sets["lenses6"], [edit], 2))
 
 
 def test_no_change_is_an_escalation(traffic: Traffic) -> None:
