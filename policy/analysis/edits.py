@@ -7,7 +7,7 @@ import msgspec
 from policy.analysis.diff import Written, placeless
 from policy.analysis.sides import Side
 from policy.core.model import Effect, Grant, Membership, Reading
-from policy.store.documents import Shelf
+from policy.store.documents import DocumentHistory
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class Edit(msgspec.Struct, frozen=True):
     after: Reading
 
 
-def said(shelf: Shelf | None) -> Reading:
+def said(shelf: DocumentHistory | None) -> Reading:
     """What the document on a shelf says, by the version in force alone; nothing, if there is none.
 
     Older versions that count for who logged in before (Kind.looks_back) are left out: they open nothing new.

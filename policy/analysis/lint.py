@@ -17,7 +17,7 @@ from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementI
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
-from policy.store.documents import Library, Shelf
+from policy.store.documents import DocumentHistory, Library
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
@@ -46,21 +46,21 @@ def lint_library(library: Library) -> list[Finding]:
     found = [Finding(r.key, None, "error", "refused", error) for r in library.rejected() for error in r.errors]
     found += _odd(library)
     found += _closed(library)
-    for system in sorted({key.system for key in library.shelves}):
-        shelves = {key: shelf for key, shelf in library.shelves.items() if key.system == system}
-        found += _Policies(shelves).findings()
+    for system in sorted({key.system for key in library.histories}):
+        histories = {key: shelf for key, shelf in library.histories.items() if key.system == system}
+        found += _Policies(histories).findings()
     return sorted(found, key=lambda f: (f.document, -1 if f.statement is None else f.statement, f.code, f.message))
 
 
 def _odd(library: Library) -> Iterator[Finding]:
-    for key, shelf in library.shelves.items():
+    for key, shelf in library.histories.items():
         yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.reading().warnings)
 
 
 def _closed(library: Library) -> Iterator[Finding]:
     """Refused documents of which it cannot be determined whom they affect."""
-    shelves = library.shelves.items()
-    found = [(str(key), key.system) for key, shelf in shelves if shelf.broken and EVERYONE in shelf.binds]
+    histories = library.histories.items()
+    found = [(str(key), key.system) for key, shelf in histories if shelf.broken and EVERYONE in shelf.binds]
     nameless = library.nameless.items()
     found += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
     for document, system in found:
@@ -71,11 +71,11 @@ def _closed(library: Library) -> Iterator[Finding]:
 class _Policies:
     """The grants and memberships of one system, by holder."""
 
-    def __init__(self, shelves: Mapping[Key, Shelf]) -> None:
-        self._own = {f"{key.kind.lower()}:{key.name}": key for key, shelf in shelves.items() if not _gone(shelf)}
+    def __init__(self, histories: Mapping[Key, DocumentHistory]) -> None:
+        self._own = {f"{key.kind.lower()}:{key.name}": key for key, shelf in histories.items() if not _gone(shelf)}
         self._grants: dict[str, list[Grant]] = {}
         self._memberships: dict[str, list[Membership]] = {}
-        for shelf in shelves.values():
+        for shelf in histories.values():
             reading = shelf.reading()
             for grant in reading.grants:
                 self._grants.setdefault(grant.holder, []).append(grant)
@@ -155,7 +155,7 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
     return index
 
 
-def _gone(shelf: Shelf) -> bool:
+def _gone(shelf: DocumentHistory) -> bool:
     return shelf.in_force is not None and shelf.in_force.deleted
 
 

@@ -15,7 +15,7 @@ import msgspec
 from policy.core.document import Key
 from policy.core.model import Reading
 from policy.store.delta import RealmChange, SnapshotChange, difference, refused_of
-from policy.store.documents import Library, Refusal, Rejected, Shelf, lines_of, version_of
+from policy.store.documents import DocumentHistory, Library, Refusal, Rejected, lines_of, version_of
 from policy.store.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
 
@@ -56,7 +56,7 @@ class Compiler:
         library = self._library
         library.take_changed()
         self.snapshot = Snapshot(library)
-        self._documents = {key: _compiled(key, shelf) for key, shelf in library.shelves.items()}
+        self._documents = {key: _compiled(key, shelf) for key, shelf in library.histories.items()}
         documents = self._documents.values()
         self._lines = sorted(line for one in documents for line in one.lines)
         self._warnings = list(self.snapshot.warnings)
@@ -85,7 +85,7 @@ class Compiler:
     def compile(self) -> SnapshotChange | None:
         """Bring ``snapshot`` up to date. Returns what it differs in from the one before; None: in too much."""
         changed = {key: self._documents.get(key, NOTHING) for key in self._library.take_changed()}
-        if WHOLE * len(changed) > len(self._library.shelves):
+        if WHOLE * len(changed) > len(self._library.histories):
             self._start()
             self._changes.clear()
             return None
@@ -115,7 +115,7 @@ class Compiler:
         return change
 
     def _again(self, key: Key) -> _Compiled:
-        shelf = self._library.shelves.get(key)
+        shelf = self._library.histories.get(key)
         if shelf is None:
             self._documents.pop(key, None)
             return NOTHING
@@ -157,8 +157,8 @@ class Compiler:
         facts = _together((before.facts, after.facts) for before, after in pairs if before.facts != after.facts)
         table = None
         if contradicting and facts != ((), ()):
-            shelves = self._library.shelves.values()
-            table, facts = fact_table(shelf for shelf in shelves if shelf.key.system == system), ((), ())
+            histories = self._library.histories.values()
+            table, facts = fact_table(shelf for shelf in histories if shelf.key.system == system), ((), ())
         return RealmChange(*grants, *ways, *facts, refused, table)
 
     def _version(self) -> str:
@@ -166,7 +166,7 @@ class Compiler:
         return version_of([*self._lines, *nameless])
 
 
-def _compiled(key: Key, shelf: Shelf) -> _Compiled:
+def _compiled(key: Key, shelf: DocumentHistory) -> _Compiled:
     current = shelf.in_force
     return _Compiled(
         shelf.reading(),

@@ -67,7 +67,7 @@ class Version(msgspec.Struct):
         return self.document is not None and self.document.spec is None
 
 
-class Shelf:
+class DocumentHistory:
     """The versions of one document, oldest first."""
 
     def __init__(self, key: Key, kind: Kind) -> None:
@@ -90,9 +90,9 @@ class Shelf:
         self.versions.sort(key=lambda v: (v.order, v.at, v.digest))
         self._reading = None
 
-    def first(self, count: int) -> "Shelf":
+    def first(self, count: int) -> "DocumentHistory":
         """As it was after its first versions."""
-        other = Shelf(self.key, self.kind)
+        other = DocumentHistory(self.key, self.kind)
         other.versions, other.known_from = self.versions[:count], self.known_from
         return other
 
@@ -132,14 +132,14 @@ class Shelf:
             self._reading = _together([within(shelf._read(), window) for window, shelf in self._good_eras()])
         return self._reading
 
-    def _good_eras(self) -> Iterator[tuple[Window, "Shelf"]]:
+    def _good_eras(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
         """The eras, those taken together that differ in refused versions alone."""
         for _, group in itertools.groupby(self._eras(), lambda era: [id(v) for v in era[1].versions if v.good]):
             first, *others = group
             last = others[-1] if others else first
             yield window_between(first[0].start, last[0].end), first[1]
 
-    def _eras(self) -> list[tuple[Window, "Shelf"]]:
+    def _eras(self) -> list[tuple[Window, "DocumentHistory"]]:
         """The versions that have begun, for each window between two moments at which one begins; only one, in a log."""
         starts = sorted({version.begins for version in self.versions if version.begins > SINCE_EVER})
         if not starts:
@@ -147,9 +147,9 @@ class Shelf:
         bounds = itertools.pairwise((None, *starts, None))
         return [(Window(start, end), self._begun(SINCE_EVER if start is None else start)) for start, end in bounds]
 
-    def _begun(self, moment: int) -> "Shelf":
+    def _begun(self, moment: int) -> "DocumentHistory":
         """The shelf as it stands at a moment."""
-        other = Shelf(self.key, self.kind)
+        other = DocumentHistory(self.key, self.kind)
         other.versions = [version for version in self.versions if version.begins <= moment]
         other.known_from = self.known_from
         return other
@@ -183,7 +183,7 @@ class Shelf:
             self.lost_before(self.versions[0].at)
         return dropped
 
-    def copy(self) -> "Shelf":
+    def copy(self) -> "DocumentHistory":
         """The same versions on a shelf of its own; in a log, versions themselves do not change."""
         other = copy.copy(self)
         other.versions = list(self.versions)
@@ -245,7 +245,7 @@ class Library:
     """
 
     def __init__(self, facts_only: bool = False) -> None:
-        self.shelves: dict[Key, Shelf] = {}
+        self.histories: dict[Key, DocumentHistory] = {}
         self.nameless: dict[Rejected, tuple[str, ...]] = {}
         self._facts_only = facts_only
         self._changed: set[Key] = set()
@@ -273,7 +273,7 @@ class Library:
         try:
             kind = self._kind(key)
         except DocumentRefused:
-            if key not in self.shelves:
+            if key not in self.histories:
                 return
             kind = UNKNOWN
         gone = Document(key, None, at)
@@ -319,11 +319,11 @@ class Library:
 
         Systems that ``horizons`` does not name keep everything.
         """
-        named = [self.shelves[key] for key in self._superseding if key.system in horizons]
+        named = [self.histories[key] for key in self._superseding if key.system in horizons]
         dropped = {shelf.key: shelf.forget_before(horizons[shelf.key.system]) for shelf in named}
         for shelf in named:
             if shelf.nothing_left(horizons[shelf.key.system]):
-                dropped[shelf.key] += self.shelves.pop(shelf.key).versions
+                dropped[shelf.key] += self.histories.pop(shelf.key).versions
         found = {key: versions for key, versions in dropped.items() if versions}
         for key in found:
             self._note(key)
@@ -332,7 +332,7 @@ class Library:
     def copy(self) -> "Library":
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
         other = Library(self._facts_only)
-        other.shelves = {key: shelf.copy() for key, shelf in self.shelves.items()}
+        other.histories = {key: shelf.copy() for key, shelf in self.histories.items()}
         other.nameless = dict(self.nameless)
         other._superseding = set(self._superseding)
         return other
@@ -340,7 +340,7 @@ class Library:
     def _note(self, key: Key) -> None:
         """Note that versions of a document came or went."""
         self._changed.add(key)
-        shelf = self.shelves.get(key)
+        shelf = self.histories.get(key)
         if shelf is not None and (len(shelf.versions) > 1 or shelf.newest.deleted):
             self._superseding.add(key)
         else:
@@ -348,11 +348,11 @@ class Library:
 
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
-        shelf = self.shelves.get(key)
+        shelf = self.histories.get(key)
         if shelf is not None:
             shelf.forget_before(None)
             if shelf.nothing_left(None):
-                del self.shelves[key]
+                del self.histories[key]
             self._note(key)
 
     def lost_before(self, moment: int, key: Key) -> None:
@@ -360,22 +360,22 @@ class Library:
 
         For the reader of a compacted log. Raises KeyError when no version of ``key`` is known.
         """
-        self.shelves[key].lost_before(moment)
+        self.histories[key].lost_before(moment)
         self._note(key)
 
     @property
     def history_held(self) -> int:
         """How many superseded versions are held, over all documents."""
-        return sum(shelf.superseded for shelf in self.shelves.values())
+        return sum(shelf.superseded for shelf in self.histories.values())
 
     def rejected(self) -> tuple[Rejected, ...]:
         """Every refused version still on a shelf, and what could not be shelved, sorted."""
-        shelved = (Rejected(str(key), v.errors) for key, s in self.shelves.items() for v in s.versions if v.errors)
+        shelved = (Rejected(str(key), v.errors) for key, s in self.histories.items() for v in s.versions if v.errors)
         return tuple(sorted({*shelved, *self.nameless}))
 
     def version(self) -> str:
         """``sha256:…`` over the policy documents (not the facts), whatever their order."""
-        lines = sorted(line for key, shelf in self.shelves.items() for line in lines_of(key, shelf))
+        lines = sorted(line for key, shelf in self.histories.items() for line in lines_of(key, shelf))
         lines += sorted(f"{rejected.key} {rejected.errors}" for rejected in self.nameless)
         return version_of(lines)
 
@@ -391,9 +391,9 @@ class Library:
         return kind
 
     def _add(self, key: Key, kind: Kind, version: Version) -> None:
-        shelf = self.shelves.get(key)
+        shelf = self.histories.get(key)
         if shelf is None:
-            shelf = self.shelves[key] = Shelf(key, kind)
+            shelf = self.histories[key] = DocumentHistory(key, kind)
         shelf.add(version)
         self._note(key)
 
@@ -455,7 +455,7 @@ def version_of(lines: Iterable[str]) -> str:
     return "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def lines_of(key: Key, shelf: Shelf) -> list[str]:
+def lines_of(key: Key, shelf: DocumentHistory) -> list[str]:
     """What the version of a policy set is made of, of one document."""
     if shelf.kind.fact:
         return []

@@ -17,7 +17,7 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.facts import BOUND, FactSource, Lookup, edges_of
 from policy.core.model import NO_LONGER_KNOWN, Fact, Unanswerable
 from policy.core.times import to_text
-from policy.store.documents import Library, Shelf
+from policy.store.documents import DocumentHistory, Library
 from policy.store.persistent import Names, PersistentMap
 from policy.systems import all_systems
 
@@ -42,7 +42,7 @@ class FactChange(msgspec.Struct, frozen=True):
     at: int = SINCE_EVER
 
 
-def change_of(key: Key, shelf: Shelf | None) -> FactChange:
+def change_of(key: Key, shelf: DocumentHistory | None) -> FactChange:
     """What the document of a shelf says now; None: it is gone."""
     if shelf is None:
         return FactChange(key)
@@ -50,7 +50,7 @@ def change_of(key: Key, shelf: Shelf | None) -> FactChange:
     return FactChange(key, shelf.reading().facts, shelf.broken, shelf.binds if shelf.broken else frozenset(), at)
 
 
-def changes_of(key: Key, shelf: Shelf, new: int) -> Iterator[FactChange]:
+def changes_of(key: Key, shelf: DocumentHistory, new: int) -> Iterator[FactChange]:
     """What the document of a shelf said after each of its `new` newest versions."""
     for count in range(max(len(shelf.versions) - new, 0) + 1, len(shelf.versions) + 1):
         yield change_of(key, shelf.first(count))
@@ -483,4 +483,4 @@ def _versions(change: FactChange) -> dict[Place, Version]:
 
 def layer_of(library: Library) -> FactLayer:
     """The layer of all documents in a library of facts."""
-    return FactLayer(change_of(key, shelf) for key, shelf in library.shelves.items())
+    return FactLayer(change_of(key, shelf) for key, shelf in library.histories.items())

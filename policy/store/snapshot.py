@@ -22,7 +22,7 @@ from policy.matching.grants import EffectivePermissions, Grants
 from policy.matching.index import Place
 from policy.store.affected import ALL
 from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
-from policy.store.documents import Library, Rejected, Shelf
+from policy.store.documents import DocumentHistory, Library, Rejected
 from policy.store.overlay import FactLayer, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems import all_systems
@@ -329,9 +329,11 @@ class Snapshot:
 
 
 def _realm(system: str, policies: Library) -> PolicySet:
-    shelves = [shelf for key, shelf in policies.shelves.items() if key.system == system]
-    refused = refused_of((refusal for shelf in shelves for refusal in shelf.refusals()), nameless_of(system, policies))
-    return PolicySet((shelf.reading() for shelf in shelves), fact_table(shelves, refused), refused)
+    histories = [shelf for key, shelf in policies.histories.items() if key.system == system]
+    refused = refused_of(
+        (refusal for shelf in histories for refusal in shelf.refusals()), nameless_of(system, policies)
+    )
+    return PolicySet((shelf.reading() for shelf in histories), fact_table(histories, refused), refused)
 
 
 def nameless_of(system: str, policies: Library) -> Mapping[Key, frozenset[str]]:
@@ -344,16 +346,16 @@ def _key_of(rejected: Rejected) -> Key:
     return Key(*(*rejected.key.split("/", 2), "?", "?")[:3])
 
 
-def fact_table(shelves: Iterable[Shelf], refused: Refused = NONE_REFUSED) -> FactTable:
+def fact_table(histories: Iterable[DocumentHistory], refused: Refused = NONE_REFUSED) -> FactTable:
     """The facts of these documents; of one thing the last one counts."""
-    table = FactTable(fact for shelf in shelves for fact in shelf.reading().facts)
+    table = FactTable(fact for shelf in histories for fact in shelf.reading().facts)
     return table.with_changes((), (), refused.of_facts())
 
 
 def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:
     """(document, warning) pairs of all documents in force, sorted."""
-    shelves = policies.shelves.items()
-    return tuple(sorted((str(key), text) for key, shelf in shelves for text in shelf.reading().warnings))
+    histories = policies.histories.items()
+    return tuple(sorted((str(key), text) for key, shelf in histories for text in shelf.reading().warnings))
 
 
 def compile_documents(documents: Iterable[object]) -> Snapshot:

@@ -110,15 +110,15 @@ def scenes(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> It
 
 
 def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterator[Scene]:
-    shelves = _Shelves(system, given)
+    histories = _Shelves(system, given)
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
         try:
-            outcomes = shelves.change(stage, at, arrange)
+            outcomes = histories.change(stage, at, arrange)
         except CaseFileError as error:
             raise CaseFileError(f"{case.case}, stage {number + 1}: {error}") from error
-        snapshot = Snapshot(shelves.policies, shelves.facts)
+        snapshot = Snapshot(histories.policies, histories.facts)
         documents = _judge_documents(system, case, number, outcomes, snapshot)
         yield Scene(system, case, number, stage, at, snapshot, tuple(documents))
 
@@ -151,7 +151,7 @@ class _Shelves:
     def _delete(self, name: str, at: int | None) -> None:
         """From both layers, wherever it is; raises CaseFileError when it is nowhere."""
         key = Key(*name.split("/", 2))
-        holding = [library for library in (self.policies, self.facts) if key in library.shelves]
+        holding = [library for library in (self.policies, self.facts) if key in library.histories]
         if not holding:
             raise CaseFileError(f"delete: there is no {name} to delete")
         for library in holding:

@@ -12,8 +12,8 @@ from policy.store.documents import Library, Version
 from streaming.report.records import Record
 from streaming.report.span import Span
 from streaming.report.untrusted import Newest, shortened
+from streaming.snapshots.documents import Loader
 from streaming.snapshots.documents import Record as DocumentRecord
-from streaming.snapshots.documents import Shelving
 
 Manner = Literal["added", "changed", "deleted", "refused"]
 MANNERS: tuple[Manner, ...] = ("added", "changed", "deleted", "refused")
@@ -62,7 +62,7 @@ def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_b
     ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
     """
     library = Library()
-    shelvings = {topic: Shelving(library, system, max_bytes) for topic, system in by_topic.items()}
+    shelvings = {topic: Loader(library, system, max_bytes) for topic, system in by_topic.items()}
     counts: dict[tuple[str, str], int] = {}
     newest = Newest[Change](NEWEST)
     for record in records:
@@ -73,8 +73,8 @@ def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_b
             counts[system, name] = counts.get((system, name), 0) + 1
             if change is not None:
                 newest.add((record.at, record.topic, record.offset), change)
-        if key is not None and key in library.shelves:
-            library.shelves[key].forget_before(None)
+        if key is not None and key in library.histories:
+            library.histories[key].forget_before(None)
     return _totals(counts, newest)
 
 
@@ -87,7 +87,7 @@ def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> Ch
     return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
 
 
-def _follow(shelving: Shelving, record: Record) -> tuple[Change | None, Key | None]:
+def _follow(shelving: Loader, record: Record) -> tuple[Change | None, Key | None]:
     """Put one record into the library. None for the change: the document stays as it was."""
     told = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
     key = shelving.key_of(told)
@@ -105,7 +105,7 @@ def _follow(shelving: Shelving, record: Record) -> tuple[Change | None, Key | No
 
 def _standing(library: Library, key: Key | None) -> Version | None:
     """The version in force; None when there is none, or a deletion."""
-    shelf = library.shelves.get(key) if key is not None else None
+    shelf = library.histories.get(key) if key is not None else None
     version = shelf.in_force if shelf is not None else None
     return None if version is None or version.deleted else version
 

@@ -30,11 +30,11 @@ from typing import Any
 import msgspec
 
 from policy.core.document import Key
-from policy.store.documents import Library, Shelf
+from policy.store.documents import DocumentHistory, Library
 from policy.store.overlay import FactLayer, layer_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import CLOCKS_DIFFER_MS, Kept, kept_version
 from streaming.topics import TopicNames
 
@@ -308,17 +308,17 @@ class DocumentLog:
         """The state with the records up to these offsets."""
         library = state.library.copy()
         for topic, offset in offsets.items():
-            shelving = Shelving(library, self._systems[topic], self._max_bytes)
+            shelving = Loader(library, self._systems[topic], self._max_bytes)
             for record in self._logs[topic].between(state.offsets[topic], offset):
                 shelving.take(record)
                 self._mark_lost(library, shelving.key_of(record), record)
         library.forget_before(ALL_VERSIONS)
-        refused = tuple(key for key, shelf in library.shelves.items() if shelf.in_force is None)
+        refused = tuple(key for key, shelf in library.histories.items() if shelf.in_force is None)
         return _State(dict(offsets), library, refused)
 
     def _mark_lost(self, library: Library, key: Key | None, record: Record) -> None:
         """Versions before the first one that is known may be missing, as at a start of the job."""
-        shelf = library.shelves.get(key) if key is not None else None
+        shelf = library.histories.get(key) if key is not None else None
         if shelf is None:
             return
         before = shelf.versions[-2].order if len(shelf.versions) > 1 else None
@@ -329,17 +329,17 @@ class DocumentLog:
     def _check_refused(self, state: _State) -> None:
         """Raise NoLongerKnown where a good version below a refused one may have been in force and removed since."""
         for key in state.refused:
-            if self._may_lack_good_version(key, state.library.shelves[key], state):
+            if self._may_lack_good_version(key, state.library.histories[key], state):
                 raise NoLongerKnown(f"{key}: refused, and its last good version may have been removed")
 
-    def _may_lack_good_version(self, key: Key, shelf: Shelf, state: _State) -> bool:
+    def _may_lack_good_version(self, key: Key, shelf: DocumentHistory, state: _State) -> bool:
         first = shelf.versions[0]
         are_facts = self._names.facts in state.offsets
         topic = self._names.facts if are_facts else self._names.policy_topics()[key.system]
         log = self._logs[topic]
         if are_facts or log.all_seen_above(first.order, first.at):
             return not log.all_seen_above(first.order, first.at)
-        shelving = Shelving(state.library, key.system, self._max_bytes)
+        shelving = Loader(state.library, key.system, self._max_bytes)
         later = log.between(state.offsets[topic], log.end)
         return not self._history_lasts and any(shelving.key_of(record) == key for record in later)
 

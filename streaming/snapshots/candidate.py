@@ -27,9 +27,9 @@ Stamp = tuple[tuple[str, int, int], ...]
 def with_documents(live: Library, documents: Iterable[Any], at: int) -> Library:
     """The live documents with others in their places, as if published at `at` (ms). `live` stays as it is."""
     library, values = Library(), list(documents)
-    library.shelves = dict(live.shelves)
+    library.histories = dict(live.histories)
     for value in values:
-        library.shelves.pop(identify(value), None)
+        library.histories.pop(identify(value), None)
     for order, value in enumerate(values):
         library.put(value, at, order)
     return library

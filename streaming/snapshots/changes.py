@@ -121,7 +121,7 @@ class Changes:
         newest = Published(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
-            self._changed[key] = _Changed(said(library.shelves.get(key)), newest, newest)
+            self._changed[key] = _Changed(said(library.histories.get(key)), newest, newest)
         else:
             known.newest = newest
 
@@ -148,7 +148,7 @@ class Changes:
         documents = {key: one for key, one in self._changed.items() if key.system == system}
         for key, one in documents.items():
             del self._changed[key]
-            one.after = said(library.shelves.get(key))
+            one.after = said(library.histories.get(key))
         if documents:
             first = min((one.first for one in documents.values()), key=lambda record: record.offset)
             self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
@@ -191,7 +191,7 @@ class Changes:
         system = self._systems[topic]
         for grant in open_to_everyone(all_systems()[system], snapshot.policy_sets[system]):
             key = Key(*grant.statement_id.document.split("/", 2))
-            current = library.shelves[key].in_force
+            current = library.histories[key].in_force
             assert current is not None, "it grants something"
             record = Published(str(key), topic, current.order, current.at)
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])

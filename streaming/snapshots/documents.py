@@ -31,7 +31,7 @@ class Refused(msgspec.Struct, frozen=True):
     errors: tuple[str, ...]
 
 
-class Shelving(msgspec.Struct, frozen=True):
+class Loader(msgspec.Struct, frozen=True):
     """How a topic's records become documents: `system` of a policy topic, None for the facts topic."""
 
     library: Library

@@ -105,7 +105,7 @@ class History:
         `now`: ms.
         """
         for (key, offset), successor in self._successors.items():
-            shelf = library.shelves.get(key)
+            shelf = library.histories.get(key)
             at = {version.order: version.at for version in shelf.versions} if shelf else {}
             if offset in at and successor not in at:
                 library.delete(key, at[offset], successor)
@@ -113,7 +113,7 @@ class History:
                 following = min((order for order in at if order > successor), default=offset)
                 library.lost_before(at[following], key)
         self._successors.clear()
-        for key, shelf in library.shelves.items():
+        for key, shelf in library.histories.items():
             if shelf.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
                 library.lost_before(shelf.versions[0].at, key)
 
@@ -164,7 +164,7 @@ class History:
 
 
 def _versions_of(library: Library, key: Key) -> list[Version]:
-    shelf = library.shelves.get(key)
+    shelf = library.histories.get(key)
     return [] if shelf is None else shelf.versions
 
 

@@ -28,7 +28,7 @@ from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import Record, Refused, Shelving
+from streaming.snapshots.documents import Loader, Record, Refused
 from streaming.snapshots.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
 from streaming.snapshots.reading import document_record
 from streaming.topics import DAY_MS
@@ -72,8 +72,8 @@ class Policies:
         self._logs = find_logs(admin_client(settings), document_topics(topics)) if logs is None else logs
         self._policies, self._facts = Library(), Library(facts_only=True)
         by_system = topics.policy_topics()
-        self._shelvings = {topic: Shelving(self._policies, system, limit) for system, topic in by_system.items()}
-        self._shelvings[topics.facts] = Shelving(self._facts, None, limit)
+        self._shelvings = {topic: Loader(self._policies, system, limit) for system, topic in by_system.items()}
+        self._shelvings[topics.facts] = Loader(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit, self._logs)
         systems = {topic: system for system, topic in by_system.items()}
         self._changes = Changes(topics.alerts, systems, told, unanalysed)
@@ -182,7 +182,7 @@ class Policies:
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""
         for key, count in self._facts_read.items():
-            shelf = self._facts.shelves.get(key)
+            shelf = self._facts.histories.get(key)
             changes = list(changes_of(key, shelf, count)) if shelf is not None else []
             for change in changes:
                 self.layer.apply(change)

@@ -78,7 +78,7 @@ class Cluster:
         """Publish a fact."""
         key = Key(system, kind, name)
         self._facts.put({"system": system, "kind": kind, "name": name, "spec": spec}, at, at)
-        for change in changes_of(key, self._facts.shelves[key], 1):
+        for change in changes_of(key, self._facts.histories[key], 1):
             self.layer.apply(change)
 
     def snapshot_at(self, moment: int) -> Snapshot:

@@ -145,7 +145,7 @@ def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
 
 def policies_key(library: Library, name: str) -> Any:
     """The key of a document by its name."""
-    return next(key for key in library.shelves if key.name == name)
+    return next(key for key in library.histories if key.name == name)
 
 
 PROGRESS = {

@@ -22,13 +22,13 @@ class Change:
             library.put(document, 0, order)
         self.before = Snapshot(library)
         keys = sorted({*map(identify, new), *gone})
-        before = {key: said(library.shelves.get(key)) for key in keys}
+        before = {key: said(library.histories.get(key)) for key in keys}
         for order, document in enumerate(new, len(old)):
             library.put(document, at, order)
         for order, key in enumerate(gone, len(old) + len(new)):
             library.delete(key, at, order)
         self.after = Snapshot(library)
-        self.edits = [Edit(str(key), before[key], said(library.shelves.get(key))) for key in keys]
+        self.edits = [Edit(str(key), before[key], said(library.histories.get(key))) for key in keys]
         self.system, self.at = all_systems()[system], at
         self.told = self.judged(self.edits)
 

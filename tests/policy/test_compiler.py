@@ -78,7 +78,7 @@ def _edit(library: Library, what: str, given_: Any, order: int, logged: bool) ->
         library.put(given_, at, order if logged else 0)
     elif what == "forget":
         library.forget_before(dict.fromkeys(all_systems(), given_))
-    elif _key(given_) in library.shelves:
+    elif _key(given_) in library.histories:
         library.lost_before(order, _key(given_))
 
 
@@ -106,7 +106,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         expected = Snapshot(library)
         _check(compiler.snapshot, expected, requests)
         assert (compiler.snapshot.rejected, compiler.snapshot.warnings) == (expected.rejected, expected.warnings)
-        assert compiler.newest == max((shelf.newest.at for shelf in library.shelves.values()), default=0)
+        assert compiler.newest == max((shelf.newest.at for shelf in library.histories.values()), default=0)
         remote = remote.with_change(changes[-1])
         _check(remote, expected, requests)
         _check(pickle.loads(base).with_change(together(changes)), expected, requests)

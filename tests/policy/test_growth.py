@@ -208,7 +208,7 @@ def test_lint(policies: Policies) -> None:
 def test_escalations_of_renamed_statements(policies: Policies) -> None:
     def measure(size: int) -> int:
         before, after = (_library(*policies(size, topic)) for topic in ("old", "new"))
-        edits = [Edit(str(key), said(before.shelves[key]), said(shelf)) for key, shelf in after.shelves.items()]
+        edits = [Edit(str(key), said(before.histories[key]), said(shelf)) for key, shelf in after.histories.items()]
         policy_set = Snapshot(after).policy_sets["lenses6"]
         return work(lambda: escalations(all_systems()["lenses6"], policy_set, edits, 0))
 

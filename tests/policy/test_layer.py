@@ -69,7 +69,7 @@ def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tupl
             facts.delete(key, order, order)
         else:
             facts.put({"system": system, "kind": kind, "name": name, "spec": spec}, order, order)
-        layer.apply(change_of(key, facts.shelves.get(key)))
+        layer.apply(change_of(key, facts.histories.get(key)))
         facts.forget_before({})
     followed = followed.with_facts(layer)
     compiled = Snapshot(policies, facts)
@@ -87,7 +87,7 @@ def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
     outcomes = []
     for order, spec in enumerate(({"wrong": 1}, {"login_at": 5})):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
-        layer.apply(change_of(key, facts.shelves[key]))
+        layer.apply(change_of(key, facts.histories[key]))
         outcomes.append(policy.decide(Snapshot(policies).with_facts(layer), _requests()[0]).outcome)
     assert outcomes == ["error", "allow"]
 
@@ -131,7 +131,7 @@ def _put(facts: Library, layer: FactLayer, place: tuple[str, str, str], spec: An
         facts.delete(key, order, order)
     else:
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
-    layer.apply(change_of(key, facts.shelves.get(key)))
+    layer.apply(change_of(key, facts.histories.get(key)))
     facts.forget_before({})
 
 
@@ -186,7 +186,7 @@ def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() 
     facts, layer, key = Library(facts_only=True), _live(), Key("streamsets", "Session", "dana")
     for at in (20, 40):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at - 5}}, at, at)
-        layer.apply(change_of(key, facts.shelves[key]))
+        layer.apply(change_of(key, facts.histories[key]))
     logins = [_login(layer.table("streamsets", at)) for at in (14, 15, 34, 35)]
     assert logins == [None, 15, 15, 35]
     assert layer.table("streamsets").timeless
@@ -254,7 +254,7 @@ def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
             facts.delete(key, at, at)
         else:
             facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, at, at)
-    changes = list(changes_of(key, facts.shelves[key], 5))
+    changes = list(changes_of(key, facts.histories[key], 5))
     layer = _live(*changes, loaded=len(changes))
     bodies = [_login(layer.table("streamsets", at)) for at in (10, 30, 39, 40, 50)]
     assert bodies == [5, 25, 25, None, 45]

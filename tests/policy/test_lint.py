@@ -66,7 +66,7 @@ def test_a_role_that_was_deleted_does_not_exist() -> None:
     library.put(group("g", "r"), at=1, order=1)
     library.put(role("r", READ), at=2, order=2)
     assert lint_library(library) == []
-    (key,) = [key for key in library.shelves if key.kind == "Role"]
+    (key,) = [key for key in library.histories if key.kind == "Role"]
     library.delete(key, at=3, order=3)
     assert [finding.code for finding in lint_library(library)] == ["does-not-exist"]
 

@@ -116,7 +116,7 @@ def change(facts: Library, document: dict[str, Any], order: int) -> Any:
         facts.delete(key, order, order)
     else:
         facts.put(document, order, order)
-    return change_of(key, facts.shelves.get(key))
+    return change_of(key, facts.histories.get(key))
 
 
 def test_a_login_ends_the_queries_of_that_user_alone() -> None:

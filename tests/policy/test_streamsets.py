@@ -200,9 +200,9 @@ def test_a_deletion_goes_when_nobody_looks_behind_it_any_more() -> None:
     library = policies(at_100=pipeline("a"))
     library.delete(PIPELINE, at=200, order=5)
     library.forget_before({"streamsets": 150})
-    assert [version.at for version in library.shelves[PIPELINE].versions] == [100, 200]
+    assert [version.at for version in library.histories[PIPELINE].versions] == [100, 200]
     library.forget_before({"streamsets": 200})
-    assert PIPELINE not in library.shelves
+    assert PIPELINE not in library.histories
     assert may(library, logins(a=150), "a") == "error"
 
 

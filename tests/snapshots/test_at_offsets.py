@@ -10,7 +10,7 @@ from policy import compile_documents, decide
 from policy.store.documents import Library
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()
@@ -78,7 +78,7 @@ def test_every_state_of_a_young_log_is_that_of_its_documents() -> None:
     for offset in [*range(6), *reversed(range(6))]:
         library = Library()
         for record in records[: offset + 1]:
-            Shelving(library, "lenses6", 1 << 20).take(record)
+            Loader(library, "lenses6", 1 << 20).take(record)
         snapshot, other = at(log, offset), Snapshot(library)
         assert may_read(snapshot) == expected[offset]
         assert snapshot.version == other.version

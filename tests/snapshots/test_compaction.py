@@ -9,7 +9,7 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.topic_logs import TopicLog
 from streaming.records.packing import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import CLOCKS_DIFFER_MS, History
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
 
@@ -33,7 +33,7 @@ def _published(rng: random.Random) -> tuple[list[Record], int]:
 def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
     """The snapshot of a job that reads each record as it comes, by offset; and what it writes to the history, when."""
     library, history = Library(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
-    shelving, snapshots, written = Shelving(library, "lenses6", 1 << 20), {-1: Snapshot(Library())}, []
+    shelving, snapshots, written = Loader(library, "lenses6", 1 << 20), {-1: Snapshot(Library())}, []
     for record in records:
         key = shelving.key_of(record)
         assert key is not None

@@ -13,7 +13,7 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import Partition
 from streaming.snapshots import changes
 from streaming.snapshots.changes import Changes
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 
@@ -40,7 +40,7 @@ class Reading:
         reads: bool = True,
     ) -> None:
         self._library = Library()
-        self._shelvings = {topic: Shelving(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
+        self._shelvings = {topic: Loader(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
         self.changes = Changes("alerts", TOPICS, told, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
         if reads:

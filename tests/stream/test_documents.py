@@ -9,7 +9,7 @@ from policy.store.documents import Library
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
 from streaming.kafka.topic_logs import TopicLog
-from streaming.snapshots.documents import Record, Refused, Shelving
+from streaming.snapshots.documents import Loader, Record, Refused
 from streaming.snapshots.history import History
 from tests.stream.world import role
 
@@ -22,12 +22,12 @@ def _record(value: Any, offset: int = 0, key: bytes = b"Role/r") -> Record:
     return Record(TOPIC, key, data, offset, 1000 + offset)
 
 
-class Shelf:
+class DocumentHistory:
     """A policy topic's records going into a library, and its history beside it."""
 
     def __init__(self, topic_id: str = "id-1") -> None:
         self.library = Library()
-        self.shelving = Shelving(self.library, "lenses6", 1 << 20)
+        self.shelving = Loader(self.library, "lenses6", 1 << 20)
         self.history = History("history", {"lenses6": TOPIC}, 1 << 20, {TOPIC: TopicLog(topic_id)})
 
     def take(self, record: Record) -> Refused | None:
@@ -43,7 +43,7 @@ class Shelf:
 
     def statements(self) -> list[Any]:
         """The statements in force."""
-        [shelf] = self.library.shelves.values()
+        [shelf] = self.library.histories.values()
         current = shelf.in_force
         return (
             [] if current is None or current.document is None else (current.document.spec or {}).get("statements", [])
@@ -54,13 +54,13 @@ class Shelf:
     "text", [json.dumps(ROLE).encode(), b"system: lenses6\nkind: Role\nname: r\nspec: {statements: []}"]
 )
 def test_json_and_yaml_come_into_force(text: bytes) -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     assert shelf.take(_record(text)) is None
     assert shelf.library.rejected() == ()
 
 
 def test_an_empty_value_deletes() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     shelf.take(_record(ROLE))
     assert shelf.take(_record(b"", 1)) is None
     assert shelf.statements() == []
@@ -84,26 +84,26 @@ REFUSED = {
 def test_what_is_not_the_document_its_place_says_is_refused_and_the_one_before_stays(
     value: Any, key: bytes, why: str
 ) -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     shelf.take(_record(ROLE))
     refused = shelf.take(_record(value, 1, key))
     assert refused is not None
     assert (refused.topic, refused.offset) == (TOPIC, 1)
     assert why in "; ".join(refused.errors)
-    held = next(held for known, held in shelf.library.shelves.items() if str(known) == "lenses6/Role/r")
+    held = next(held for known, held in shelf.library.histories.items() if str(known) == "lenses6/Role/r")
     assert held.in_force is not None
     assert held.in_force.order == 0
 
 
 def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() -> None:
-    shelving = Shelving(Library(facts_only=True), None, 1 << 20)
+    shelving = Loader(Library(facts_only=True), None, 1 << 20)
     refused = shelving.take(_record(ROLE, key=b"lenses6/Role/r"))
     assert refused is not None
     assert "does not belong in the facts topic" in refused.errors[0]
 
 
 def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     shelf.take(_record(ROLE, 3))
     assert shelf.changes() == []
     shelf.take(_record(b"{", 4))
@@ -115,19 +115,19 @@ def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -
 
 
 def test_the_history_lets_go_of_a_version_that_a_newer_good_one_replaced() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     for offset, value in enumerate((ROLE, b"{")):
         shelf.take(_record(value, offset))
     shelf.history.written(shelf.library)
     shelf.take(_record(role("r", "kafka:topic:x/y/z"), 2))
-    for held in shelf.library.shelves.values():
+    for held in shelf.library.histories.values():
         held.forget_before(None)
     assert shelf.changes() == [("history", b"lenses6/Role/r/0", None, [])]
 
 
 def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     """The policy topic may still have it: then it is the same version, not another."""
-    before, after = Shelf(), Shelf()
+    before, after = DocumentHistory(), DocumentHistory()
     for offset, value in enumerate((ROLE, b"{")):
         before.take(_record(value, offset))
     [(_, key, text, headers)] = before.changes()
@@ -141,9 +141,9 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     assert after.changes() == []
 
 
-def _restarted(kept: list[Any], *records: Record) -> Shelf:
+def _restarted(kept: list[Any], *records: Record) -> DocumentHistory:
     """A job that starts with what the history and the policy topic still hold."""
-    shelf = Shelf()
+    shelf = DocumentHistory()
     for _, key, value, headers in kept:
         record = shelf.history.read_back(key or b"", value, headers)
         assert record is not None
@@ -155,7 +155,7 @@ def _restarted(kept: list[Any], *records: Record) -> Shelf:
 
 
 def _kept_below_a_refused_version() -> list[Any]:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     for offset, value in enumerate((ROLE, b"{")):
         shelf.take(_record(value, offset))
     return list(shelf.changes())
@@ -175,21 +175,21 @@ def test_a_kept_version_does_not_come_back_when_the_deletion_after_it_was_compac
 def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refused_one() -> None:
     """Between the two were others that compaction took: what was in force is not known, so nobody is allowed."""
     shelf = _restarted(_kept_below_a_refused_version(), _record(b"{", 7))
-    [held] = shelf.library.shelves.values()
+    [held] = shelf.library.histories.values()
     assert shelf.statements() == []
     assert held.broken
 
 
 def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     shelf.take(_record(ROLE, 0))
     shelf.take(Record(TOPIC, b"Role/r", b"", 1, 5))
     assert shelf.statements() == []
 
 
-def _started(topic_id: str, kept: list[Any], *records: Record) -> Shelf:
+def _started(topic_id: str, kept: list[Any], *records: Record) -> DocumentHistory:
     """A job that starts with kept versions, and with a policy topic of this id."""
-    shelf = Shelf(topic_id)
+    shelf = DocumentHistory(topic_id)
     for _, key, value, headers in kept:
         record = shelf.history.read_back(key or b"", value, headers, trusted=())
         if record is not None:
@@ -224,7 +224,7 @@ def test_a_version_of_the_re_created_topic_replaces_the_kept_one_with_the_same_o
 
 
 def test_the_logs_that_were_read_are_kept_and_read_back() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     [(topic, key, value, _)] = shelf.history.changes(shelf.library)
     assert (topic, key, value) == ("history", b"topic/policies", b"id-1")
     assert _started("id-1", [(topic, key, value, [])]).history.known_logs == {TOPIC: TopicLog("id-1")}
@@ -234,7 +234,7 @@ def test_the_logs_that_were_read_are_kept_and_read_back() -> None:
 
 @pytest.mark.parametrize("key", [b"", b"nothing", b"lenses6/Role/r/x", b"unknown/Role/r/1", b"\xff/1"])
 def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     assert shelf.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
     assert shelf.changes() == []
 
@@ -262,7 +262,7 @@ KEYED = {  # a refused record of a policy topic -> whom it affects, beside many 
 @pytest.mark.parametrize(("key", "value", "bound"), KEYED.values(), ids=KEYED.keys())
 def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes, value: Any, bound: set[str]) -> None:
     """Where neither can be read, every request of the topic's system; a restart after compaction finds the same."""
-    before, after = Shelf(), Shelf()
+    before, after = DocumentHistory(), DocumentHistory()
     for offset in (0, 1):
         assert before.take(_record(value, offset, key)) is not None
     after.take(_record(value, 1, key))
@@ -276,7 +276,7 @@ def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes,
 
 @pytest.mark.parametrize("key", [key for key, _, _ in KEYED.values()], ids=KEYED.keys())
 def test_an_empty_value_under_the_same_key_lifts_it_and_is_harmless_before(key: bytes) -> None:
-    shelf, empty = Shelf(), Snapshot(Library())
+    shelf, empty = DocumentHistory(), Snapshot(Library())
     assert shelf.take(_record(b"", 0, key)) is None
     assert not Snapshot(shelf.library).policy_sets["lenses6"].broken
     assert shelf.take(_record(b"{", 1, key)) is not None
@@ -285,15 +285,15 @@ def test_an_empty_value_under_the_same_key_lifts_it_and_is_harmless_before(key: 
     shelf.library.forget_before({"lenses6": None})
     snapshot = Snapshot(shelf.library)
     assert (snapshot.policy_sets["lenses6"].broken, snapshot.rejected, snapshot.version) == ({}, (), empty.version)
-    assert not shelf.library.shelves
+    assert not shelf.library.histories
 
 
 def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
-    shelf = Shelf()
+    shelf = DocumentHistory()
     for offset, (key, value) in enumerate(((b"Grop/x", b"{"), (b"x", b"{"), (b"Grop/x", b"["), (b"x", b"["))):
         shelf.take(_record(value, offset, key))
     for _, key, value, headers in shelf.changes():
-        kept = Shelf()
+        kept = DocumentHistory()
         record = kept.history.read_back(key or b"", value, headers)
         assert record is not None
         assert kept.take(record) is not None
@@ -301,7 +301,7 @@ def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
 
 
 def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() -> None:
-    shelving = Shelving(Library(facts_only=True), None, 1 << 20)
+    shelving = Loader(Library(facts_only=True), None, 1 << 20)
     for key in (b"lenses6/Role/r", b"x", b"\xff"):
         assert shelving.take(_record(ROLE, key=key)) is not None
     assert not layer_of(shelving.library).bound("lenses6")

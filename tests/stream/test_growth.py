@@ -4,7 +4,7 @@ import json
 
 from policy.store.documents import Library
 from streaming.kafka.topic_logs import TopicLog
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import History
 from tests.stream.world import role
 from tests.work import work
@@ -17,7 +17,7 @@ def _commit(documents: int) -> int:
     library, names = Library(), {"lenses6": TOPIC}
     history, shelving = (
         History("history", names, 1 << 20, {TOPIC: TopicLog("id")}),
-        Shelving(library, "lenses6", 1 << 20),
+        Loader(library, "lenses6", 1 << 20),
     )
 
     def read(name: str, offset: int, value: bytes) -> None:

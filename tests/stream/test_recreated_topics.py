@@ -110,7 +110,7 @@ def _policies(world: World, settings: Settings) -> Iterator[Policies]:
 
 
 def _in_force(policies: Policies, name: str) -> bool:
-    shelf = policies.library.shelves.get(Key(SYSTEM, "Role", name))
+    shelf = policies.library.histories.get(Key(SYSTEM, "Role", name))
     return shelf is not None and shelf.in_force is not None
 
 

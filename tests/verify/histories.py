@@ -13,8 +13,8 @@ from streaming.enforcer.judge import Basis, Judge, Source
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import Loader
 from streaming.snapshots.documents import Record as Document
-from streaming.snapshots.documents import Shelving
 from streaming.topics import DAY_MS, dead_letters_of
 from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings
@@ -116,7 +116,7 @@ class History:
         library = Library()
         for document in self.documents:
             if document.offset < end:
-                Shelving(library, "lenses6", 1 << 20).take(document)
+                Loader(library, "lenses6", 1 << 20).take(document)
         return Snapshot(library)
 
     def verify(

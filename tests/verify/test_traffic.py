@@ -35,12 +35,12 @@ def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Esc
     library.put(traffic.group())
     if before is not None:
         library.put(traffic.role(before), 1, 1)
-    earlier = said(library.shelves.get(key))
+    earlier = said(library.histories.get(key))
     if after is None:
         library.delete(key, 2, 2)
     else:
         library.put(traffic.role(after), 2, 2)
-    edit = Edit(str(key), earlier, said(library.shelves.get(key)))
+    edit = Edit(str(key), earlier, said(library.histories.get(key)))
     return list(escalations(all_systems()["lenses6"], Snapshot(library).policy_sets["lenses6"], [edit], 2))
 
 

@@ -19,7 +19,7 @@ from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.alerts import policy_rejected
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import Record, Shelving
+from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import History
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, mutate_bytes, mutate_data, mutate_text, to_json
@@ -70,7 +70,7 @@ class Documents:
         """Raises Violation."""
         system = given["system"]
         policies, facts = Library(), Library(facts_only=True)
-        shelvings = {"policies": Shelving(policies, system, MAX_BYTES), "facts": Shelving(facts, None, MAX_BYTES)}
+        shelvings = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
         refused, layer = None, FactLayer()
         for offset, (key, value, topic) in enumerate(given["records"]):
             key = key if topic == "facts" else key.partition(b"/")[2]
@@ -93,7 +93,7 @@ class Documents:
 
 
 def _apply(layer: FactLayer, facts: Library, key: Any) -> None:
-    shelf = facts.shelves.get(key) if key is not None else None
+    shelf = facts.histories.get(key) if key is not None else None
     for change in changes_of(key, shelf, 1) if shelf is not None else ():
         layer.apply(change)
 
@@ -199,7 +199,7 @@ class HistoryRecords:
             return Execution(False, True)
         library = Library()
         system = next(name for name, topic in by_system.items() if topic == record.topic)
-        Shelving(library, system, MAX_BYTES).take(record)
+        Loader(library, system, MAX_BYTES).take(record)
         history.close_gaps(library, AT)
         history.changes(library)
         ends = {(topic, 0): 100 for topic in log.topics}
