@@ -6,7 +6,7 @@ import msgspec
 
 from policy.analysis.diff import Written, placeless
 from policy.analysis.sides import Side
-from policy.core.model import Effect, Grant, Membership, Reading
+from policy.core.model import CompiledDocument, Effect, Grant, Membership
 from policy.store.documents import DocumentHistory
 
 
@@ -14,17 +14,17 @@ class Edit(msgspec.Struct, frozen=True):
     """A document that changed: its ``system/kind/name``, what it said and what it says; deleted, it says nothing."""
 
     document: str
-    before: Reading
-    after: Reading
+    before: CompiledDocument
+    after: CompiledDocument
 
 
-def said(shelf: DocumentHistory | None) -> Reading:
+def said(shelf: DocumentHistory | None) -> CompiledDocument:
     """What the document on a shelf says, by the version in force alone; nothing, if there is none.
 
     Older versions that count for who logged in before (Kind.looks_back) are left out: they open nothing new.
     """
     current = shelf.in_force if shelf is not None else None
-    return current.reading if current is not None else Reading()
+    return current.reading if current is not None else CompiledDocument()
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -36,10 +36,10 @@ class Start(msgspec.Struct, frozen=True):
     ways: tuple[Membership, ...] = ()
 
 
-Readings = Mapping[str, Reading]
+CompiledDocuments = Mapping[str, CompiledDocument]
 
 
-def starts(here: Readings, there: Readings, side: Side, effect: Effect) -> Iterator[Start]:
+def starts(here: CompiledDocuments, there: CompiledDocuments, side: Side, effect: Effect) -> Iterator[Start]:
     """Where grants of ``effect`` are ``here`` that are not ``there``, at once or through memberships.
 
     ``here``, ``there``: what the changed documents say on either side, by name; ``side``: all that is said here.
@@ -55,7 +55,7 @@ def starts(here: Readings, there: Readings, side: Side, effect: Effect) -> Itera
             yield Start(document, members, _beyond(side, holder, effect), tuple(led))
 
 
-def _grants(readings: Readings, effect: Effect) -> Iterator[Grant]:
+def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
     return (grant for reading in readings.values() for grant in reading.grants if grant.effect == effect)
 
 

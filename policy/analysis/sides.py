@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from policy.analysis.diff import Written
-from policy.core.model import DENY, Effect, Grant, Membership, Reading
+from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership
 from policy.core.pattern import Pattern, meet
 from policy.core.times import ALWAYS, Window
 from policy.matching.subsuming import Held, SubsumptionIndex
@@ -27,7 +27,7 @@ def common(grant: Grant, other: Grant) -> Grant | None:
 class Links:
     """Who is a member of what, backwards, over both sides of a change."""
 
-    def __init__(self, policy_set: PolicySet, readings: Iterable[Reading]) -> None:
+    def __init__(self, policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> None:
         self._members: dict[str, list[str]] = {}
         for ways in (*policy_set.memberships.values(), *(reading.memberships for reading in readings)):
             for way in ways:
@@ -50,7 +50,7 @@ class Side:
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """
 
-    def __init__(self, policy_set: PolicySet, readings: Mapping[str, Reading], at: int) -> None:
+    def __init__(self, policy_set: PolicySet, readings: Mapping[str, CompiledDocument], at: int) -> None:
         self._realm, self._replaced, self._future = policy_set, readings.keys(), Window(at)
         self._grants: dict[str, list[Grant]] = {}
         self._ways: dict[str, list[Membership]] = {}

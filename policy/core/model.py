@@ -147,7 +147,7 @@ class AuthorizationQuery(msgspec.Struct, frozen=True):
     contested: tuple[str, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True, gc=False):
+class CompiledDocument(msgspec.Struct, frozen=True, gc=False):
     """What one document says."""
 
     grants: tuple[Grant, ...] = ()

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from policy.core.document import Key
-from policy.core.model import Reading
+from policy.core.model import CompiledDocument
 from policy.store.delta import RealmChange, SnapshotChange, difference, refused_of
 from policy.store.documents import DocumentHistory, Library, Refusal, Rejected, lines_of, version_of
 from policy.store.snapshot import Snapshot, fact_table, nameless_of
@@ -26,7 +26,7 @@ WHOLE = 4  # where more than one of so many documents has changed, all are compi
 class _Compiled(msgspec.Struct, frozen=True):
     """What is known of one document. `lines`: of the version; `at`: the moment of its newest version, ms."""
 
-    reading: Reading = Reading()
+    reading: CompiledDocument = CompiledDocument()
     refusals: tuple[Refusal, ...] = ()
     lines: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -180,7 +180,7 @@ def _compiled(key: Key, shelf: DocumentHistory) -> _Compiled:
     )
 
 
-def _places(key: Key, reading: Reading) -> set[tuple[str, str, str]]:
+def _places(key: Key, reading: CompiledDocument) -> set[tuple[str, str, str]]:
     return {(key.system, fact.kind, fact.name) for fact in reading.facts}
 
 

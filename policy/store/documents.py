@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
-from policy.core.model import DocumentRefused, Fact, Grant, Membership, Reading
+from policy.core.model import CompiledDocument, DocumentRefused, Fact, Grant, Membership
 from policy.core.times import ALWAYS, Window, to_ms, window_between
 from policy.store.affected import ALL, UNREADABLE, affected
 from policy.systems import all_systems
@@ -44,7 +44,7 @@ class Version(msgspec.Struct):
     order: int
     digest: str
     document: Document | None
-    reading: Reading
+    reading: CompiledDocument
     errors: tuple[str, ...] = ()
     binds: frozenset[str] = frozenset()
     begins: int = SINCE_EVER
@@ -59,7 +59,7 @@ class Version(msgspec.Struct):
         if self.document is not None:
             key = self.document.key
             self.binds = affected(all_systems()[key.system], key, {"spec": self.document.spec})
-        self.document, self.reading, self.errors = None, Reading(), (*self.errors, error)
+        self.document, self.reading, self.errors = None, CompiledDocument(), (*self.errors, error)
 
     @property
     def deleted(self) -> bool:
@@ -75,7 +75,7 @@ class DocumentHistory:
         self.kind = kind
         self.versions: list[Version] = []
         self.known_from = SINCE_EVER
-        self._reading: Reading | None = None
+        self._reading: CompiledDocument | None = None
 
     def add(self, version: Version) -> None:
         """Put ``version`` in its place; equal times with different content refuse both."""
@@ -123,7 +123,7 @@ class DocumentHistory:
                 refused = itertools.takewhile(lambda version: not version.good, reversed(shelf.versions))
                 yield Refusal(self.key, window, frozenset().union(*(version.binds for version in refused)))
 
-    def reading(self) -> Reading:
+    def reading(self) -> CompiledDocument:
         """What the document says, with its older versions where its kind looks back.
 
         Of several versions that begin at moments of their own, all that they say, each within its window.
@@ -159,10 +159,10 @@ class DocumentHistory:
         current = self.in_force
         return bool(self.versions) and not self.newest.good and (current is None or current.deleted)
 
-    def _read(self) -> Reading:
+    def _read(self) -> CompiledDocument:
         current = self.in_force
         if current is None or current.document is None or (current.deleted and not self.kind.looks_back):
-            return Reading()
+            return CompiledDocument()
         if not self.kind.looks_back:
             return current.reading
         older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
@@ -214,12 +214,12 @@ class Refusal(msgspec.Struct, frozen=True):
     binds: frozenset[str]
 
 
-def within(reading: Reading, window: Window) -> Reading:
+def within(reading: CompiledDocument, window: Window) -> CompiledDocument:
     """A reading that counts while ``window`` holds."""
     if window is ALWAYS:
         return reading
     grants, memberships = _met(reading.grants, window), _met(reading.memberships, window)
-    return Reading(tuple(grants), tuple(memberships), tuple(_met(reading.facts, window)), reading.warnings)
+    return CompiledDocument(tuple(grants), tuple(memberships), tuple(_met(reading.facts, window)), reading.warnings)
 
 
 def _met(written: Iterable[Bounded], window: Window) -> Iterator[Bounded]:
@@ -229,13 +229,13 @@ def _met(written: Iterable[Bounded], window: Window) -> Iterator[Bounded]:
             yield msgspec.structs.replace(one, window=both)
 
 
-def _together(readings: Sequence[Reading]) -> Reading:
+def _together(readings: Sequence[CompiledDocument]) -> CompiledDocument:
     if len(readings) == 1:
         return readings[0]
     parts = ((r.grants, r.memberships, r.facts) for r in readings)
     grants, memberships, facts = (tuple(itertools.chain.from_iterable(part)) for part in zip(*parts, strict=True))
     warnings = dict.fromkeys(warning for reading in readings for warning in reading.warnings)
-    return Reading(grants, memberships, facts, tuple(warnings))
+    return CompiledDocument(grants, memberships, facts, tuple(warnings))
 
 
 class Library:
@@ -277,7 +277,7 @@ class Library:
                 return
             kind = UNKNOWN
         gone = Document(key, None, at)
-        self._add(key, kind, Version(at, order, f"deleted@{order}", gone, Reading()))
+        self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument()))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
         """Add a version that is not the document of its place, or could not be read at all (not JSON, too large).
@@ -291,7 +291,7 @@ class Library:
             self._put_away(key, (*rejected.errors, *refused.errors), f"refused@{order}", at, order)
             return rejected
         binds = affected(all_systems()[key.system], key, value)
-        self._add(key, kind, Version(at, order, f"refused@{order}", None, Reading(), rejected.errors, binds))
+        self._add(key, kind, Version(at, order, f"refused@{order}", None, CompiledDocument(), rejected.errors, binds))
         return rejected
 
     def _put_aside(self, value: object, errors: tuple[str, ...], at: int, order: int) -> Rejected:
@@ -312,7 +312,7 @@ class Library:
         elif key.kind in all_systems()[key.system].kinds:
             self.nameless[Rejected(str(key), errors)] = ()
         else:
-            self._add(key, UNKNOWN, Version(at, order, mark, None, Reading(), errors, ALL))
+            self._add(key, UNKNOWN, Version(at, order, mark, None, CompiledDocument(), errors, ALL))
 
     def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
         """Drop what no decision can need any more and return it; ``horizons``: system → System.horizon.
@@ -430,7 +430,7 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
     binds = affected(system, key, value) if value["name"] == key.name else ALL
     moment = _moment(value, at)
-    return Version(moment, order, mark, None, Reading(), errors, binds, _begins(moment, at))
+    return Version(moment, order, mark, None, CompiledDocument(), errors, binds, _begins(moment, at))
 
 
 def _begins(moment: int, at: int | None) -> int:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from policy.core.caching import Cache, weight_of_texts
 from policy.core.document import Key
 from policy.core.facts import Facts, FactTable
-from policy.core.model import TIME_NEEDED, Grant, Membership, Reading, Unanswerable
+from policy.core.model import TIME_NEEDED, CompiledDocument, Grant, Membership, Unanswerable
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants
@@ -66,7 +66,7 @@ class EffectivePrincipals:
 class PolicySet:
     """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
 
-    def __init__(self, readings: Iterable[Reading], facts: FactTable, refused: Refused = NONE_REFUSED) -> None:
+    def __init__(self, readings: Iterable[CompiledDocument], facts: FactTable, refused: Refused = NONE_REFUSED) -> None:
         self.grants: dict[str, list[Grant]] = {}
         self.memberships: dict[str, list[Membership]] = {}
         self.facts, self._policy_facts = Facts(facts), facts

@@ -11,7 +11,7 @@ from streaming.cli.cluster import reach
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
-    from streaming.records.registry import Readings
+    from streaming.records.registry import CompiledDocuments
     from streaming.records.schemas import Kind
 
 
@@ -43,20 +43,20 @@ def tail(
       lockkeeper tail decisions --count 10
     """
     from streaming.kafka.reader import follow
-    from streaming.records.registry import Readings
+    from streaming.records.registry import CompiledDocuments
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     reach(settings, topic)
     remark(f"following {topic} at {settings.bootstrap_servers}")
-    readings = Readings(settings.schema_registry)
+    readings = CompiledDocuments(settings.schema_registry)
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
         for message in itertools.islice(records, count):
             _show(what, message.value() or b"", readings, as_json)
 
 
-def _show(what: Stream, value: bytes, readings: "Readings", as_json: bool) -> None:
+def _show(what: Stream, value: bytes, readings: "CompiledDocuments", as_json: bool) -> None:
     import msgspec
 
     from streaming.records.avro import Undecodable

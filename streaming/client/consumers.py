@@ -14,7 +14,7 @@ from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import ClientError, Unreadable
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.records.avro import Undecodable
-from streaming.records.registry import Readings, RegistryDown
+from streaming.records.registry import CompiledDocuments, RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
 
@@ -75,7 +75,7 @@ class RecordConsumer(Generic[T]):
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
         connection = connection_to(connection)
         self._connection, self._group = connection, group
-        self._readings = Readings(connection.schema_registry)
+        self._readings = CompiledDocuments(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
         self._consumer = connection.make(Consumer, USUAL, {**FIXED, "group.id": group})

@@ -24,7 +24,7 @@ from streaming.client.decision import Decision, Place, glance, read_decision, un
 from streaming.client.errors import NotReported, Unreadable
 from streaming.client.producer import Outbox
 from streaming.records.avro import Undecodable
-from streaming.records.registry import Readings, RegistryDown
+from streaming.records.registry import CompiledDocuments, RegistryDown
 from streaming.records.shortening import shorten_id
 from streaming.topics import dead_letters_of
 
@@ -54,7 +54,7 @@ class Exchange:
         self._decisions, self._letters = connection.topics.decisions, dead_letters_of(requests)
         self._outbox = Outbox(connection)
         self._inbox = Inbox(connection, (self._decisions, self._letters), (requests,))
-        self._readings = Readings(connection.schema_registry)
+        self._readings = CompiledDocuments(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}

@@ -95,7 +95,7 @@ class Registry:
         return RegistryRefused(f"the schema registry says: {said} (HTTP {status})")
 
 
-class Readings:
+class CompiledDocuments:
     """Holds the schemas that it has met."""
 
     def __init__(self, settings: SchemaRegistry) -> None:

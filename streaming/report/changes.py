@@ -7,7 +7,7 @@ import msgspec
 
 from policy.analysis.wording import grant_text, window_text
 from policy.core.document import Document, Key
-from policy.core.model import Reading
+from policy.core.model import CompiledDocument
 from policy.store.documents import Library, Version
 from streaming.report.records import Record
 from streaming.report.span import Span
@@ -125,7 +125,7 @@ def _differences(before: Version | None, after: Version | None) -> Iterator[str]
         yield from _fields(before.document, after.document)
 
 
-def _says(reading: Reading) -> set[str]:
+def _says(reading: CompiledDocument) -> set[str]:
     ways = {f"{way.member} is {way.holder} {window_text(way.window)}".strip() for way in reading.memberships}
     return {grant_text(grant) for grant in reading.grants} | ways
 

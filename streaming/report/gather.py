@@ -13,7 +13,7 @@ from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
-from streaming.records.registry import Readings
+from streaming.records.registry import CompiledDocuments
 from streaming.records.schemas import Kind
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.answered import Answered
@@ -90,7 +90,7 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
     letters = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
     dead_letters = sum_up_dead_letters(letters, span)
-    readings = Readings(settings.schema_registry)
+    readings = CompiledDocuments(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
 
     answered = Answered(topic_ids(admin, names.requests))
@@ -114,7 +114,7 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     )
 
 
-def _in_json(kind: Kind, records: Iterable[Record], readings: Readings) -> Iterator[Record]:
+def _in_json(kind: Kind, records: Iterable[Record], readings: CompiledDocuments) -> Iterator[Record]:
     """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
     for record in records:
         if not is_avro(record.value):

@@ -30,7 +30,7 @@ from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.wording import grant_text
 from policy.core.document import Key
 from policy.core.limits import Work
-from policy.core.model import Reading
+from policy.core.model import CompiledDocument
 from policy.store.documents import Library
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
@@ -58,10 +58,10 @@ Unanalysed = Mapping[str, Sequence[int]]
 class _Changed(msgspec.Struct):
     """A document since the last comparison: what it said then, and since its first and newest records."""
 
-    before: Reading
+    before: CompiledDocument
     first: Published
     newest: Published
-    after: Reading = Reading()
+    after: CompiledDocument = CompiledDocument()
 
 
 class _Change(msgspec.Struct):

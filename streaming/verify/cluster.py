@@ -19,7 +19,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.records.registry import Readings
+from streaming.records.registry import CompiledDocuments
 from streaming.report.ranges import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings
@@ -66,7 +66,7 @@ def verify(
         topic_ids(admin, names.requests),
         demanded,
         BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
-        Readings(settings.schema_registry).json,
+        CompiledDocuments(settings.schema_registry).json,
         sample,
     )
     first = first_offsets(admin, outputs)

@@ -8,7 +8,7 @@ import pytest
 
 import policy
 from policy.core.facts import FactTable
-from policy.core.model import Membership, Reading, StatementId
+from policy.core.model import CompiledDocument, Membership, StatementId
 from policy.evaluation.explain import route
 from policy.store.snapshot import PolicySet, Snapshot
 
@@ -66,5 +66,5 @@ def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     ends = [way.split(" > ") for way in ways]
     memberships = [Membership(member, holder, StatementId(f"{member}/{holder}")) for member, holder in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
-        policy_set = PolicySet([Reading(memberships=(one,)) for one in order], FactTable())
+        policy_set = PolicySet([CompiledDocument(memberships=(one,)) for one in order], FactTable())
         assert route(policy_set.standing(("user",), 0).via, "held") == "user → c → held"

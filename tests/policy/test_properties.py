@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import policy
 from policy.analysis.impact import Who, holdings, swallows, who_can
 from policy.core.facts import FactTable
-from policy.core.model import ALLOW, DENY, Grant, PermissionCheck, Reading, StatementId, Unanswerable
+from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, PermissionCheck, StatementId, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
@@ -253,7 +253,7 @@ def with_grants(snapshot: Snapshot, system: str, grants: list[Grant]) -> Snapsho
     """The snapshot with these grants in place of the system's."""
     policy_set = snapshot.policy_sets[system]
     memberships = tuple(way for ways in policy_set.memberships.values() for way in ways)
-    other = PolicySet([Reading(tuple(grants), memberships)], FactTable())
+    other = PolicySet([CompiledDocument(tuple(grants), memberships)], FactTable())
     other.facts, other.broken = policy_set.facts, policy_set.broken
     changed = copy.copy(snapshot)
     changed.policy_sets = {**snapshot.policy_sets, system: other}

@@ -14,7 +14,7 @@ from policy.analysis.impact import Who, who_can
 from policy.analysis.lint import lint
 from policy.core.decision import Decision
 from policy.core.facts import FactTable
-from policy.core.model import Membership, Reading, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Membership, StatementId, Unanswerable
 from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation import reference
@@ -187,12 +187,12 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
         Membership("a", "c", statement_id),
         Membership("c", "b", statement_id),
     ]
-    policy_set = PolicySet([Reading(memberships=(ways[number],)) for number in order], FactTable())
+    policy_set = PolicySet([CompiledDocument(memberships=(ways[number],)) for number in order], FactTable())
     standing = policy_set.standing(("a",), None)
     assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")
     assert route(policy_set.standing(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
-        PolicySet([Reading(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
+        PolicySet([CompiledDocument(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
 
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:

@@ -28,7 +28,7 @@ SOLO = {"system": LOOKS_BACK, "kind": "Organization", "name": "shop", "spec": {}
 FIRST = [ADMIN, group("admin", "user:dana")]
 
 
-class Reading:
+class CompiledDocument:
     """A job that has read some records, told as the committed offsets say."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Reading:
 
 
 def test_the_first_reading_is_the_baseline_and_what_comes_after_it_a_change() -> None:
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     assert job.ids() == []
     job.read(group("admin", "user:dana", "user:erik"))
     assert job.ids() == ["privilege-escalation-policies-2"]
@@ -86,7 +86,7 @@ def test_the_first_reading_is_the_baseline_and_what_comes_after_it_a_change() ->
 def test_records_from_the_committed_offset_on_are_changes_of_what_lay_below_it() -> None:
     """As after a restart: dana is the baseline, erik was told, finn came while the job was away."""
     log = [*FIRST, group("admin", "user:dana", "user:erik"), group("admin", "user:dana", "user:erik", "user:finn")]
-    [alert] = Reading({("policies", 0): 3}, *log).alerts()
+    [alert] = CompiledDocument({("policies", 0): 3}, *log).alerts()
     assert alert["id"] == "privilege-escalation-policies-3"
     assert alert["time"] == "1970-01-01T00:00:01.003Z"
     assert (alert["subject"], alert["severity"]) == ("lenses6/Group/admin", "critical")
@@ -94,13 +94,13 @@ def test_records_from_the_committed_offset_on_are_changes_of_what_lay_below_it()
 
 
 def test_a_topic_that_was_empty_when_it_was_committed_has_an_empty_baseline() -> None:
-    assert Reading({("policies", 0): 0}, *FIRST).ids() == ["privilege-escalation-policies-1"]
-    assert Reading({("switches", 0): 0}, *FIRST).ids() == []
+    assert CompiledDocument({("policies", 0): 0}, *FIRST).ids() == ["privilege-escalation-policies-1"]
+    assert CompiledDocument({("switches", 0): 0}, *FIRST).ids() == []
 
 
 def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays() -> None:
     first, more = FIRST[1], group("admin", "user:dana", "user:erik")
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read(more, group("admin", "user:dana", "user:erik", "user:finn"))
     [alert] = job.alerts()
     assert alert["id"] == "privilege-escalation-policies-3"
@@ -110,7 +110,7 @@ def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays
 
 
 def test_a_role_and_its_member_are_one_change_told_with_the_last_record_of_the_two() -> None:
-    job = Reading({("policies", 0): 0}, group("admin", "user:dana"), ADMIN)
+    job = CompiledDocument({("policies", 0): 0}, group("admin", "user:dana"), ADMIN)
     [alert] = job.alerts()
     assert alert["id"] == "privilege-escalation-policies-1"
     assert alert["evidence"][0] == {"document": "lenses6/Group/admin", "topic": "policies", "offset": 0}
@@ -118,13 +118,13 @@ def test_a_role_and_its_member_are_one_change_told_with_the_last_record_of_the_t
 
 
 def test_changes_that_have_nothing_to_do_with_each_other_are_told_one_by_one() -> None:
-    job = Reading({}, *FIRST, group("ops", "user:erik"))
+    job = CompiledDocument({}, *FIRST, group("ops", "user:erik"))
     job.read(group("admin", "user:gina"), {**ADMIN, "name": "ops"})
     assert job.ids() == ["privilege-escalation-policies-3", "privilege-escalation-policies-4"]
 
 
 def test_a_refused_version_changes_nothing_and_the_next_good_one_is_compared_with_the_last() -> None:
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read("Role/admin")
     assert job.ids() == []
     job.read(ADMIN, FIRST[1])
@@ -133,14 +133,14 @@ def test_a_refused_version_changes_nothing_and_the_next_good_one_is_compared_wit
 
 def test_what_is_not_committed_is_told_again_with_what_came_after_it() -> None:
     """A reading may be followed by another before a transaction is committed."""
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
     job.read(group("admin", "user:erik", "user:finn"))
     assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-3"]
 
 
 def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change() -> None:
-    job = Reading({}, SOLO, topic="switches")
+    job = CompiledDocument({}, SOLO, topic="switches")
     [alert] = job.alerts()
     assert (alert["id"], alert["severity"]) == ("enforcement-disabled-switches-0", "critical")
     job.read({**SOLO, "spec": {"enforcement": False}}, topic="switches")
@@ -149,14 +149,14 @@ def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change
     assert job.ids() == []
     job.read(SOLO, topic="switches")
     assert job.ids() == ["enforcement-disabled-switches-3"]
-    assert Reading({("switches", 0): 1}, SOLO, topic="switches").ids() == []
+    assert CompiledDocument({("switches", 0): 1}, SOLO, topic="switches").ids() == []
 
 
 def test_a_change_that_cannot_be_worked_out_is_told_of_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Any:
         raise RecursionError("s3cret")
 
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     monkeypatch.setattr(changes, "analyse", failing)
     job.read(group("admin", "user:erik"))
     [alert] = job.alerts()
@@ -169,7 +169,7 @@ def test_an_alert_is_small_however_much_it_is_about() -> None:
     """The first of the holders and of the statements, and how many there are."""
     users = [f"user:u{number:03}" for number in range(500)]
     statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(200)]
-    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    job = CompiledDocument({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
     [alert] = job.alerts()
     assert alert["evidence"][-1] == {"more": 180}
     assert alert["evidence"][2]["holders"] == ["claim:admin", *users[:19]]
@@ -193,7 +193,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: threading.Event) -> None:
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:dana", "user:erik"))
     assert job.changes.untold() == []
     assert job.changes.unanalysed() == {"policies": (2,)}
@@ -206,14 +206,14 @@ def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: th
 def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held: threading.Event) -> None:
     """Erik was added and removed again by changes of their own: together they would open nothing."""
     log = [*FIRST, group("admin", "user:dana", "user:erik"), FIRST[1], group("admin", "user:finn")]
-    killed = Reading({}, *log[:2])
+    killed = CompiledDocument({}, *log[:2])
     for record in log[2:4]:
         killed.read(record)
     assert killed.changes.untold() == []
     unanalysed = killed.changes.unanalysed()
     assert unanalysed == {"policies": (2, 3)}
     held.set()
-    restarted = Reading({("policies", 0): 4}, *log, unanalysed=unanalysed)
+    restarted = CompiledDocument({("policies", 0): 4}, *log, unanalysed=unanalysed)
     alerts = restarted.alerts()
     assert [alert["id"] for alert in alerts] == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
     assert [alert["evidence"][1]["holders"] for alert in alerts] == [["user:erik"], ["user:finn"]]
@@ -222,7 +222,7 @@ def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held
 
 def test_alerts_that_a_transaction_lacks_leave_their_change_unanalysed(held: threading.Event) -> None:
     """The analysis may end between the two questions of a commit."""
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
     assert job.changes.untold() == []
     held.set()
@@ -236,7 +236,7 @@ def test_an_analysis_that_is_too_much_work_says_so_and_what_it_found(monkeypatch
     monkeypatch.setattr(changes, "MOST_STEPS", 50)
     users = [f"user:u{number}" for number in range(40)]
     statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(20)]
-    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    job = CompiledDocument({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
     *found, incomplete = job.alerts()
     assert incomplete["id"] == "privilege-escalation-policies-1-incomplete"
     assert "known in part only: the analysis would have taken too much work" in incomplete["message"]
@@ -247,7 +247,7 @@ def test_changes_that_come_too_fast_are_compared_together_which_is_said(
     held: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "MOST_UNANALYSED", 1)
-    job = Reading({}, *FIRST)
+    job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
     wait_until(lambda: not job.changes._analysis._waiting, "its analysis begins")
     for user in ("finn", "gina"):
@@ -266,7 +266,7 @@ def test_a_job_that_ends_does_not_wait_for_an_analysis() -> None:
     """Also not where it has much to do; the next start begins it again."""
     users = [f"user:u{number}" for number in range(300)]
     statements = [{"effect": "allow", "action": "*", "resource": f"kafka:topic:{n}/*"} for n in range(300)]
-    job = Reading({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
+    job = CompiledDocument({("policies", 0): 0}, {**ADMIN, "spec": {"statements": statements}}, group("admin", *users))
     job.changes.close()
     assert not job.changes.is_idle or job.changes.has_news
     assert job.changes.unanalysed() == {"policies": (0,)}
@@ -275,7 +275,7 @@ def test_a_job_that_ends_does_not_wait_for_an_analysis() -> None:
 def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
     """Such as that of an alert that the policies cannot be read."""
     log = [*FIRST, group("admin", "user:dana", "user:erik"), FIRST[1], group("admin", "user:finn")]
-    job = Reading({("policies", 0): 4}, unanalysed={"policies": (2, 3)}, reads=False)
+    job = CompiledDocument({("policies", 0): 4}, unanalysed={"policies": (2, 3)}, reads=False)
     job.read_some(*log[:4])
     wait_until(lambda: job.changes.is_idle, "what is read is analysed")
     assert (job.changes.untold(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import Fact, Reading, StatementId
+from policy.core.model import CompiledDocument, Fact, StatementId
 from policy.core.names import fault
 from policy.core.pattern import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
@@ -69,7 +69,7 @@ def entity_field(form: Form, field: str, text: str) -> Name | None:
         return None
 
 
-def read_entity(document: Document) -> Reading:
+def read_entity(document: Document) -> CompiledDocument:
     """What exists, and the links to what is above it (CD-Q6)."""
     form = Form(document.spec)
     entity = entity_field(form, "name", document.key.name)
@@ -79,7 +79,7 @@ def read_entity(document: Document) -> Reading:
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
     body = Entity(written(parent) if parent else None)
-    return Reading(
+    return CompiledDocument(
         facts=(Fact(KIND, document.key.name, body, tuple(_keys(entity, parent)), StatementId(str(document.key))),)
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
@@ -29,7 +29,7 @@ SINGLED_OUT = "SingledOut"  # kind of the facts about grants that name but one e
 SOME = "?"  # in their keys, for any name that matches a wildcard
 
 
-def read_grant(document: Document) -> Reading:
+def read_grant(document: Document) -> CompiledDocument:
     """Privileges of one holder on the entities that match (CD-Q12)."""
     form = Form(document.spec)
     holder = _holder(form)
@@ -43,7 +43,7 @@ def read_grant(document: Document) -> Reading:
     held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
     held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
     grants = tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for what, where in held)
-    return Reading(grants, facts=_facts(document.key.name, holder, entity))
+    return CompiledDocument(grants, facts=_facts(document.key.name, holder, entity))
 
 
 @functools.cache
@@ -144,7 +144,7 @@ def singled_out(facts: Facts, holders: Iterable[str], above: Name) -> set[Name]:
     return {(one[0], f"{above[1]}.{one[1]}") for (kind, _), one in cuts if one is not None and kind == above[0]}
 
 
-def read_backend(document: Document) -> Reading:
+def read_backend(document: Document) -> CompiledDocument:
     """The admins of the authorization backend: they alone grant and revoke (CD-GRANT)."""
     form = Form(document.spec)
     admins = form.texts("admins")
@@ -152,6 +152,6 @@ def read_backend(document: Document) -> Reading:
     form.finish()
     rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
-    return Reading(
+    return CompiledDocument(
         tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for holder, statement_id in rights)
     )

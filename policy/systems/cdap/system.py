@@ -8,7 +8,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, Reading, Unanswerable
+from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
 from policy.core.request import Request
 from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
@@ -36,7 +36,7 @@ class Cdap:
     name_of_resource = None
     reads_resource_id = True
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """What an Entity, Grant or Backend says."""
         readers = {ENTITY: read_entity, "Grant": read_grant, "Backend": read_backend}
         return readers[document.key.kind](document)

@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import AuthorizationQuery, Reading
+from policy.core.model import AuthorizationQuery, CompiledDocument
 from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.privileged import Power
@@ -65,7 +65,7 @@ class System(Protocol):
         is not so simple.
         """
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """What ``document`` says; raises DocumentRefused naming every error."""
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import ALLOW, Grant, Membership, Reading, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Grant, Membership, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.kit.validator import MAX_STATEMENTS, Form
 from policy.systems.lenses5.catalogue import catalogue
@@ -29,14 +29,14 @@ def cluster(alias: str) -> Name:
     return ("connect-cluster", alias)
 
 
-def read_group(document: Document) -> Reading:
+def read_group(document: Document) -> CompiledDocument:
     """A Group as grants to ``group:NAME``, and as memberships of its members and of whoever claims it."""
     reader = _GroupReader(document)
     grants = [*reader.namespaces(), *reader.features(), *reader.clusters()]
     memberships = tuple(reader.members())
     reader.form.close()
     reader.form.finish()
-    return Reading(tuple(grants), memberships, warnings=tuple(reader.warnings))
+    return CompiledDocument(tuple(grants), memberships, warnings=tuple(reader.warnings))
 
 
 class _Family(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy.core.document import Document
-from policy.core.model import Fact, Reading, StatementId
+from policy.core.model import CompiledDocument, Fact, StatementId
 from policy.core.times import ALWAYS
 from policy.systems.kit.validator import Form
 from policy.systems.lenses5.catalogue import FieldType, catalogue
@@ -23,14 +23,14 @@ class Known(msgspec.Struct, frozen=True):
 KINDS = {thing.document: thing for thing in catalogue().things.values() if thing.document is not None}
 
 
-def read_inventory(document: Document) -> Reading:
+def read_inventory(document: Document) -> CompiledDocument:
     """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
     form, key = Form(document.spec), document.key
     read = {field: read_field(form, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
     form.close()
     form.finish()
     values = {field: value for field, value in read.items() if value is not None}
-    return Reading(
+    return CompiledDocument(
         facts=(Fact(key.kind, key.name, Known(values), statement_id=StatementId(str(key))),),
         warnings=_warnings(document, values),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, Reading, Unanswerable
+from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import Power, read_powers
@@ -35,7 +35,7 @@ class Lenses5:
     name_of_resource = None
     reads_resource_id = True
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """A Group's permissions as grants, any other kind as a fact; raises DocumentRefused."""
         return read_group(document) if document.key.kind == "Group" else read_inventory(document)
 

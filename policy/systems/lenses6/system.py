@@ -18,12 +18,12 @@ from policy.core.model import (
     DENY,
     All,
     AuthorizationQuery,
+    CompiledDocument,
     Condition,
     Expression,
     Grant,
     Membership,
     PermissionCheck,
-    Reading,
     StatementId,
     Unanswerable,
 )
@@ -61,7 +61,7 @@ class Lenses6:
     name_of_resource = staticmethod(resource_name)
     reads_resource_id = True
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """A Role's statements as grants to the role (L6-ROLE), a Group as memberships (L6-GROUP)."""
         return _read_role(document) if document.key.kind == "Role" else _read_group(document)
 
@@ -117,7 +117,7 @@ def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     return (subject, *[CLAIM + group for group in groups])
 
 
-def _read_group(document: Document) -> Reading:
+def _read_group(document: Document) -> CompiledDocument:
     form, group = Form(document.spec), f"group:{document.key.name}"
     roles, members = form.texts("roles"), form.texts("members", required=False)
     sso_name = form.text("sso_name", required=False)
@@ -132,10 +132,10 @@ def _read_group(document: Document) -> Reading:
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
     into = [Membership(member, group, statement_id, window) for member in (*members, *sorted(claims))]
     onward = [Membership(group, f"role:{role}", statement_id, window) for role in roles]
-    return Reading(memberships=(*into, *onward))
+    return CompiledDocument(memberships=(*into, *onward))
 
 
-def _read_role(document: Document) -> Reading:
+def _read_role(document: Document) -> CompiledDocument:
     form = Form(document.spec)
     statements = _small_enough(form, form.forms("statements"))
     warnings: list[str] = []
@@ -144,7 +144,7 @@ def _read_role(document: Document) -> Reading:
     grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
     form.close(*DESCRIBING)
     form.finish()
-    return Reading(tuple(grants), warnings=tuple(warnings))
+    return CompiledDocument(tuple(grants), warnings=tuple(warnings))
 
 
 def _small_enough(form: Form, statements: list[Form]) -> list[Form]:

@@ -7,7 +7,7 @@ one in force at the moment that counts (moments.py).
 from collections.abc import Iterator
 
 from policy.core.document import Document
-from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import EVERYTHING, exactly
 from policy.systems.kit.validator import Form
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
@@ -17,7 +17,7 @@ HOLDERS = ("user:", "group:")  # SS-SHARE-WHO
 IGNORED = "origin"  # how an object came about never counts: it starts with its owner alone (SS-PIPE-PUBLISH-OWNER …)
 
 
-def read_object(document: Document) -> Reading:
+def read_object(document: Document) -> CompiledDocument:
     """The object's fact with all its versions, and the grants of each; raises DocumentRefused."""
     read = [_read_version(document.key.name, version) for version in (*document.history, document)]
     versions = tuple(version for version, _ in read)
@@ -31,7 +31,7 @@ def read_object(document: Document) -> Reading:
     fact = Fact(
         OBJECT, document.key.name, thing, tuple(_keys(document.key.name, thing)), StatementId(str(document.key))
     )
-    return Reading(tuple(grants), facts=(fact,))
+    return CompiledDocument(tuple(grants), facts=(fact,))
 
 
 def read_levels(form: Form, type_: ObjectType) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, Fact, Grant, Reading, StatementId
+from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import Name, exactly
 from policy.systems.kit.system import EVERYONE
 from policy.systems.kit.validator import Form
@@ -44,7 +44,7 @@ def sole_organization(facts: Facts) -> str | None:
     return next(iter(known)) if len(known) == 1 else None
 
 
-def read_organization(document: Document) -> Reading:
+def read_organization(document: Document) -> CompiledDocument:
     """The switch, off unless it was set (SS-ENF-DEFAULT-OFF), task roles, and what administrators hold."""
     name, form = document.key.name, Form(document.spec)
     if "/" in name:
@@ -56,7 +56,7 @@ def read_organization(document: Document) -> Reading:
     form.close()
     form.finish()
     fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), StatementId(str(document.key)))
-    return Reading(tuple(_grants(document, enforcement)), facts=(fact,))
+    return CompiledDocument(tuple(_grants(document, enforcement)), facts=(fact,))
 
 
 def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import Fact, Reading, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import claimed
@@ -42,7 +42,7 @@ class Asker(msgspec.Struct, frozen=True):
         return (f"user:{self.name}", *groups, *roles)
 
 
-def read_session(document: Document) -> Reading:
+def read_session(document: Document) -> CompiledDocument:
     """A user's last login; raises DocumentRefused."""
     form = Form(document.spec)
     if document.key.name.startswith(PREFIXES):
@@ -52,7 +52,7 @@ def read_session(document: Document) -> Reading:
     return _fact(document, form, SESSION, session, session.login_at)
 
 
-def read_active_job(document: Document) -> Reading:
+def read_active_job(document: Document) -> CompiledDocument:
     """The present run of a job; raises DocumentRefused."""
     form = Form(document.spec)
     if not document.key.name.startswith("job:") or document.key.name == "job:":
@@ -61,13 +61,13 @@ def read_active_job(document: Document) -> Reading:
     return _fact(document, form, ACTIVE_JOB, run, run.started_at)
 
 
-def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -> Reading:
+def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
     form.refuse_window(document.window)
     form.close()
     form.finish()
     not_before = None if document.logged else happened
-    return Reading(
+    return CompiledDocument(
         facts=(Fact(kind, document.key.name, body, (), StatementId(str(document.key)), not_before=not_before),)
     )
 

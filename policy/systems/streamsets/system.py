@@ -10,7 +10,7 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, AuthorizationQuery, Condition, Expression, Reading, Unanswerable
+from policy.core.model import All, AnyOf, AuthorizationQuery, CompiledDocument, Condition, Expression, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.privileged import Power, read_powers
 from policy.systems.kit.query import Need
@@ -31,7 +31,7 @@ from policy.systems.streamsets.people import Asker, asker, read_active_job, read
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
-READERS: dict[str, Callable[[Document], Reading]] = {
+READERS: dict[str, Callable[[Document], CompiledDocument]] = {
     ORGANIZATION_KIND: read_organization,
     OBJECT: read_object,
     SESSION: read_session,
@@ -57,7 +57,7 @@ class StreamSets:
     name_of_resource = None
     reads_resource_id = True
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """What a document says, by its kind."""
         return READERS[document.key.kind](document)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import Fact, Reading, Reason, StatementId, Unanswerable
+from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
 from policy.systems.kit.validator import Form
@@ -32,7 +32,7 @@ class Identity(msgspec.Struct, frozen=True):
     notes: tuple[Reason, ...] = ()
 
 
-def read_authentication(document: Document) -> Reading:
+def read_authentication(document: Document) -> CompiledDocument:
     """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
     form = Form(document.spec)
     read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
@@ -41,7 +41,9 @@ def read_authentication(document: Document) -> Reading:
     form.finish()
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
     keys = tuple(("protocol", protocol) for protocol in groups)
-    return Reading(facts=(Fact(KIND, document.key.name, Authentication(groups), keys, StatementId(str(document.key))),))
+    return CompiledDocument(
+        facts=(Fact(KIND, document.key.name, Authentication(groups), keys, StatementId(str(document.key))),)
+    )
 
 
 def _read_protocol(form: Form, protocol: str) -> str | None:

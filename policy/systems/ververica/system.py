@@ -16,12 +16,12 @@ from policy.core.model import (
     ALLOW,
     All,
     AuthorizationQuery,
+    CompiledDocument,
     Condition,
     Expression,
     Fact,
     Grant,
     PermissionCheck,
-    Reading,
     StatementId,
     Unanswerable,
 )
@@ -56,7 +56,7 @@ class Ververica:
     name_of_resource = None
     reads_resource_id = False
 
-    def read(self, document: Document) -> Reading:
+    def read(self, document: Document) -> CompiledDocument:
         """Assignments as grants (VV-BIND-SHAPE); settings and reserved kinds as facts."""
         readers = {
             "InitialAccess": _read_assignments,
@@ -101,13 +101,13 @@ def _holder(user_id: str) -> str:
     return user_id if user_id.startswith(GROUP) else f"{USER}{user_id}"
 
 
-def _read_assignments(document: Document) -> Reading:
+def _read_assignments(document: Document) -> CompiledDocument:
     form = Form(document.spec)
     entries = form.forms("initialAccess")
     grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
     form.close()
     form.finish()
-    return Reading(grants)
+    return CompiledDocument(grants)
 
 
 def _read_entry(document: Document, entry: Form, number: int) -> Grant:
@@ -134,7 +134,7 @@ def _check_scope(entry: Form, role: str) -> None:
         entry.error(f"must be left out: {role} is a role of a workspace (VV-Q4)", "namespaceId")
 
 
-def _read_reserved(document: Document) -> Reading:
+def _read_reserved(document: Document) -> CompiledDocument:
     """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
     form = Form(document.spec)
     reserved = sorted({fold(kind) for kind in form.texts("kinds")})
@@ -142,7 +142,9 @@ def _read_reserved(document: Document) -> Reading:
     form.close()
     form.finish()
     keys = (("all", ""), *(("kind", kind) for kind in reserved))
-    return Reading(facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, StatementId(str(document.key))),))
+    return CompiledDocument(
+        facts=(Fact(RESERVED, document.key.name, tuple(reserved), keys, StatementId(str(document.key))),)
+    )
 
 
 def _namespace(workspace: str, namespace: str) -> Name:
