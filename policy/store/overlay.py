@@ -394,7 +394,7 @@ class TableAt:
         return set()
 
 
-class FactLayer:
+class FactOverlay:
     """The facts of all systems, by system, and what is broken among their documents; see `LayerTable`."""
 
     def __init__(self, changes: Iterable[FactChange] = (), all_held_after: int = FUTURE) -> None:
@@ -481,6 +481,6 @@ def _versions(change: FactChange) -> dict[Place, Version]:
     return found
 
 
-def layer_of(library: Library) -> FactLayer:
+def layer_of(library: Library) -> FactOverlay:
     """The layer of all documents in a library of facts."""
-    return FactLayer(change_of(key, shelf) for key, shelf in library.histories.items())
+    return FactOverlay(change_of(key, shelf) for key, shelf in library.histories.items())

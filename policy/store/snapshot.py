@@ -23,7 +23,7 @@ from policy.matching.index import Place
 from policy.store.affected import ALL
 from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
 from policy.store.documents import DocumentHistory, Library, Rejected
-from policy.store.overlay import FactLayer, layer_of
+from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE
@@ -145,7 +145,7 @@ class PolicySet:
         self.memberships = unpack_memberships(state["memberships"])
         self._start()
 
-    def with_facts(self, system: str, layer: FactLayer, moment: int | None = None) -> "PolicySet":
+    def with_facts(self, system: str, layer: FactOverlay, moment: int | None = None) -> "PolicySet":
         """The same with the facts of a layer below those of the policy topics, which win; see `Snapshot.with_facts`.
 
         What was worked out of grants and memberships is shared.
@@ -315,7 +315,7 @@ class Snapshot:
         other.rejected, other.warnings = (), ()
         return other
 
-    def with_facts(self, layer: FactLayer, moment: int | None = None) -> "Snapshot":
+    def with_facts(self, layer: FactOverlay, moment: int | None = None) -> "Snapshot":
         """The same policies with the facts that a layer has now; what is applied to it later does not show here.
 
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;

@@ -17,7 +17,7 @@ from policy.core.facts import Lookup
 from policy.core.model import NO_LONGER_KNOWN, Reason
 from policy.core.request import Request
 from policy.core.times import to_ms
-from policy.store.overlay import FactLayer
+from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.judge import EXPECTED
@@ -89,7 +89,7 @@ def _judged_outcome(answer: bytes) -> str:
 class AuditAnswers(Answers):
     """The verdicts by the policies of one span of time. `facts`: what was known beside them at each moment."""
 
-    def __init__(self, policies: Snapshot, trust: frozenset[str], most: int, facts: FactLayer | None = None) -> None:
+    def __init__(self, policies: Snapshot, trust: frozenset[str], most: int, facts: FactOverlay | None = None) -> None:
         self._policies, self._facts = policies, facts
         super().__init__(self._now(), trust, most, _form(policies.version))
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from policy.core.caching import BUDGET
 from policy.core.facts import Lookup
 from policy.store.delta import together
-from policy.store.overlay import FactChange, FactLayer
+from policy.store.overlay import FactChange, FactOverlay
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
 from streaming.enforcer.budget import Budget, Decide, Usage
@@ -347,7 +347,7 @@ class HeldFacts:
     `changes`: what may be answered otherwise after some of them, the newest last, by system: see `changed_since`.
     """
 
-    def __init__(self, base: int, layer: FactLayer) -> None:
+    def __init__(self, base: int, layer: FactOverlay) -> None:
         self.base, self.layer, self.applied = base, layer, 0
         self._changes: collections.deque[tuple[int, str, Lookup]] = collections.deque()
         self._known_since = 0

@@ -31,7 +31,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.store.documents import DocumentHistory, Library
-from policy.store.overlay import FactLayer, layer_of
+from policy.store.overlay import FactOverlay, layer_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.snapshots.documents import Loader, Record
@@ -279,7 +279,7 @@ class DocumentLog:
         snapshot: Snapshot = self._state(self._policies, offsets, moment, Snapshot).compiled
         if facts_offset is None:
             return snapshot
-        layer: FactLayer = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
+        layer: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
         return snapshot.with_facts(layer)
 
     def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:

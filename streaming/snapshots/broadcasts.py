@@ -9,7 +9,7 @@ import msgspec
 from pyspark.core.broadcast import Broadcast
 
 from policy.store.delta import SnapshotChange, together
-from policy.store.overlay import FactChange, FactLayer
+from policy.store.overlay import FactChange, FactOverlay
 from policy.store.snapshot import Snapshot
 
 
@@ -184,7 +184,7 @@ class FactBroadcasts:
         self.broadcasts: list[Broadcast[Any]] = []
         self._replaced: list[Broadcast[Any]] = []
 
-    def current(self, layer: FactLayer, changes: list[FactChange]) -> Facts:
+    def current(self, layer: FactOverlay, changes: list[FactChange]) -> Facts:
         """How things stand after `changes`, which `layer` has already taken in; `broadcasts` are what it refers to."""
         self._tail += changes
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
@@ -195,7 +195,7 @@ class FactBroadcasts:
             self._tail_start, self._tail = self._tail_start + len(self._tail), []
         return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail))
 
-    def _rebase(self, layer: FactLayer) -> None:
+    def _rebase(self, layer: FactOverlay) -> None:
         self._replaced += self.broadcasts
         self._base, self._size = self._base + 1, len(layer)
         self.broadcasts = [self._broadcast(layer)]

@@ -13,7 +13,7 @@ from policy.core.document import Key
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange
 from policy.store.documents import Library
-from policy.store.overlay import FactChange, FactLayer, changes_of
+from policy.store.overlay import FactChange, FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.commit.offsets import Committed
@@ -97,7 +97,7 @@ class Policies:
         self.snapshot = self._compiler.snapshot
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
-        self.layer, self._fact_changes = FactLayer(all_held_after=held_after), list[FactChange]()
+        self.layer, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
 
     def _check_logs(self) -> None:
         """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""

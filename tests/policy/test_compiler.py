@@ -19,7 +19,7 @@ from policy.store.affected import UNREADABLE
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import Library
-from policy.store.overlay import FactLayer
+from policy.store.overlay import FactOverlay
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from tests.policy.test_prepared import MOMENTS, UNHURRIED
@@ -117,7 +117,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
 
 def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]]) -> None:
     assert told_of(snapshot) == told_of(expected)
-    snapshots = [one.with_facts(FactLayer()) for one in (snapshot, expected)]
+    snapshots = [one.with_facts(FactOverlay()) for one in (snapshot, expected)]
     for request in requests:
         for at in (*MOMENTS, None):
             asked = {name: part for name, part in request.items() if name not in ("time", "deadline")}

@@ -13,7 +13,7 @@ from policy.core.model import Fact, Unanswerable
 from policy.core.times import Window
 from policy.store import overlay as layer_module
 from policy.store.documents import Library
-from policy.store.overlay import FactChange, FactLayer, change_of, changes_of
+from policy.store.overlay import FactChange, FactOverlay, change_of, changes_of
 from policy.store.snapshot import Snapshot
 
 POLICIES = [
@@ -59,7 +59,7 @@ VERBS = ("pipeline.view", "pipeline.design")
 @given(CHANGES)
 def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tuple[str, str, str], Any]]) -> None:
     """Good versions, refused ones and deletions, in any order."""
-    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
     for document in POLICIES:
         assert policies.put(document) is None
     followed = Snapshot(policies).with_facts(layer)
@@ -80,7 +80,7 @@ def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tupl
 
 
 def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
-    policies, layer = Library(), FactLayer()
+    policies, layer = Library(), FactOverlay()
     for document in POLICIES:
         policies.put(document)
     facts, key = Library(facts_only=True), Key("streamsets", "Session", "dana")
@@ -95,7 +95,7 @@ def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
 def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() -> None:
     """Else each login would have it worked out anew."""
     snapshot = policy.compile_documents(POLICIES)
-    policy_set, other = (some.policy_sets["streamsets"] for some in (snapshot, snapshot.with_facts(FactLayer())))
+    policy_set, other = (some.policy_sets["streamsets"] for some in (snapshot, snapshot.with_facts(FactOverlay())))
     assert other.standing(("user:dana",), 20) is policy_set.standing(("user:dana",), 20)
     assert other.index is policy_set.index
 
@@ -104,7 +104,7 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
 @given(CHANGES)
 def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(changes: list[tuple[Any, Any]]) -> None:
     """Facts, those that bind, what is refused and what is found by a key: all of it is as it was put together."""
-    snapshot, facts, layer = policy.compile_documents(POLICIES), Library(facts_only=True), FactLayer()
+    snapshot, facts, layer = policy.compile_documents(POLICIES), Library(facts_only=True), FactOverlay()
     seen = []
     for order, (place, spec) in enumerate(changes):
         _put(facts, layer, place, spec, order)
@@ -116,7 +116,7 @@ def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(chang
 
 def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None:
     """The two used to come from the same layer at different times."""
-    layer, key = FactLayer(), Key("streamsets", "Session", "dana")
+    layer, key = FactOverlay(), Key("streamsets", "Session", "dana")
     before = policy.compile_documents(POLICIES).with_facts(layer)
     layer.apply(FactChange(key, broken=True, binds=frozenset({"user:dana"}), at=5))
     after = before.with_facts(layer)
@@ -125,7 +125,7 @@ def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None
     assert [bool(each.policy_sets["streamsets"].broken) for each in (before, after)] == [False, True]
 
 
-def _put(facts: Library, layer: FactLayer, place: tuple[str, str, str], spec: Any, order: int) -> None:
+def _put(facts: Library, layer: FactOverlay, place: tuple[str, str, str], spec: Any, order: int) -> None:
     key = Key(*place)
     if spec is None:
         facts.delete(key, order, order)
@@ -153,9 +153,9 @@ def _entity(parent: str, at: int, name: str = KEY.name, **more: Any) -> FactChan
     return FactChange(Key("cdap", "Entity", name), (fact,), at=at)
 
 
-def _live(*changes: FactChange, loaded: int = 0, absent_since: int = 0) -> FactLayer:
+def _live(*changes: FactChange, loaded: int = 0, absent_since: int = 0) -> FactOverlay:
     """A layer that was loaded with the first few changes, and saw the others come."""
-    layer = FactLayer(changes[:loaded])
+    layer = FactOverlay(changes[:loaded])
     layer.sees_all_from_now(absent_since)
     for change in changes[loaded:]:
         layer.apply(change)
@@ -232,7 +232,7 @@ def test_after_a_restart_what_compaction_may_have_removed_is_no_longer_known(nam
 
 def test_after_a_restart_what_is_younger_than_the_compaction_lag_is_known() -> None:
     """Of such a fact no version was removed: it was not there before its first one."""
-    layer = FactLayer([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
+    layer = FactOverlay([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
     layer.sees_all_from_now(15)
     assert layer.table("cdap", 19).get("Entity", KEY.name) is None
     assert layer.table("cdap", 19).find(*PARENT, "r") == {"dataset:n.e"}
@@ -280,7 +280,7 @@ def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pyt
 
 
 def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_place_of() -> None:
-    layer, key = FactLayer(), Key("cdap", "Entity", "dataset:d")
+    layer, key = FactOverlay(), Key("cdap", "Entity", "dataset:d")
     for at, found_by in ((3, "first"), (10, "second"), (20, "third")):
         layer.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
     changed = layer.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))

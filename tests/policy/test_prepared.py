@@ -15,7 +15,7 @@ from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.prepared import PreparedQueries, PreparedQuery
 from policy.store.documents import Library
-from policy.store.overlay import FactLayer, change_of
+from policy.store.overlay import FactOverlay, change_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
@@ -82,7 +82,7 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
     for document in documents:
         document.pop("effective_at", None)
-    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
     for order, document in enumerate(document for document in documents if document["kind"] not in kinds):
         policies.put(document, order, order)
     compiled, queries = Snapshot(policies), PreparedQueries()
@@ -129,7 +129,7 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
             "spec": {"type": "pipeline", "owner": "o", "acl": {"user:dana": ["READ"], "user:nora": ["READ"]}},
         },
     ]
-    layer, facts = FactLayer(), Library(facts_only=True)
+    layer, facts = FactOverlay(), Library(facts_only=True)
     snapshot, queries = policy.compile_documents(documents).with_facts(layer), PreparedQueries()
     for user in ("dana", "nora"):
         subject = {"type": "user", "id": user, "properties": {"organization": "acme"}}

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policy.store.overlay import FactLayer
+from policy.store.overlay import FactOverlay
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.judge import Basis, Judge, Sitting, Source
@@ -207,7 +207,7 @@ def task_of(budget: Budget, committed: int) -> Task:
 def worker_of(task: Task) -> Worker:
     """A worker for the task."""
     arrived: Any = Arrived
-    return Worker(task, [arrived(SNAPSHOT)], [arrived(FactLayer())])
+    return Worker(task, [arrived(SNAPSHOT)], [arrived(FactOverlay())])
 
 
 @settings(max_examples=40)

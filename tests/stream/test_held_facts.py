@@ -8,7 +8,7 @@ import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact
-from policy.store.overlay import FactChange, FactLayer
+from policy.store.overlay import FactChange, FactOverlay
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.worker import HeldFacts
 from streaming.snapshots import broadcasts as broadcasts_module
@@ -27,7 +27,7 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
     """Also one that sits out many batches, over parts and new layers."""
     monkeypatch.setattr(broadcasts_module, "PART", 5)
     monkeypatch.setattr(broadcasts_module, "REBASED", 23)
-    rng, layer, feed = random.Random(1), FactLayer(), FactBroadcasts(Arrived)
+    rng, layer, feed = random.Random(1), FactOverlay(), FactBroadcasts(Arrived)
     held: HeldFacts | None = None
     mark, layer_is_new = 0, False
     for batch in range(200):
@@ -52,7 +52,7 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
 
 def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "LOOKUPS_HELD", 10)
-    feed, layer = FactBroadcasts(Arrived), FactLayer()
+    feed, layer = FactBroadcasts(Arrived), FactOverlay()
     facts = feed.current(layer, [])
     held = HeldFacts(facts.base, feed.broadcasts[0].value)
     for number in range(1, 40):

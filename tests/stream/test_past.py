@@ -7,7 +7,7 @@ import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact, Unanswerable
-from policy.store.overlay import FactChange, FactLayer
+from policy.store.overlay import FactChange, FactOverlay
 from policy.store.snapshot import Snapshot, compile_documents
 from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
@@ -122,7 +122,7 @@ def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int
 def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
     older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
     key = Key(LOOKS_BACK, "Session", "dana")
-    layer = FactLayer(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
+    layer = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
     worker = _worker([(0, 10, older), (20, None, newest)], layer)
     answers = {moment: worker._answers_at(DEFAULT_TRUST, moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
     found = {moment: answers and answers.snapshot_at(moment)[0] for moment, answers in answers.items()}
@@ -140,7 +140,7 @@ def _login(snapshot: Snapshot | None) -> Any:
     return snapshot.policy_sets[LOOKS_BACK].facts.get("Session", "dana")
 
 
-def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactLayer) -> Worker:
+def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactOverlay) -> Worker:
     send: Any = Sent
     by_topic = ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets")
     nothing: dict[str, Any] = {field: {} for field in by_topic}

@@ -17,7 +17,7 @@ from policy.core.caching import BUDGET
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import Library
-from policy.store.overlay import FactLayer
+from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.bench import workload
@@ -410,12 +410,12 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
     asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    policies, facts, layer = Library(), Library(facts_only=True), FactLayer()
+    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
     for order, document in enumerate(documents):
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
             policies.put(document, order, order)
-    compiled, held, judges = Snapshot(policies), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    compiled, held, judges = Snapshot(policies), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     changes = [document for document in documents if document["kind"] in kinds]
     steps = [None, *changes, *map(spoiled, changes), *map(deletion, changes)]
     for order, document in enumerate(steps, len(documents)):
@@ -445,7 +445,7 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
     asked = [{**data.draw(requests_of(of)), "id": str(number)} for number, of in enumerate((system, other, system))]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    library, held, judges = Library(), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    library, held, judges = Library(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiling, "WHOLE", 0)
         compiler = Compiler(library)
@@ -467,7 +467,7 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
     library = Library()
     for order, document in enumerate([*DOCUMENTS, *({**_grant("n"), "name": f"g{number}"} for number in range(20))]):
         library.put(document, order, order)
-    compiler, held, judges = Compiler(library), HeldFacts(0, FactLayer()), dict[Any, Any]()
+    compiler, held, judges = Compiler(library), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
         judge = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from policy import decide
 from policy.analysis.lint import lint_library
 from policy.core.request import CLAIMS, parse_request
 from policy.store.documents import Library
-from policy.store.overlay import FactLayer, changes_of
+from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.errors import CannotStart
@@ -71,7 +71,7 @@ class Documents:
         system = given["system"]
         policies, facts = Library(), Library(facts_only=True)
         shelvings = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
-        refused, layer = None, FactLayer()
+        refused, layer = None, FactOverlay()
         for offset, (key, value, topic) in enumerate(given["records"]):
             key = key if topic == "facts" else key.partition(b"/")[2]
             record = Record(topic, key, value, offset, AT - 1000 + offset)
@@ -92,7 +92,7 @@ class Documents:
         return Execution(refused is None or not _unreadable(refused.errors), refused is not None, allows)
 
 
-def _apply(layer: FactLayer, facts: Library, key: Any) -> None:
+def _apply(layer: FactOverlay, facts: Library, key: Any) -> None:
     shelf = facts.histories.get(key) if key is not None else None
     for change in changes_of(key, shelf, 1) if shelf is not None else ():
         layer.apply(change)
