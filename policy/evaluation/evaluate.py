@@ -10,7 +10,7 @@ from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
 from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason, Unanswerable
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
-from policy.evaluation.trace import Evidence, Trial
+from policy.evaluation.trace import EvaluationTrace, Evidence
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
@@ -19,7 +19,7 @@ from policy.systems.kit.system import EVERYONE
 
 def try_request(
     snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
-) -> Trial:
+) -> EvaluationTrace:
     """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
     policy_set = snapshot.policy_sets.get(request.system)
     if policy_set is None:
@@ -30,7 +30,7 @@ def try_request(
     question = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
     standing = _sound_standing(policy_set, question.holders, at)
     evidence = Evaluation(policy_set, standing, at).of(question.requirement)
-    return Trial(system, evidence, standing, question.claims, question.notes, question.contested)
+    return EvaluationTrace(system, evidence, standing, question.claims, question.notes, question.contested)
 
 
 def _sound_standing(policy_set: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
@@ -96,7 +96,7 @@ def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
     return not decisive and bool(held)
 
 
-def conclude(trial: Trial) -> Decision:
+def conclude(trial: EvaluationTrace) -> Decision:
     """The decision of an evaluation."""
     evidence = trial.evidence
     reasons = (*reasons_of(trial), *trial.notes)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 from policy.core.decision import Missing
 from policy.core.model import Condition, Grant, PermissionCheck, Reason
-from policy.evaluation.trace import Evidence, Trial
+from policy.evaluation.trace import EvaluationTrace, Evidence
 from policy.store.snapshot import Via
 
 
-def reasons_of(trial: Trial) -> tuple[Reason, ...]:
+def reasons_of(trial: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
     if not trial.evidence.items:
         return (_reason(trial.evidence, trial),)
@@ -32,7 +32,7 @@ def _leaves(evidence: Evidence) -> Iterator[Evidence]:
             yield from _leaves(item)
 
 
-def _reason(leaf: Evidence, trial: Trial) -> Reason:
+def _reason(leaf: Evidence, trial: EvaluationTrace) -> Reason:
     requirement = leaf.requirement
     if isinstance(requirement, Condition):
         code = requirement.code if requirement.held is not None else "fact-missing"
@@ -47,7 +47,7 @@ def _reason(leaf: Evidence, trial: Trial) -> Reason:
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 
 
-def _granted(requirement: PermissionCheck, grant: Grant, trial: Trial) -> Reason:
+def _granted(requirement: PermissionCheck, grant: Grant, trial: EvaluationTrace) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
     message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"

@@ -18,7 +18,7 @@ from policy.core.model import Grant, PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.evaluate import conclude, failed, leaf, try_request
-from policy.evaluation.trace import Trial
+from policy.evaluation.trace import EvaluationTrace
 from policy.matching.grants import EffectivePermissions
 from policy.store.snapshot import Snapshot, Via
 from policy.systems import all_systems
@@ -42,7 +42,7 @@ class PreparedQuery:
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
         self.request, self._timeless = request, at is None
-        self._trial: Trial | None = None
+        self._trial: EvaluationTrace | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
         self.for_every_id = False
@@ -123,7 +123,7 @@ def check_resource(id_: str) -> None:
         check_name(id_, "resource.id")
 
 
-def _atom_of(trial: Trial) -> PermissionCheck | None:
+def _atom_of(trial: EvaluationTrace) -> PermissionCheck | None:
     """What is needed, where nothing but its object depends on the resource's id."""
     needed = trial.evidence.requirement
     return needed if trial.system.name_of_resource and type(needed) is PermissionCheck and not needed.holders else None

@@ -36,7 +36,7 @@ class Evidence(msgspec.Struct, frozen=True):
             yield from item.deciding(every)
 
 
-class Trial(msgspec.Struct, frozen=True):
+class EvaluationTrace(msgspec.Struct, frozen=True):
     """A question with its evidence: what `decide` answers from, and what tools draw."""
 
     system: System
