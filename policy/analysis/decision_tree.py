@@ -10,7 +10,7 @@ from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_re
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import try_request
 from policy.evaluation.explain import route, sentence
-from policy.evaluation.trace import EvaluationTrace, Evidence
+from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Snapshot
 
 ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # codes of errors though every part is known
@@ -49,7 +49,7 @@ def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[
     return Node(title, held, "", tuple(notes), (_node(trial.evidence, trial),))
 
 
-def _node(evidence: Evidence, trial: EvaluationTrace) -> Node:
+def _node(evidence: ExpressionResult, trial: EvaluationTrace) -> Node:
     requirement = evidence.requirement
     items = tuple(_node(item, trial) for item in evidence.items)
     return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trial)), items)
@@ -62,7 +62,7 @@ def _text(requirement: Expression) -> str:
     return requirement.message if isinstance(requirement, Condition) else sentence(requirement)
 
 
-def _notes(evidence: Evidence, trial: EvaluationTrace) -> Iterator[str]:
+def _notes(evidence: ExpressionResult, trial: EvaluationTrace) -> Iterator[str]:
     for grant in sorted(evidence.grants, key=lambda grant: (grant.statement_id.place, grant.holder)):
         verb = "allowed" if grant.effect == "allow" else "denied"
         yield f"{verb} by {grant.statement_id} ({route(trial.standing.via, grant.holder)})"

@@ -13,7 +13,7 @@ from policy.core.model import Grant, StatementId
 from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
 from policy.evaluation.evaluate import try_request
-from policy.evaluation.trace import Evidence
+from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import Snapshot
 
 
@@ -44,7 +44,7 @@ def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLA
             return
 
 
-def _uses(evidence: Evidence) -> Iterator[Use]:
+def _uses(evidence: ExpressionResult) -> Iterator[Use]:
     for leaf in evidence.deciding():
         if leaf.grants:
             yield Use(tuple(dict.fromkeys(grant.statement_id for grant in leaf.grants)))

@@ -10,7 +10,7 @@ from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
 from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason, Unanswerable
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
-from policy.evaluation.trace import EvaluationTrace, Evidence
+from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import authorization_query
@@ -58,7 +58,7 @@ class Evaluation:
         self._parts = 0
         self._objects: set[str] = set()
 
-    def of(self, requirement: Expression) -> Evidence:
+    def of(self, requirement: Expression) -> ExpressionResult:
         """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
         if isinstance(requirement, PermissionCheck):
             self._objects.add(requirement.object_text)
@@ -67,11 +67,11 @@ class Evaluation:
                 standing = _sound_standing(self._realm, requirement.holders, self._at)
             return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
         if isinstance(requirement, Condition):
-            return Evidence(requirement, requirement.held)
+            return ExpressionResult(requirement, requirement.held)
         self._bound(len(requirement.items))
         items = tuple(self.of(item) for item in requirement.items)
         self._bound(0)
-        return Evidence(requirement, _combine(requirement, [item.held for item in items]), (), items)
+        return ExpressionResult(requirement, _combine(requirement, [item.held for item in items]), (), items)
 
     def _bound(self, more: int) -> None:
         """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
@@ -81,9 +81,9 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
-def leaf(requirement: PermissionCheck, grants: tuple[Grant, ...]) -> Evidence:
+def leaf(requirement: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionResult:
     """The evidence for an atom that these grants determine."""
-    return Evidence(requirement, bool(grants) and grants[0].effect != DENY, grants)
+    return ExpressionResult(requirement, bool(grants) and grants[0].effect != DENY, grants)
 
 
 def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:

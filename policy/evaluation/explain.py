@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from policy.core.decision import Missing
 from policy.core.model import Condition, Grant, PermissionCheck, Reason
-from policy.evaluation.trace import EvaluationTrace, Evidence
+from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Via
 
 
@@ -18,13 +18,13 @@ def reasons_of(trial: EvaluationTrace) -> tuple[Reason, ...]:
     return tuple(told)
 
 
-def missing_of(evidence: Evidence) -> tuple[Missing, ...]:
+def missing_of(evidence: ExpressionResult) -> tuple[Missing, ...]:
     """The atoms that failed or could not be told."""
     found = (_missing(leaf) for leaf in _leaves(evidence) if not leaf.held)
     return tuple(dict.fromkeys(found))
 
 
-def _leaves(evidence: Evidence) -> Iterator[Evidence]:
+def _leaves(evidence: ExpressionResult) -> Iterator[ExpressionResult]:
     if not evidence.items:
         yield evidence
     for item in evidence.items:
@@ -32,7 +32,7 @@ def _leaves(evidence: Evidence) -> Iterator[Evidence]:
             yield from _leaves(item)
 
 
-def _reason(leaf: Evidence, trial: EvaluationTrace) -> Reason:
+def _reason(leaf: ExpressionResult, trial: EvaluationTrace) -> Reason:
     requirement = leaf.requirement
     if isinstance(requirement, Condition):
         code = requirement.code if requirement.held is not None else "fact-missing"
@@ -68,7 +68,7 @@ def route(via: Via, holder: str) -> str:
     return " → ".join(steps)
 
 
-def _missing(leaf: Evidence) -> Missing:
+def _missing(leaf: ExpressionResult) -> Missing:
     requirement = leaf.requirement
     if isinstance(requirement, PermissionCheck):
         verb = "is denied" if leaf.grants else "is not granted"

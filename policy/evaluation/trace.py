@@ -9,20 +9,20 @@ from policy.store.snapshot import EffectivePrincipals
 from policy.systems.kit.system import System
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class ExpressionResult(msgspec.Struct, frozen=True):
     """A requirement with its truth (None: cannot be told), the grants that decided, and its parts."""
 
     requirement: Expression
     held: bool | None
     grants: tuple[Grant, ...] = ()
-    items: tuple["Evidence", ...] = ()
+    items: tuple["ExpressionResult", ...] = ()
 
     @property
     def denied(self) -> bool:
         """A matching deny stood in the way, here or below."""
         return any(grant.effect == "deny" for grant in self.grants) or any(item.denied for item in self.items)
 
-    def deciding(self, every: bool = True) -> Iterator["Evidence"]:
+    def deciding(self, every: bool = True) -> Iterator["ExpressionResult"]:
         """The leaves that made the whole what it is: not what held where the whole failed, nor the contrary.
 
         Of several ways that each made it hold, all; unless ``every``, the first.
@@ -40,7 +40,7 @@ class EvaluationTrace(msgspec.Struct, frozen=True):
     """A question with its evidence: what `decide` answers from, and what tools draw."""
 
     system: System
-    evidence: Evidence
+    evidence: ExpressionResult
     standing: EffectivePrincipals
     claims: tuple[str, ...]
     notes: tuple[Reason, ...]

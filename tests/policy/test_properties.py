@@ -23,7 +23,7 @@ from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.evaluate import try_request
-from policy.evaluation.trace import Evidence
+from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 
@@ -349,7 +349,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
             assert not (leaf.held and all(h.cancelled_by for h in meet))
 
 
-def leaves(evidence: Evidence) -> list[Evidence]:
+def leaves(evidence: ExpressionResult) -> list[ExpressionResult]:
     """The evidence of the atoms."""
     return [leaf for item in evidence.items for leaf in leaves(item)] if evidence.items else [evidence]
 
