@@ -1,8 +1,8 @@
 """Escalations: what a change of documents opens that nobody should get unnoticed, and for whom.
 
-Told are powers (see `powers`) that somebody holds now and did not hold before, and denies that are gone from over
-something that is allowed now. A power may come by a grant, by a membership that leads to an old grant, or by both
-in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what a
+Told are powers (see `privileged_permissions`) that somebody holds now and did not hold before, and denies that are gone
+from over something that is allowed now. A power may come by a grant, by a membership that leads to an old grant, or by
+both in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what a
 newer grant repeats, what another one covered before, and what a deny takes away whole opens nothing.
 
 How time counts: a grant, membership or deny counts from the moment of the change on. One that begins later is told
@@ -34,7 +34,7 @@ from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
 from policy.store.snapshot import PolicySet
-from policy.systems.kit.privileged import Power, PowerKind, PowerTable, Severity, worst
+from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
 from policy.systems.kit.system import EVERYONE, System
 
 TRACED = 10_000  # of those whom one grant or membership concerns, the first by name
@@ -49,7 +49,8 @@ PERHAPS: tuple[str, Severity] = ("a deny is lifted, for whoever also has what it
 class Escalation(msgspec.Struct, frozen=True, order=True):
     """What one statement opens, and for whom. ``document``, ``statement``: where it stands; -1: the document as such.
 
-    ``names``: of the powers. ``grants``: the first that it is about; of ``deny-lifted`` these are the denies, and
+    ``names``: of the privileged_permissions. ``grants``: the first that it is about; of ``deny-lifted`` these are the
+    denies, and
     ``allow`` is something under them, held by ``companion`` if that is not empty. ``holders``: whom it concerns, as
     the system calls subjects and claims, sorted; ``*`` is everyone. ``unseen``: how many more there may be, who were
     too many to look at. ``causes``: the documents that changed and made it so. ``before``, ``after``: the first lines
@@ -98,8 +99,12 @@ def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: in
 
 def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
     """The grants by which nothing is enforced, whenever they came."""
-    powers = [power for power in system.powers() if power.kind == "enforcement"]
-    return [grant for grant in policy_set.grants.get(EVERYONE, ()) if any(power.part_of(grant) for power in powers)]
+    privileged_permissions = [power for power in system.privileged_permissions() if power.kind == "enforcement"]
+    return [
+        grant
+        for grant in policy_set.grants.get(EVERYONE, ())
+        if any(power.part_of(grant) for power in privileged_permissions)
+    ]
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -184,7 +189,7 @@ class _Comparison:
         self._says = {edit.document: edit.after for edit in edits}
         self._before, self._after = Side(policy_set, self._said, at), Side(policy_set, self._says, at)
         self._realm = policy_set
-        self._powers = PowerTable(system.powers())
+        self._powers = PowerTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
         self._found: dict[_Place, _Found] = {}
 
@@ -216,12 +221,12 @@ class _Comparison:
                 found = self._found.setdefault(_Place(power.kind, grant.statement_id), _Found())
                 found.add(power.name, power.severity, grant, people, groups)
 
-    def _gains(self, group: _Group, grant: Grant, power: Power) -> bool:
+    def _gains(self, group: _Group, grant: Grant, power: PrivilegedPermission) -> bool:
         parts = (power.part_of(held) for held in group.after.parts(grant))
         new = (part for part in parts if part is not None and not group.before.allowed(part))
         return any(not group.after.denied(part) for part in new) and not self._began(grant, power)
 
-    def _began(self, grant: Grant, power: Power) -> bool:
+    def _began(self, grant: Grant, power: PrivilegedPermission) -> bool:
         """Whether somebody always has the power and nobody had it yet."""
         return power.changes_hands and (grant.permission, grant.object) not in self._held
 

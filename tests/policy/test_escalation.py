@@ -47,7 +47,7 @@ def test_what_a_change_opens(system: str, case: dict[str, Any]) -> None:
 def test_every_system_has_cases_and_powers() -> None:
     """A new system says what its administration is."""
     assert [path.stem for path in FILES] == sorted(all_systems())
-    assert all(system.powers() for system in all_systems().values())
+    assert all(system.privileged_permissions() for system in all_systems().values())
 
 
 def test_the_baseline_tells_the_organizations_that_enforce_nothing() -> None:

@@ -94,7 +94,7 @@ def opened(change: Change) -> list[Opened]:
     ]
 
 
-POWERS = [power for power in all_systems()["lenses6"].powers() if power.kind == "administration"]
+POWERS = [power for power in all_systems()["lenses6"].privileged_permissions() if power.kind == "administration"]
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from policy.systems.cdap.entities import read_entity
 from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, requirement
 from policy.systems.kit.system import Kind, kind_of
 
@@ -71,9 +71,9 @@ class Cdap:
         """CDAP never looks back."""
         return None
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The backend's administration, ADMIN on what others live in, and the lone ``*``."""
-        return read_powers(catalogue()["powers"])
+        return read_powers(catalogue()["privileged_permissions"])
 
 
 def _check_context(request: Request, need: Need) -> None:

@@ -1,6 +1,7 @@
 """Powers: rights over a system itself, and over everything. Each system's catalogue lists its own.
 
-A change of policies that gives somebody one is an escalation (see `escalation`). In a catalogue, under ``powers``:
+A change of policies that gives somebody one is an escalation (see `escalation`). In a catalogue, under
+``privileged_permissions``:
 
     {name, kind, severity, permission, object, lone, changes_hands}
 
@@ -25,7 +26,7 @@ Half = Literal["permission", "object"]
 Reader = Callable[[Any], Pattern]
 
 
-class Power(msgspec.Struct, frozen=True):
+class PrivilegedPermission(msgspec.Struct, frozen=True):
     """A right worth telling of. ``enforcement``: it is everybody's, because nothing is enforced."""
 
     name: str
@@ -62,11 +63,11 @@ def _spans(given: Pattern, power: Pattern) -> bool:
 class PowerTable:
     """The powers of a system, found by grants."""
 
-    def __init__(self, powers: Iterable[Power]) -> None:
-        self._powers = tuple(powers)
-        self._by_permission: dict[Pattern, list[Power]] = {}
+    def __init__(self, privileged_permissions: Iterable[PrivilegedPermission]) -> None:
+        self._powers = tuple(privileged_permissions)
+        self._by_permission: dict[Pattern, list[PrivilegedPermission]] = {}
 
-    def of(self, grant: Grant) -> list[Power]:
+    def of(self, grant: Grant) -> list[PrivilegedPermission]:
         """The powers that a grant has something of."""
         fitting = self._by_permission.get(grant.permission)
         if fitting is None:
@@ -94,17 +95,19 @@ def pattern_of(text: Any) -> Pattern:
     return Pattern(tuple(wildcard(part) for part in ([text] if isinstance(text, str) else text)))
 
 
-def read_powers(written: Any, permission: Reader = pattern_of, object_: Reader = pattern_of) -> tuple[Power, ...]:
+def read_powers(
+    written: Any, permission: Reader = pattern_of, object_: Reader = pattern_of
+) -> tuple[PrivilegedPermission, ...]:
     """The powers of a catalogue; ``permission`` and ``object_`` read its patterns."""
     entries = msgspec.convert(written, list[Entry])
     return tuple(power for entry in entries for power in _read(entry, permission, object_))
 
 
-def _read(entry: Entry, permission: Reader, object_: Reader) -> Iterator[Power]:
+def _read(entry: Entry, permission: Reader, object_: Reader) -> Iterator[PrivilegedPermission]:
     texts: Iterable[Any] = entry.permission if isinstance(entry.permission, list) else [entry.permission]
     for text in texts:
         patterns = permission(text), object_(entry.object)
-        yield Power(entry.name, entry.kind, entry.severity, *patterns, entry.lone, entry.changes_hands)
+        yield PrivilegedPermission(entry.name, entry.kind, entry.severity, *patterns, entry.lone, entry.changes_hands)
 
 
 def worst(severities: Iterable[Severity]) -> Severity:

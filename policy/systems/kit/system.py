@@ -10,7 +10,7 @@ from policy.core.facts import Facts
 from policy.core.model import AuthorizationQuery, CompiledDocument
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kit.privileged import Power
+from policy.systems.kit.privileged import PrivilegedPermission
 
 EVERYONE = "*"  # the holder that every principal is
 UNTYPED = "resource"  # the type of a resource whose type is not known
@@ -90,5 +90,5 @@ class System(Protocol):
     def horizon(self, facts: Facts) -> int | None:
         """The oldest moment (ms) at which decisions may still look back; None: they never do."""
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The rights over the system itself or over everything, from its catalogue: an alert tells who gets one."""

@@ -49,7 +49,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: dict[str, Clause]
     conditions: dict[str, Clause]
     actions: dict[str, Action]
-    powers: list[Any]
+    privileged_permissions: list[Any]
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from policy.core.facts import Facts
 from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
@@ -76,6 +76,6 @@ class Lenses5:
         """Lenses 5 never looks back."""
         return None
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The administration permissions, and every dataset of a connection."""
-        return read_powers(catalogue().powers)
+        return read_powers(catalogue().privileged_permissions)

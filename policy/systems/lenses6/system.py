@@ -30,7 +30,7 @@ from policy.core.model import (
 from policy.core.pattern import Pattern
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import Kind
 from policy.systems.kit.validator import Form
 from policy.systems.lenses6 import catalogue
@@ -99,9 +99,9 @@ class Lenses6:
         """Lenses 6 never looks back."""
         return None
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """What changes users, roles and Lenses itself, and the lone ``*``."""
-        return read_powers(catalogue.catalogue()["powers"], action_pattern, resource_pattern)
+        return read_powers(catalogue.catalogue()["privileged_permissions"], action_pattern, resource_pattern)
 
 
 def _in_its_letter_case(needed: PermissionCheck) -> Expression:

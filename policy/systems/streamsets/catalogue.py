@@ -73,7 +73,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     types: dict[str, ObjectType]
     general: tuple[General, ...]
     operations: tuple[Operation, ...]
-    powers: list[Any]
+    privileged_permissions: list[Any]
 
 
 @functools.cache

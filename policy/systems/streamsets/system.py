@@ -12,7 +12,7 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, AuthorizationQuery, CompiledDocument, Condition, Expression, Unanswerable
 from policy.core.request import Request
-from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need
 from policy.systems.kit.system import Kind, kind_of
 from policy.systems.streamsets.access import Access
@@ -92,9 +92,9 @@ class StreamSets:
         starts = (run.started_at for run in facts.bodies(ACTIVE_JOB))
         return min((*logins, *starts), default=None)
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """Everything, for everyone, with enforcement off; and ownership that changes hands."""
-        return read_powers(catalogue().powers)
+        return read_powers(catalogue().privileged_permissions)
 
 
 def _on_organization(wanted: Operation, request: Request, access: Access) -> Iterator[Expression]:

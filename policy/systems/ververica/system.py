@@ -28,7 +28,7 @@ from policy.core.model import (
 from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
-from policy.systems.kit.privileged import Power, read_powers
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, check_name, requirement
 from policy.systems.kit.system import Kind, kind_of
 from policy.systems.kit.validator import Form
@@ -91,9 +91,9 @@ class Ververica:
         """Ververica never looks back (VV-Q10)."""
         return None
 
-    def powers(self) -> tuple[Power, ...]:
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The roles that are more than the use of a namespace."""
-        return read_powers(catalogue()["powers"])
+        return read_powers(catalogue()["privileged_permissions"])
 
 
 def _holder(user_id: str) -> str:
