@@ -161,9 +161,9 @@ class DocumentHistory:
 
     def _read(self) -> CompiledDocument:
         current = self.in_force
-        if current is None or current.document is None or (current.deleted and not self.kind.looks_back):
+        if current is None or current.document is None or (current.deleted and not self.kind.point_in_time):
             return CompiledDocument()
-        if not self.kind.looks_back:
+        if not self.kind.point_in_time:
             return current.reading
         older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
         if not older and self.known_from == current.document.known_from:
@@ -171,12 +171,12 @@ class DocumentHistory:
         document = msgspec.structs.replace(current.document, history=older, known_from=self.known_from)
         return all_systems()[self.key.system].read(document)
 
-    def forget_before(self, horizon: int | None) -> list[Version]:
-        """Drop what no decision can need any more and return it; ``horizon``: see System.horizon."""
+    def forget_before(self, retention_floor: int | None) -> list[Version]:
+        """Drop what no decision can need any more and return it; ``retention_floor``: see System.horizon."""
         current = self.in_force
         at = -1 if current is None else self.versions.index(current)
-        if self.kind.looks_back and horizon is not None:
-            older = [n for n, v in enumerate(self.versions[: at + 1]) if v.good and v.at <= horizon]
+        if self.kind.point_in_time and retention_floor is not None:
+            older = [n for n, v in enumerate(self.versions[: at + 1]) if v.good and v.at <= retention_floor]
             at = older[-1] if older else 0
         dropped, self.versions = self.versions[: max(at, 0)], self.versions[max(at, 0) :]
         if dropped:
@@ -194,9 +194,9 @@ class DocumentHistory:
         self.known_from = max(self.known_from, moment)
         self._reading = None
 
-    def nothing_left(self, horizon: int | None) -> bool:
+    def nothing_left(self, retention_floor: int | None) -> bool:
         """Whether all that is held is a deletion which nobody looks behind any more."""
-        behind = not self.kind.looks_back or horizon is None or self.newest.at <= horizon
+        behind = not self.kind.point_in_time or retention_floor is None or self.newest.at <= retention_floor
         return len(self.versions) == 1 and self.newest.deleted and behind
 
     @property
@@ -462,6 +462,6 @@ def lines_of(key: Key, shelf: DocumentHistory) -> list[str]:
     if any(version.begins > SINCE_EVER for version in shelf.versions):
         return [f"{key} {version.digest} from {version.at}" for version in shelf.versions if not version.deleted]
     current = shelf.in_force
-    counted = shelf.versions if shelf.kind.looks_back else [v for v in (current, shelf.newest) if v]
-    moments = {v.digest: v.at if shelf.kind.looks_back else "" for v in counted if not v.deleted}
+    counted = shelf.versions if shelf.kind.point_in_time else [v for v in (current, shelf.newest) if v]
+    moments = {v.digest: v.at if shelf.kind.point_in_time else "" for v in counted if not v.deleted}
     return [f"{key} {mark} {at}" for mark, at in moments.items()]

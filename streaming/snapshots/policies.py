@@ -211,7 +211,7 @@ class Policies:
     def _forget(self) -> None:
         """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
         policy_sets = self.snapshot.with_facts(self.layer).policy_sets
-        horizons = {name: system.horizon(policy_sets[name].facts) for name, system in all_systems().items()}
+        horizons = {name: system.retention_floor(policy_sets[name].facts) for name, system in all_systems().items()}
         self._history.settle(self._policies, self._policies.forget_before(horizons))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:

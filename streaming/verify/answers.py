@@ -134,7 +134,7 @@ class Answers:
             yield "the answer was too large to be written"
         elif code in LIMITS and code in {reason.code for reason in answer(snapshot, asked.request, trust).reasons}:
             yield "the request is beyond a limit that the reference evaluator does not have"
-        elif _has_kind(system, lambda kind: kind.looks_back) and (snapshot.history_held or not self._log.complete):
+        elif _has_kind(system, lambda kind: kind.point_in_time) and (snapshot.history_held or not self._log.complete):
             yield "the answer may rest on older versions of documents, of which the job may have known fewer or more"
         else:
             yield Contradiction("unlike_reference", _text(expected), _text(found))

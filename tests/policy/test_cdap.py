@@ -188,4 +188,4 @@ def test_cdap_has_no_deny_and_never_looks_back() -> None:
     """Every grant allows, and no history is needed."""
     snapshot = compile_documents([grant("dataset:n.d", "READ", "WRITE", "EXECUTE", "ADMIN")])
     assert {g.effect for g in snapshot.policy_sets["cdap"].grants["user:dana"]} == {"allow"}
-    assert SYSTEM.horizon(snapshot.policy_sets["cdap"].facts) is None
+    assert SYSTEM.retention_floor(snapshot.policy_sets["cdap"].facts) is None

@@ -160,8 +160,8 @@ def test_at_a_moment_there_are_only_the_versions_that_have_begun(system: str, da
     assert policy.decide(policy.compile_documents(begun), request) == decision
     assume(not snapshot.rejected)
     newest = {(one["kind"], one["name"]): without_moment(one) for one in begun if not ahead(one, at)}
-    kept = [one for one in begun if all_systems()[system].kinds[one["kind"]].looks_back]
-    rest = [one for (kind, _), one in newest.items() if not all_systems()[system].kinds[kind].looks_back]
+    kept = [one for one in begun if all_systems()[system].kinds[one["kind"]].point_in_time]
+    rest = [one for (kind, _), one in newest.items() if not all_systems()[system].kinds[kind].point_in_time]
     timeless = policy.compile_documents([*kept, *rest])
     assert reference.decide(timeless, request) == outcome(timeless, request) == decision.outcome
 

@@ -64,9 +64,9 @@ def may(library: Library, facts: Library, user: str, action: str = "pipeline.vie
     return policy.decide(Snapshot(library, facts), request).outcome
 
 
-def horizon(library: Library, facts: Library) -> int | None:
+def retention_floor(library: Library, facts: Library) -> int | None:
     """The horizon of the snapshot of both."""
-    return streamsets.SYSTEM.horizon(Snapshot(library, facts).policy_sets["streamsets"].facts)
+    return streamsets.SYSTEM.retention_floor(Snapshot(library, facts).policy_sets["streamsets"].facts)
 
 
 # ── missing history ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,17 +163,17 @@ def test_a_run_cannot_have_begun_before_its_pipeline_was_made() -> None:
 def test_the_horizon_is_the_oldest_login_or_start_of_a_run() -> None:
     """None without either: then the newest versions alone are needed."""
     library, facts = policies(at_100=pipeline()), logins(rita=300, miguel=200)
-    assert horizon(library, Library(facts_only=True)) is None
-    assert horizon(library, facts) == 200
+    assert retention_floor(library, Library(facts_only=True)) is None
+    assert retention_floor(library, facts) == 200
     facts.put(document("ActiveJob", "job:j", {"started_at": 150}), at=150)
-    assert horizon(library, facts) == 150
+    assert retention_floor(library, facts) == 150
 
 
 def test_a_login_that_a_refused_document_hides_is_in_the_horizon_all_the_same() -> None:
     """What the horizon is worked out from stops nothing, and may come to count again."""
     library = policies(at_100=pipeline())
     library.put(document("Session", "rita", {"login": 1}), at=400)
-    assert horizon(library, logins(rita=300)) == 300
+    assert retention_floor(library, logins(rita=300)) == 300
 
 
 def test_history_is_held_as_long_as_it_is_needed_and_the_library_says_how_much() -> None:
@@ -221,7 +221,7 @@ def test_trimming_changes_no_answer_that_its_horizon_covers(data: st.DataObject,
         else:
             library.delete(Key("streamsets", "Object", name), at=at, order=order)
     before = answers(library, facts)
-    library.forget_before({"streamsets": horizon(library, facts)})
+    library.forget_before({"streamsets": retention_floor(library, facts)})
     assert answers(library, facts) == before
 
 
@@ -284,4 +284,4 @@ def end_of(leaf: Leaf, start: str) -> str:
 
 def test_facts_that_are_not_there_leave_no_horizon() -> None:
     """An empty snapshot looks at the newest alone."""
-    assert streamsets.SYSTEM.horizon(Facts()) is None
+    assert streamsets.SYSTEM.retention_floor(Facts()) is None

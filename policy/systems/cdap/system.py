@@ -67,7 +67,7 @@ class Cdap:
         claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
         return AuthorizationQuery(holders, needed, claims, contested=contested)
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """CDAP never looks back."""
         return None
 

@@ -23,7 +23,7 @@ def kind_of(resource: str) -> str:
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A document kind. ``fact``: may stand in the facts topic. ``looks_back``: older versions count.
+    """A document kind. ``fact``: may stand in the facts topic. ``point_in_time``: older versions count.
 
     ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
 
@@ -33,7 +33,7 @@ class Kind(msgspec.Struct, frozen=True):
     """
 
     fact: bool = False
-    looks_back: bool = False
+    point_in_time: bool = False
     since: str = ""
     missed: bool = False
     principals: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ class System(Protocol):
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """The oldest moment (ms) at which decisions may still look back; None: they never do."""
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:

@@ -72,7 +72,7 @@ class Lenses5:
             contested=told.contested,
         )
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """Lenses 5 never looks back."""
         return None
 

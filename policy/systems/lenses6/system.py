@@ -95,7 +95,7 @@ class Lenses6:
         whole = _in_its_letter_case(needed)
         return AuthorizationQuery(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
         return None
 

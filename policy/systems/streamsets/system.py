@@ -45,7 +45,7 @@ class StreamSets:
     name = "streamsets"
     kinds = {
         ORGANIZATION_KIND: Kind(missed=True),
-        OBJECT: Kind(looks_back=True, missed=True),
+        OBJECT: Kind(point_in_time=True, missed=True),
         SESSION: Kind(fact=True, since="login_at"),
         ACTIVE_JOB: Kind(fact=True, since="started_at"),
     }
@@ -86,7 +86,7 @@ class StreamSets:
         needed = parts[0] if len(parts) == 1 else All(tuple(parts), wanted.rules[0])
         return AuthorizationQuery(who.holders, needed, who.claims, who.notes, who.contested)
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """The oldest last login or start of an active job; users without a known login look at the newest."""
         logins = (session.login_at for session in facts.bodies(SESSION))
         starts = (run.started_at for run in facts.bodies(ACTIVE_JOB))

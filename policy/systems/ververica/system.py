@@ -87,7 +87,7 @@ class Ververica:
         holders = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
         return AuthorizationQuery(holders, needed, who.claims, who.notes, who.contested)
 
-    def horizon(self, facts: Facts) -> int | None:
+    def retention_floor(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""
         return None
 
