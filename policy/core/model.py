@@ -137,14 +137,14 @@ class AuthorizationQuery(msgspec.Struct, frozen=True):
     """A request in terms of the core: who asks (holders to start from) and what must hold.
 
     ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.
-    ``contested``: the untrusted claims whose absence makes any answer but allow an error.
+    ``untrusted``: the untrusted claims whose absence makes any answer but allow an error.
     """
 
     holders: tuple[str, ...]
     requirement: Expression
     claims: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
-    contested: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
 
 
 class CompiledDocument(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ def try_request(
     question = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
     standing = _sound_standing(policy_set, question.holders, at)
     evidence = Evaluation(policy_set, standing, at).of(question.requirement)
-    return EvaluationTrace(system, evidence, standing, question.claims, question.notes, question.contested)
+    return EvaluationTrace(system, evidence, standing, question.claims, question.notes, question.untrusted)
 
 
 def _sound_standing(policy_set: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
@@ -104,8 +104,8 @@ def conclude(trial: EvaluationTrace) -> Decision:
         return Decision("allow", reasons, (), trial.claims)
     if evidence.held is None:
         return Decision("error", reasons, missing_of(evidence), trial.claims)
-    if trial.contested and not evidence.denied:
-        needed = ", ".join(trial.contested)
+    if trial.untrusted and not evidence.denied:
+        needed = ", ".join(trial.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
         return error(Reason("untrusted-claim", message))
     return Decision("deny", reasons, missing_of(evidence), trial.claims)

@@ -81,7 +81,7 @@ class PreparedQuery:
     def beside(self) -> tuple[Hashable, ...]:
         """What answers say beside the atom, the same for every resource."""
         assert self._trial is not None
-        return self._trial.claims, self._trial.notes, self._trial.contested
+        return self._trial.claims, self._trial.notes, self._trial.untrusted
 
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or unless ``for_every_id`` the request's own."""

@@ -53,7 +53,7 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         held = _holds(question.requirement, policy_set, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
-    if held is None or (not held and question.contested and not any(denies)):
+    if held is None or (not held and question.untrusted and not any(denies)):
         return "error"
     return "allow" if held else "deny"
 

@@ -44,4 +44,4 @@ class EvaluationTrace(msgspec.Struct, frozen=True):
     standing: EffectivePrincipals
     claims: tuple[str, ...]
     notes: tuple[Reason, ...]
-    contested: tuple[str, ...]
+    untrusted: tuple[str, ...]

@@ -59,13 +59,13 @@ class Cdap:
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
         _check_context(request, need)
         told = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
-        contested = tuple(claim for one in told.values() for claim in one.contested)
+        untrusted = tuple(claim for one in told.values() for claim in one.untrusted)
         groups = (f"{CLAIMS[claim]}:{name}" for claim, one in told.items() for name in one.names)
         holders = (f"user:{request.subject.id}", *groups)
         questions = Questions(request, entity, facts, trust, holders)
         needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
         claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
-        return AuthorizationQuery(holders, needed, claims, contested=contested)
+        return AuthorizationQuery(holders, needed, claims, untrusted=untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """CDAP never looks back."""

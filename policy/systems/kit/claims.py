@@ -10,11 +10,11 @@ from policy.core.request import Request
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The names that count, and their claim: ``used`` where it gave some, ``contested`` where it must not be used."""
+    """The names that count, and their claim: ``used`` where it gave some, ``untrusted`` where it must not be used."""
 
     names: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
-    contested: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
 
 
 def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blanks: bool = False) -> Claimed:
@@ -25,7 +25,7 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blan
     """
     if claim not in trust:
         given = request.subject.properties.get(claim)
-        return Claimed() if given is None or given == [] else Claimed(contested=(claim,))
+        return Claimed() if given is None or given == [] else Claimed(untrusted=(claim,))
     place = f"subject.properties.{claim}"
     names = names_in(request.subject.properties, claim, place, rule, request.max_claimed_groups)
     for name in names:

@@ -69,7 +69,7 @@ class Lenses5:
             requirement=requirement,
             claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
-            contested=told.contested,
+            untrusted=told.untrusted,
         )
 
     def retention_floor(self, facts: Facts) -> int | None:

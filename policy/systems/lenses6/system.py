@@ -93,7 +93,7 @@ class Lenses6:
         needed = PermissionCheck(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
         told = claimed(request, "groups", "L6-GROUP", trust)
         whole = _in_its_letter_case(needed)
-        return AuthorizationQuery(_holders(subject, told.names), whole, claims=told.used, contested=told.contested)
+        return AuthorizationQuery(_holders(subject, told.names), whole, claims=told.used, untrusted=told.untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""

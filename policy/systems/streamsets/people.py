@@ -20,7 +20,7 @@ PREFIXES = ("user:", "group:", "role:")
 class Asker(msgspec.Struct, frozen=True):
     """A user as he counts. ``organization`` None: not known. ``login_at`` None: no login known (SS-Q12).
 
-    ``claims``, ``contested``, ``notes``: see policy.core.model.Question.
+    ``claims``, ``untrusted``, ``notes``: see policy.core.model.Question.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Asker(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     login_at: int | None
     claims: tuple[str, ...]
-    contested: tuple[str, ...]
+    untrusted: tuple[str, ...]
     notes: tuple[Reason, ...]
 
     @property
@@ -89,7 +89,7 @@ class _Told(msgspec.Struct, frozen=True):
 
     names: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
-    contested: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
     note: Reason | None = None
 
 
@@ -111,7 +111,7 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
         roles.names,
         session.login_at if session else None,
         claims=tuple(sorted({claim for one in told for claim in one.used})),
-        contested=tuple(sorted({claim for one in told for claim in one.contested})),
+        untrusted=tuple(sorted({claim for one in told for claim in one.untrusted})),
         notes=tuple(one.note for one in told if one.note),
     )
 
@@ -121,7 +121,7 @@ def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust:
     told = claimed(request, claim, "SS-Q11", trust)
     if at_login is not None:
         return _Told(at_login, note=_contradiction(request.subject.id, claim, told.names, at_login))
-    return _Told(told.names, used=told.used, contested=told.contested)
+    return _Told(told.names, used=told.used, untrusted=told.untrusted)
 
 
 def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> Reason | None:
@@ -139,7 +139,7 @@ def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tupl
     if written is None or written == sole:
         return sole, _Told()
     if "roles" not in trust:
-        return None, _Told(contested=("roles",))
+        return None, _Told(untrusted=("roles",))
     if not isinstance(written, str) or not written or "/" in written:
         raise Unanswerable("malformed-claim", "subject.properties.organization must be an organization's id")
     return written, _Told(used=("roles",))

@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     groups: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
-    contested: tuple[str, ...] = ()
+    untrusted: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
 
 
@@ -90,7 +90,7 @@ def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
         return _of_token(request, token, facts)
     groups = claimed(request, "groups", "VV-BIND-GROUP", trust, blanks=True)  # VV-Q11
     unused = ("token",) if token is not None else ()
-    return Identity(groups.names, groups.used, (*groups.contested, *unused))
+    return Identity(groups.names, groups.used, (*groups.untrusted, *unused))
 
 
 def _of_token(request: Request, token: object, facts: Facts) -> Identity:

@@ -85,7 +85,7 @@ class Ververica:
         needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
         holders = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
-        return AuthorizationQuery(holders, needed, who.claims, who.notes, who.contested)
+        return AuthorizationQuery(holders, needed, who.claims, who.notes, who.untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""
