@@ -60,7 +60,9 @@ def _odd(library: Library) -> Iterator[Finding]:
 def _closed(library: Library) -> Iterator[Finding]:
     """Refused documents of which it cannot be determined whom they affect."""
     histories = library.histories.items()
-    found = [(str(key), key.system) for key, shelf in histories if shelf.broken and EVERYONE in shelf.binds]
+    found = [
+        (str(key), key.system) for key, shelf in histories if shelf.broken and EVERYONE in shelf.affected_principals
+    ]
     nameless = library.nameless.items()
     found += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
     for document, system in found:

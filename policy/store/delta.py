@@ -113,5 +113,5 @@ def _then(
 def refused_of(refusals: Iterable[Refusal], nameless: Mapping[Key, frozenset[str]]) -> Refused:
     """What these refusals are together, and the documents that name no place of their own."""
     every = tuple(refusals)
-    broken = {refusal.key: refusal.binds for refusal in every if refusal.window is ALWAYS}
+    broken = {refusal.key: refusal.affected_principals for refusal in every if refusal.window is ALWAYS}
     return Refused(broken, tuple(refusal for refusal in every if refusal.window is not ALWAYS), nameless)

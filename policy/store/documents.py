@@ -46,7 +46,7 @@ class Version(msgspec.Struct):
     document: Document | None
     reading: CompiledDocument
     errors: tuple[str, ...] = ()
-    binds: frozenset[str] = frozenset()
+    affected_principals: frozenset[str] = frozenset()
     begins: int = SINCE_EVER
 
     @property
@@ -58,7 +58,7 @@ class Version(msgspec.Struct):
         """Take a version out of force after all."""
         if self.document is not None:
             key = self.document.key
-            self.binds = affected(all_systems()[key.system], key, {"spec": self.document.spec})
+            self.affected_principals = affected(all_systems()[key.system], key, {"spec": self.document.spec})
         self.document, self.reading, self.errors = None, CompiledDocument(), (*self.errors, error)
 
     @property
@@ -112,16 +112,18 @@ class DocumentHistory:
         return any(shelf._is_broken() for _, shelf in self._eras())
 
     @property
-    def binds(self) -> frozenset[str]:
+    def affected_principals(self) -> frozenset[str]:
         """Whom a broken document binds: all that any refused version since the last good one names."""
-        return frozenset().union(*(refusal.binds for refusal in self.refusals()))
+        return frozenset().union(*(refusal.affected_principals for refusal in self.refusals()))
 
     def refusals(self) -> Iterator["Refusal"]:
         """When it is broken, and whom it binds then."""
         for window, shelf in self._eras():
             if shelf._is_broken():
                 refused = itertools.takewhile(lambda version: not version.good, reversed(shelf.versions))
-                yield Refusal(self.key, window, frozenset().union(*(version.binds for version in refused)))
+                yield Refusal(
+                    self.key, window, frozenset().union(*(version.affected_principals for version in refused))
+                )
 
     def reading(self) -> CompiledDocument:
         """What the document says, with its older versions where its kind looks back.
@@ -211,7 +213,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     key: Key
     window: Window
-    binds: frozenset[str]
+    affected_principals: frozenset[str]
 
 
 def within(reading: CompiledDocument, window: Window) -> CompiledDocument:
@@ -290,8 +292,12 @@ class Library:
         except DocumentRefused as refused:
             self._put_away(key, (*rejected.errors, *refused.errors), f"refused@{order}", at, order)
             return rejected
-        binds = affected(all_systems()[key.system], key, value)
-        self._add(key, kind, Version(at, order, f"refused@{order}", None, CompiledDocument(), rejected.errors, binds))
+        affected_principals = affected(all_systems()[key.system], key, value)
+        self._add(
+            key,
+            kind,
+            Version(at, order, f"refused@{order}", None, CompiledDocument(), rejected.errors, affected_principals),
+        )
         return rejected
 
     def _put_aside(self, value: object, errors: tuple[str, ...], at: int, order: int) -> Rejected:
@@ -428,9 +434,9 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
         errors = tuple(refused.errors)
     except Exception as bug:  # one poisonous document must not take the others down
         errors = (f"could not be read ({type(bug).__name__}: {bug})",)
-    binds = affected(system, key, value) if value["name"] == key.name else ALL
+    affected_principals = affected(system, key, value) if value["name"] == key.name else ALL
     moment = _moment(value, at)
-    return Version(moment, order, mark, None, CompiledDocument(), errors, binds, _begins(moment, at))
+    return Version(moment, order, mark, None, CompiledDocument(), errors, affected_principals, _begins(moment, at))
 
 
 def _begins(moment: int, at: int | None) -> int:

@@ -32,13 +32,13 @@ Place = tuple[str, str]
 class FactChange(msgspec.Struct, frozen=True):
     """What one document of the facts topic says now. `broken`: it was refused and no good version stands in its place.
 
-    `binds`: the holders that a broken one would have bound. `at`: since when it says so, ms by the log.
+    `affected_principals`: the holders that a broken one would have bound. `at`: since when it says so, ms by the log.
     """
 
     key: Key
     facts: tuple[Fact, ...] = ()
     broken: bool = False
-    binds: frozenset[str] = frozenset()
+    affected_principals: frozenset[str] = frozenset()
     at: int = SINCE_EVER
 
 
@@ -47,7 +47,9 @@ def change_of(key: Key, shelf: DocumentHistory | None) -> FactChange:
     if shelf is None:
         return FactChange(key)
     at = shelf.newest.at if shelf.broken or shelf.in_force is None else shelf.in_force.at
-    return FactChange(key, shelf.reading().facts, shelf.broken, shelf.binds if shelf.broken else frozenset(), at)
+    return FactChange(
+        key, shelf.reading().facts, shelf.broken, shelf.affected_principals if shelf.broken else frozenset(), at
+    )
 
 
 def changes_of(key: Key, shelf: DocumentHistory, new: int) -> Iterator[FactChange]:
@@ -460,7 +462,7 @@ class FactOverlay:
             self._elsewhere[key] = tuple(versions)
         before = self._bound.pop(key, None)
         if change.broken:
-            self._bound[key] = change.binds
+            self._bound[key] = change.affected_principals
         if before != self._bound.get(key):
             changed.add(BOUND)
         self._copies.pop(key.system, None)

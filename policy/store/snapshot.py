@@ -162,7 +162,10 @@ class PolicySet:
         if not self._refusals:
             return self.broken
         now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
-        return {**{holder: str(refusal.key) for refusal in now for holder in refusal.binds}, **self.broken}
+        return {
+            **{holder: str(refusal.key) for refusal in now for holder in refusal.affected_principals},
+            **self.broken,
+        }
 
     def epoch(self, at: int | None) -> int:
         """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""

@@ -118,7 +118,7 @@ def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None
     """The two used to come from the same layer at different times."""
     layer, key = FactOverlay(), Key("streamsets", "Session", "dana")
     before = policy.compile_documents(POLICIES).with_facts(layer)
-    layer.apply(FactChange(key, broken=True, binds=frozenset({"user:dana"}), at=5))
+    layer.apply(FactChange(key, broken=True, affected_principals=frozenset({"user:dana"}), at=5))
     after = before.with_facts(layer)
     assert [policy.decide(each, _requests()[0]).outcome for each in (before, after)] == ["allow", "error"]
     assert [each.policy_sets["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
