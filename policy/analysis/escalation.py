@@ -27,7 +27,7 @@ from typing import Literal
 import msgspec
 
 from policy.analysis.edits import Edit, Start, starts
-from policy.analysis.shadowed import Beneath, Ground
+from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
 from policy.analysis.sides import Bearing, Links, Side, common
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
@@ -139,7 +139,7 @@ class _Found(msgspec.Struct):
     ways: dict[Membership, None] = {}
     concerned: dict[str, dict[int, list[str]]] = {}
     unseen: dict[str, int] = {}
-    beneath: Beneath | None = None
+    beneath: ShadowedAllows | None = None
 
     def add(self, name: str, severity: Severity, grant: Grant, people: _People, groups: Iterable[_Group]) -> None:
         """Note one grant as one power for some of the people."""
@@ -249,7 +249,7 @@ class _Comparison:
             if people.unseen:
                 self._lifted(deny, None, people, [])
 
-    def _lifted(self, deny: Grant, beneath: Beneath | None, people: _People, groups: list[_Group]) -> None:
+    def _lifted(self, deny: Grant, beneath: ShadowedAllows | None, people: _People, groups: list[_Group]) -> None:
         sure = beneath is not None and not beneath.companion
         found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
@@ -263,9 +263,9 @@ class _Comparison:
         return Links(self._realm, self._said.values())
 
     @functools.cached_property
-    def _ground(self) -> Ground:
+    def _ground(self) -> ShadowIndex:
         denied = {deny.permission for start in self._losses for deny in start.grants}
-        return Ground(self._after, self._links, self._subjects, self._claims, denied, self._take)
+        return ShadowIndex(self._after, self._links, self._subjects, self._claims, denied, self._take)
 
     @functools.cached_property
     def _losses(self) -> list[Start]:
@@ -327,7 +327,7 @@ class _Comparison:
         return found
 
 
-def _told_first(beneath: Beneath) -> tuple[str, ...]:
+def _told_first(beneath: ShadowedAllows) -> tuple[str, ...]:
     return beneath.companion, str(beneath.allow.statement_id), grant_text(beneath.allow)
 
 

@@ -13,14 +13,14 @@ from policy.matching.index import PatternIndex
 COMPANIONS = 1_000  # of an allow's holders, the first by name
 
 
-class Beneath(msgspec.Struct, frozen=True):
+class ShadowedAllows(msgspec.Struct, frozen=True):
     """An allow that a deny took away. ``companion``: who holds it, where it is not the one who is rid of the deny."""
 
     allow: Grant
     companion: str = ""
 
 
-class Ground:
+class ShadowIndex:
     """The allows there are on one side, found by what they have in common with a deny.
 
     ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.systems.kit.system.System`. ``denied``:
@@ -48,7 +48,7 @@ class Ground:
                     self._allows.add(grant.object, grant)
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 
-    def beneath(self, deny: Grant, before: Bearing, after: Bearing, is_claim: bool) -> Beneath | None:
+    def beneath(self, deny: Grant, before: Bearing, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
         """An allow that ``deny`` took away before and nothing does after, first looked for with its own holder.
 
         ``is_claim``: the holder is a claim, which any subject may make beside others.
@@ -56,7 +56,7 @@ class Ground:
         parts = list(before.parts(deny))
         for part in parts:
             if (allow := self._own(part, after)) is not None:
-                return Beneath(allow)
+                return ShadowedAllows(allow)
         return next(filter(None, (self._of_a_companion(part, after, is_claim) for part in parts)), None)
 
     def _own(self, deny: Grant, after: Bearing) -> Grant | None:
@@ -65,14 +65,14 @@ class Ground:
         allows = (allow for holder in sorted(met.keys() & after.holders) for allow in met[holder])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
-    def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> Beneath | None:
+    def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
         for holder, allows in sorted(self._meeting(deny).items()):
             for who in self._companions(holder, is_claim):
                 self._take(1 + len(allows))
                 bearing = self._side.bearing(who)
                 for allow in allows:
                     if _comes_through(allow, deny, after, bearing):
-                        return Beneath(allow, who)
+                        return ShadowedAllows(allow, who)
         return None
 
     def _meeting(self, deny: Grant) -> dict[str, list[Grant]]:
