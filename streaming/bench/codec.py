@@ -16,7 +16,7 @@ import typer
 
 from policy import compile_documents
 from streaming.bench import workload
-from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import Formats
 from streaming.records.schemas import read
@@ -37,8 +37,8 @@ def codec_rates(requests: int = 20_000, rounds: int = 5) -> list[dict[str, Any]]
 def _decisions(asked: Sequence[bytes]) -> list[bytes]:
     snapshot = compile_documents(workload.documents())
     source = Source("authz.requests.v1", 0, "topic-id", DEFAULT_TRUST, 1)
-    basis = Basis(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
-    sitting = Judge(snapshot, Limits()).sit(source, basis)
+    basis = EvaluationContext(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
+    sitting = Evaluator(snapshot, Limits()).sit(source, basis)
     return [sitting.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(asked)]
 
 

@@ -131,7 +131,7 @@ class AuditSource(msgspec.Struct, frozen=True):
     dead_letters: int
 
 
-class AuditSitting:
+class AuditEvaluator:
     """Judges the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
     (ms), to producers with the trust of the source; None: that is not known any more.
 

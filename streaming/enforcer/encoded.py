@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from streaming.enforcer.judge import Sitting, Source
+from streaming.enforcer.judge import PartitionEvaluator, Source
 from streaming.records.avro import Unencodable, Writer
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats
@@ -12,10 +12,10 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
 
-class EncodedSitting:
+class EncodedEvaluator:
     """A sitting whose decisions are Avro."""
 
-    def __init__(self, sitting: Sitting, source: Source, limits: Limits, formats: Formats) -> None:
+    def __init__(self, sitting: PartitionEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
         self._sitting, self._source, self._limits = sitting, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
         self._content_type = content_type(formats.output)
@@ -23,7 +23,7 @@ class EncodedSitting:
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
-        """The record to write for one request record, as `Sitting.decide` has it. Never raises."""
+        """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
         record = number, key_, made, told = self._sitting.decide(key, value, headers, offset, at)
         if number != DECISIONS or made is None:
             return record

@@ -66,7 +66,7 @@ class Source(msgspec.Struct, frozen=True):
     dead_letters: int
 
 
-class Basis(msgspec.Struct, frozen=True):
+class EvaluationContext(msgspec.Struct, frozen=True):
     """What a batch is judged by, as its decisions tell it. `now`: ms, what deadlines are held against.
 
     `read`: the newest offset read of every documents' topic, which `min_policy_offsets` is held against. `enforced`:
@@ -81,7 +81,7 @@ class Basis(msgspec.Struct, frozen=True):
     enforced: bool = True
 
 
-class Judge:
+class Evaluator:
     """A snapshot with the answers it has given, by trust."""
 
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
@@ -90,9 +90,9 @@ class Judge:
         self.parts = Parts(limits.claimed_groups)
         self._answers: dict[frozenset[str], Answers] = {}
 
-    def sit(self, source: Source, basis: Basis, reader: Reader | None = None) -> "Sitting":
+    def sit(self, source: Source, basis: EvaluationContext, reader: Reader | None = None) -> "PartitionEvaluator":
         """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
-        return Sitting(self, self.answers(source.trust), source, basis, reader or Reader(JSON_ALONE))
+        return PartitionEvaluator(self, self.answers(source.trust), source, basis, reader or Reader(JSON_ALONE))
 
     def answers(self, trust: frozenset[str]) -> Answers:
         """The answers to producers with this trust."""
@@ -131,10 +131,12 @@ class Clock:
 _parts = msgspec.json.Decoder(QueryParts).decode
 
 
-class Sitting:
+class PartitionEvaluator:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
-    def __init__(self, judge: Judge, answers: Answers, source: Source, basis: Basis, reader: Reader) -> None:
+    def __init__(
+        self, judge: Evaluator, answers: Answers, source: Source, basis: EvaluationContext, reader: Reader
+    ) -> None:
         self._judge, self._limits, self._answers, self._reader = judge, judge.limits, answers, reader
         self._clock = Clock()
         self.counts = no_counts()

@@ -20,11 +20,11 @@ from policy.core.facts import Lookup
 from policy.store.delta import together
 from policy.store.overlay import FactChange, FactOverlay
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
-from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.encoded import EncodedEvaluator
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, Tally, no_counts, tally
@@ -208,16 +208,16 @@ class Worker:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
         if task.formats.output == "json":
             return sitting.decide_all(records, usage), sitting.counts
-        encoded = EncodedSitting(sitting, source, task.limits, task.formats)
+        encoded = EncodedEvaluator(sitting, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records, sitting.counts, usage), sitting.counts
 
     def _source(self, records: Records, dead_letters: int) -> Source:
         topic, task = records.topic, self._task
         return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
 
-    def _sit(self, judge: Judge, source: Source, reader: Reader) -> Sitting:
+    def _sit(self, judge: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
         task, version = self._task, judge.snapshot.version
-        basis = Basis(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
+        basis = EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
         return judge.sit(source, basis, reader)
 
     def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
@@ -226,7 +226,7 @@ class Worker:
         live, candidate = (self._sit(judge, source, reader).decide_all(records) for judge in judges)
         return compare(live, candidate)
 
-    def _candidate_judge(self) -> Judge:
+    def _candidate_judge(self) -> Evaluator:
         assert self._candidate is not None
         held, task = _facts_of(self._task.facts, self._facts), self._task
         return _judge_of(task.candidate, held, self._candidate, task.limits, _candidates)
@@ -236,10 +236,10 @@ class Worker:
     ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditSitting(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
+        sitting = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
         return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
 
-    def _newest_judge(self) -> Judge:
+    def _newest_judge(self) -> Evaluator:
         place = len(self._snapshots) - 1
         held = _facts_of(self._task.facts, self._facts)
         return _judge_of(self._task.snapshots[place][2], held, self._policies(place), self._task.limits, _judges)
@@ -438,10 +438,10 @@ class HeldSnapshot:
         return (*bridge, *sent, *segment.tail)[start:end]
 
 
-class HeldJudge(msgspec.Struct):
+class HeldEvaluator(msgspec.Struct):
     """A judge, and how many changes of the facts it has seen."""
 
-    judge: Judge
+    judge: Evaluator
     applied: int
 
 
@@ -459,8 +459,8 @@ _audited: dict[tuple[int, frozenset[str]], HeldAuditAnswers] = {}
 
 _facts: dict[int, HeldFacts] = {}
 _snapshots = HeldSnapshots()
-_judges: dict[tuple[int, int], HeldJudge] = {}
-_candidates: dict[tuple[int, int], HeldJudge] = {}
+_judges: dict[tuple[int, int], HeldEvaluator] = {}
+_candidates: dict[tuple[int, int], HeldEvaluator] = {}
 """The judge of the newest policies that this process has seen, with its caches. At most one of each.
 
 By the numbers of the snapshot and of the layer of facts.
@@ -481,8 +481,8 @@ def _judge_of(
     facts: HeldFacts,
     snapshot: "HasSnapshot",
     limits: Limits,
-    judges: dict[tuple[int, int], HeldJudge],
-) -> Judge:
+    judges: dict[tuple[int, int], HeldEvaluator],
+) -> Evaluator:
     """The judge of a snapshot with the facts that are known now. It keeps answers that no change of them affects."""
     held = judges.get((number, facts.base))
     if held is not None and held.applied == facts.applied:
@@ -497,7 +497,7 @@ def _judge_of(
         judges[number, facts.base] = held
     else:
         judges.clear()
-        held = judges[number, facts.base] = HeldJudge(Judge(now, limits), facts.applied)
+        held = judges[number, facts.base] = HeldEvaluator(Evaluator(now, limits), facts.applied)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)

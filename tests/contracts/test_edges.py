@@ -7,9 +7,9 @@ import pytest
 
 from policy import compile_documents
 from streaming.bench import workload
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.encoded import EncodedEvaluator
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.records import read_decision
 from streaming.records.avro import Reader, Unencodable, Writer, own_json
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
@@ -26,13 +26,13 @@ SINGLE = Writer("request", "avro-single-object")
 AVRO_OUT = Formats(output="avro-single-object")
 
 
-def _sit(reader: Reader | None = None) -> Sitting:
-    basis = Basis(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT)
-    return Judge(SNAPSHOT, Limits()).sit(SOURCE, basis, reader)
+def _sit(reader: Reader | None = None) -> PartitionEvaluator:
+    basis = EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT)
+    return Evaluator(SNAPSHOT, Limits()).sit(SOURCE, basis, reader)
 
 
-def _encoded(sitting: Sitting) -> EncodedSitting:
-    return EncodedSitting(sitting, SOURCE, Limits(), AVRO_OUT)
+def _encoded(sitting: PartitionEvaluator) -> EncodedEvaluator:
+    return EncodedEvaluator(sitting, SOURCE, Limits(), AVRO_OUT)
 
 
 def test_a_request_in_avro_gets_the_answer_of_the_same_in_json() -> None:
@@ -111,7 +111,7 @@ def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_noth
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int) -> None:
     source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    sitting = AuditSitting(source, lambda _at: answers, Limits())
+    sitting = AuditEvaluator(source, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
     assert sitting.judge(b"k", avro, None, 17, AT) == sitting.judge(b"k", value, None, 17, AT)

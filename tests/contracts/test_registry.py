@@ -14,8 +14,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from policy import compile_documents
 from streaming.bench import workload
-from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.encoded import EncodedEvaluator
+from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
@@ -95,10 +95,12 @@ def test_decisions_and_alerts_are_read_by_confluents_deserializer(
 ) -> None:
     encodings, limits = Encodings(settings), Limits()
     source, topics = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1), settings.topics
-    sitting = Judge(SNAPSHOT, limits).sit(source, Basis(SNAPSHOT.version, {"policies": {"0": 4}}, 7, {}, AT))
+    sitting = Evaluator(SNAPSHOT, limits).sit(
+        source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 4}}, 7, {}, AT)
+    )
     asked = json.dumps(ASKED).encode()
     plain = json.loads(sitting.decide(b"k", asked, None, 17, AT)[2] or b"")
-    encoded = EncodedSitting(sitting, source, limits, encodings.formats())
+    encoded = EncodedEvaluator(sitting, source, limits, encodings.formats())
     number, key, value, headers = encoded.decide(b"k", asked, [{"key": "traceparent", "value": b"00"}], 17, AT)
     assert (number, key) == (0, b"k")
     content_type = ("content-type", b"application/vnd.apache.avro; encoding=confluent")

@@ -18,7 +18,7 @@ from policy.core.times import to_text
 from policy.store.documents import Library
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
@@ -256,7 +256,7 @@ class Day:
         yield from ((LETTERS, 0, number, START + number * SECOND // 10, b"?") for number in range(100))
         self.incidents.add(("malformed-burst", LETTERS))
         source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
-        sitting = AuditSitting(source, self.cluster.answers_at, Limits())
+        sitting = AuditEvaluator(source, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
             written, _, value, _ = sitting.judge(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value

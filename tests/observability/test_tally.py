@@ -9,8 +9,8 @@ import pytest
 from policy import compile_documents
 from policy.systems import all_systems
 from streaming.bench import workload
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
 
@@ -19,12 +19,12 @@ DOCUMENTS = workload.documents(100)
 SNAPSHOT = compile_documents(DOCUMENTS)
 
 
-def _sit(**limits: int) -> Sitting:
+def _sit(**limits: int) -> PartitionEvaluator:
     source = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1)
-    return Judge(SNAPSHOT, Limits(**limits)).sit(source, Basis(SNAPSHOT.version, {}, -1, {}, NOW))
+    return Evaluator(SNAPSHOT, Limits(**limits)).sit(source, EvaluationContext(SNAPSHOT.version, {}, -1, {}, NOW))
 
 
-def _tally(sitting: Sitting, values: list[bytes]) -> tuple[Tally, list[Any]]:
+def _tally(sitting: PartitionEvaluator, values: list[bytes]) -> tuple[Tally, list[Any]]:
     """The tally of some records, and the decisions made of them."""
     made = [sitting.decide(b"key", value, None, number, NOW) for number, value in enumerate(values)]
     told = tally("requests", NOW, sitting.counts, np.full(len(values), NOW), [None] * len(values))
@@ -73,7 +73,7 @@ ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, 
 
 def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() -> None:
     source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    sitting = AuditSitting(source, lambda _: answers, Limits())
+    sitting = AuditEvaluator(source, lambda _: answers, Limits())
     events: list[Any] = [
         {"id": "1", "system": "lenses6", **ACCESS, "outcome": "success"},
         {"id": "2", "system": "lenses6", "event": "login", "subject": ACCESS["subject"]},

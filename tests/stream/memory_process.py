@@ -13,7 +13,7 @@ from typing import Any
 
 from policy import compile_documents
 from policy.core.caching import BUDGET
-from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, Sent, records_batch
@@ -98,18 +98,18 @@ SCENARIOS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 }
 
 
-def _run(requests: Iterator[dict[str, Any]], judge: Judge) -> None:
+def _run(requests: Iterator[dict[str, Any]], judge: Evaluator) -> None:
     """Through the job's worker, as far as it is Python."""
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
     while asked := list(itertools.islice(requests, BATCH)):
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in asked]
-        judge.sit(source, Basis("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
+        judge.sit(source, EvaluationContext("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
 
 
 def main(held_mib: str, *scenarios: str) -> None:
     """Print the growth by each."""
     BUDGET.most = int(held_mib) << 20
-    judge = Judge(compile_documents(DOCUMENTS), Limits())
+    judge = Evaluator(compile_documents(DOCUMENTS), Limits())
     _run(iter([_request(1)]), judge)  # what is loaded at first use
     gc.collect()
     tracemalloc.start()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policy import Snapshot, compile_documents
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.records.verdict import Lifecycle, Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.world import group, request, role
@@ -17,17 +17,17 @@ GRANTED = compile_documents([role("readers", "kafka:topic:prod/main/orders"), gr
 REVOKED = compile_documents([group("readers", "user:dana")])
 
 
-def _sit(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditSitting:
+def _sit(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditEvaluator:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
     answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9) if snapshot else None
-    return AuditSitting(source, lambda _at: answers, Limits(**limits))
+    return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
 
 
 def _event(**changes: Any) -> dict[str, Any]:
     return {**request("e-1", "dana", "orders"), "outcome": "success", **changes}
 
 
-def _judge(event: dict[str, Any], sitting: AuditSitting | None = None, at: int = AT) -> Any:
+def _judge(event: dict[str, Any], sitting: AuditEvaluator | None = None, at: int = AT) -> Any:
     number, key, value, _ = (sitting or _sit()).judge(b"key", json.dumps(event).encode(), None, 17, at)
     assert (number, key) == (VERDICTS, b"key"), value
     return decode_verdict(value or b"")
@@ -56,7 +56,7 @@ def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
     asked: list[int] = []
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
     answers = AuditAnswers(GRANTED, DEFAULT_TRUST, 9)
-    sitting = AuditSitting(source, lambda at: asked.append(at) or answers, Limits())
+    sitting = AuditEvaluator(source, lambda at: asked.append(at) or answers, Limits())
     for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
         assert _judge(_event(time=claimed), sitting).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
     assert asked == [AT - 5, AT, AT - 5]
@@ -66,7 +66,7 @@ def test_claims_that_are_not_trusted_are_not_used() -> None:
     source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
     documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
     answers = AuditAnswers(compile_documents(documents), frozenset(), 9)
-    sitting = AuditSitting(source, lambda _at: answers, Limits())
+    sitting = AuditEvaluator(source, lambda _at: answers, Limits())
     event = _event()
     event["subject"]["properties"] = {"groups": ["readers"]}
     assert _judge(event, sitting).outcome == "error"

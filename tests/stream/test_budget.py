@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from policy.store.overlay import FactOverlay
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import Outputs, Task, Told, Worker
 from streaming.ops.tally import no_counts
@@ -44,8 +44,10 @@ class Clock:
         return self.now
 
 
-def _sit(judge: Judge) -> Sitting:
-    return judge.sit(Source(*PARTITION, "topic-id", DEFAULT_TRUST, 1), Basis(SNAPSHOT.version, {}, 7, {}, AT))
+def _sit(judge: Evaluator) -> PartitionEvaluator:
+    return judge.sit(
+        Source(*PARTITION, "topic-id", DEFAULT_TRUST, 1), EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT)
+    )
 
 
 def _request(number: int, length: int = 1, evaluations: int = 0) -> bytes:
@@ -75,7 +77,7 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
     values: list[bytes], size: int, exceeds: bool, is_taught: bool
 ) -> None:
     """With and without prepared queries; records and counts are those of an unlimited budget."""
-    judge, records = Judge(SNAPSHOT, Limits()), _records(values)
+    judge, records = Evaluator(SNAPSHOT, Limits()), _records(values)
     if is_taught:
         _sit(judge).decide_all(records)
     usage = Usage(Budget(size, 1.0, exceeds), Clock())
@@ -83,14 +85,14 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
     assert fitting >= int(exceeds)
     if not fitting:
         return
-    sitting, whole = _sit(judge), _sit(Judge(SNAPSHOT, Limits()))
+    sitting, whole = _sit(judge), _sit(Evaluator(SNAPSHOT, Limits()))
     packed = sitting.decide_all(records.head(fitting), usage)
     decided = packed.decided
     assert decided is not None
     assert decided >= int(exceeds)
     made = _in_order(packed)
     assert made == _in_order(whole.decide_all(records))[:decided]
-    counted = _sit(Judge(SNAPSHOT, Limits()))
+    counted = _sit(Evaluator(SNAPSHOT, Limits()))
     if decided:
         counted.decide_all(records.head(decided))
     assert +Counter(sitting.counts) == +Counter(counted.counts)
@@ -102,13 +104,13 @@ def test_an_unlimited_budget_is_enough_for_everything() -> None:
     records = _records([_request(number, 500, 40) for number in range(20)])
     usage = Usage(UNLIMITED)
     assert usage.fitting(records.sizes) == 20
-    assert _sit(Judge(SNAPSHOT, Limits())).decide_all(records, usage).decided == 20
+    assert _sit(Evaluator(SNAPSHOT, Limits())).decide_all(records, usage).decided == 20
     assert usage.share < 0.001
 
 
 def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record() -> None:
     """Each look at the clock takes a second here."""
-    judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number, evaluations=3) for number in range(10)])
+    judge, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number, evaluations=3) for number in range(10)])
     assert _sit(judge).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
     late = Usage(Budget(2**40, 0.5), Clock(1.0))
     assert late.fitting(records.sizes) == 10, "nothing is decided yet"
@@ -119,7 +121,7 @@ def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record(
 
 
 def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
-    judge, records = Judge(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
+    judge, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
     _sit(judge).decide_all(records)
     usage = Usage(Budget(2**40, 1.0), Clock())
     packed = _sit(judge).decide_all(records, usage)

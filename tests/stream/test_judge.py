@@ -10,7 +10,7 @@ import pytest
 
 from policy import compile_documents, decide
 from streaming.bench import workload
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import records_batch
@@ -24,13 +24,13 @@ BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source")
 RECORD_FIELDS = (*BATCH_FIELDS, "request", "enforced")
 
 
-def _sit(snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int) -> Sitting:
+def _sit(snapshot: Any = SNAPSHOT, trust: frozenset[str] = DEFAULT_TRUST, **limits: int) -> PartitionEvaluator:
     source = Source("requests", 3, "topic-id", trust, 1)
-    basis = Basis(snapshot.version, READ, 7, {**READ, "facts": {"0": 7}}, AT)
-    return Judge(snapshot, Limits(**limits)).sit(source, basis)
+    basis = EvaluationContext(snapshot.version, READ, 7, {**READ, "facts": {"0": 7}}, AT)
+    return Evaluator(snapshot, Limits(**limits)).sit(source, basis)
 
 
-def _decide(sitting: Sitting, request: Any, at: int = AT) -> dict[str, Any]:
+def _decide(sitting: PartitionEvaluator, request: Any, at: int = AT) -> dict[str, Any]:
     """The decision record for a request."""
     value = request if isinstance(request, bytes) else json.dumps(request).encode()
     number, _, made, _ = sitting.decide(b"key", value, None, 17, at)
@@ -99,8 +99,8 @@ def test_a_record_says_who_asked_for_what_without_secrets_and_unknown_fields() -
 @pytest.mark.parametrize("enforced", [True, False])
 def test_in_shadow_mode_every_decision_says_that_it_is_not_enforced(enforced: bool) -> None:
     """Batches and errors too; the answer itself is the same."""
-    judge, source = Judge(SNAPSHOT, Limits()), Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    sitting = judge.sit(source, Basis(SNAPSHOT.version, READ, 7, {}, AT, enforced))
+    judge, source = Evaluator(SNAPSHOT, Limits()), Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
+    sitting = judge.sit(source, EvaluationContext(SNAPSHOT.version, READ, 7, {}, AT, enforced))
     for request in (_some_request(), _some_request(evaluations=[{}]), _some_request(deadline=AT - 1)):
         record = _decide(sitting, request)
         assert record["context"].get("enforced", True) is enforced

@@ -10,7 +10,7 @@ from policy import decide
 from policy.core.times import to_ms
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import Limits
 from tests.stream.arrow import records_batch
@@ -18,10 +18,10 @@ from tests.stream.arrow import records_batch
 FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source", "request")
 NOW = 1_795_000_000_000
-BASIS = Basis("", {}, 0, {}, NOW)
+BASIS = EvaluationContext("", {}, 0, {}, NOW)
 
 
-def _said(sitting: Sitting, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+def _said(sitting: PartitionEvaluator, request: dict[str, Any], at: int) -> dict[str, Any] | None:
     """What the stream says; None: it is no request."""
     number, _, value, _ = sitting.decide(None, json.dumps(request).encode(), None, 0, at)
     if number != 0:
@@ -39,7 +39,7 @@ def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
     return {"decision": record["decision"], "context": context, **items}
 
 
-def _said_shortly(judge: Judge, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+def _said_shortly(judge: Evaluator, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
     """The same in columns, where it can be."""
     value = json.dumps(request).encode()
     packed = judge.sit(source, BASIS).decide_all(Records(records_batch([(None, value, None)], at)))
@@ -59,7 +59,7 @@ def test_the_fast_path_answers_every_case_as_decide_does(path: Path) -> None:
     """Each request twice, so that the second answer comes from what the first one left behind."""
     compared = 0
     for scene in scenes(load_cases(path)):
-        judge, source = Judge(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
+        judge, source = Evaluator(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
         for expectation in scene.stage.expect:
             asked = {"id": "1", **scene.request(expectation)}
             asked.pop("deadline", None)  # held against the clock in the stream, and tested there

@@ -24,7 +24,7 @@ from streaming.bench import workload
 from streaming.enforcer import answers, rendering
 from streaming.enforcer import judge as judging
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import HeldFacts, _judge_of
 from streaming.records.packing import Outgoing, Packed
@@ -49,9 +49,9 @@ SNAPSHOT = compile_documents(DOCUMENTS)
 LIMITS = Limits()
 
 
-def _sit(judge: Judge) -> Sitting:
+def _sit(judge: Evaluator) -> PartitionEvaluator:
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    return judge.sit(source, Basis(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
+    return judge.sit(source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
 
 
 def _in_order(packed: Packed) -> list[Outgoing]:
@@ -74,16 +74,16 @@ def _values(packed: Packed) -> list[bytes]:
 def unprepared() -> Iterator[None]:
     """While it is open, no query is prepared: each request is decided by itself."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Sitting, "_find", lambda *_: None)
+        patched.setattr(PartitionEvaluator, "_find", lambda *_: None)
         yield
 
 
-def _compare(sent: list[Sent], judge: Judge, limits: Limits = LIMITS, at: int = AT) -> None:
+def _compare(sent: list[Sent], judge: Evaluator, limits: Limits = LIMITS, at: int = AT) -> None:
     """Records together, and one by one, beside those of a judge who knows nothing and prepares nothing."""
     records = Records(records_batch(sent, at))
     rows = [(key, value, records.headers(number), number, at) for number, (key, value, _) in enumerate(sent)]
     with unprepared():
-        careful = [_sit(Judge(judge.snapshot, limits)).decide(*row) for row in rows]
+        careful = [_sit(Evaluator(judge.snapshot, limits)).decide(*row) for row in rows]
     assert _in_order(_sit(judge).decide_all(records)) == careful
     assert [_sit(judge).decide(*row) for row in rows] == careful
 
@@ -99,9 +99,9 @@ def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/order
     }
 
 
-def _taught() -> Judge:
+def _taught() -> Evaluator:
     """A judge with prepared queries for what dana and eve ask."""
-    judge = Judge(SNAPSHOT, LIMITS)
+    judge = Evaluator(SNAPSHOT, LIMITS)
     for user in ("dana", "eve"):
         value = json.dumps(_request("t", user, "prod/main/taught")).encode()
         _sit(judge).decide_all(Records(records_batch([(None, value, None)])))
@@ -121,7 +121,7 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
 
 def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = _taught()
-    monkeypatch.setattr(Sitting, "decide", None)  # a request that is decided by itself would fail
+    monkeypatch.setattr(PartitionEvaluator, "decide", None)  # a request that is decided by itself would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
     assert len(_values(_sit(judge).decide_all(Records(records_batch(sent))))) == 100
 
@@ -144,7 +144,7 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
     """Ververica decides by workspace and namespace: the resource's id is only repeated."""
     entry = {"userId": "dana", "workspaceId": "w", "namespaceId": "n", "role": "VIEWER"}
     document = {"system": "ververica", "kind": "InitialAccess", "name": "w", "spec": {"initialAccess": [entry]}}
-    judge, scope = Judge(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
+    judge, scope = Evaluator(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
     sent: list[Sent] = []
     for number, name in enumerate(["orders", "payments", *FAULTY, "payments"]):
         request = {**_request(f"r-{number}"), "system": "ververica", "subject": {"type": "user", "id": "dana"}}
@@ -159,7 +159,7 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
 def test_a_workload_gets_the_same_answers() -> None:
     documents = workload.documents(100)
     snapshot = compile_documents(documents)
-    judge, lone = Judge(snapshot, LIMITS), Judge(snapshot, LIMITS)
+    judge, lone = Evaluator(snapshot, LIMITS), Evaluator(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
     made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     with unprepared():
@@ -252,7 +252,7 @@ def test_prepared_queries_answer_so_whatever_the_policies_are(
     documents: list[dict[str, Any]], asked: list[dict[str, Any]], at: int
 ) -> None:
     """In the epochs of documents that are valid for a time only, too."""
-    judge = Judge(compile_documents(documents), LIMITS)
+    judge = Evaluator(compile_documents(documents), LIMITS)
     for batch in range(3):
         told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
         plain = ({name: value for name, value in request.items() if value is not None} for request in told)
@@ -272,7 +272,7 @@ def test_what_is_forgotten_is_prepared_again(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("step", ["prepare", "answer_for", "render"])
 def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    judge = Judge(SNAPSHOT, LIMITS)
+    judge = Evaluator(SNAPSHOT, LIMITS)
 
     def ask(user: str, topic: str) -> None:
         _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], judge)
@@ -304,7 +304,7 @@ def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str,
         request["resource"]["properties"] = {"tag": tag}
         return b"key", json.dumps(request).encode(), None
 
-    judge = Judge(snapshot, LIMITS)
+    judge = Evaluator(snapshot, LIMITS)
     small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
     [(_, key, value, _)] = _in_order(_sit(judge).decide_all(Records(records_batch([large]))))
     judge.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
@@ -318,7 +318,7 @@ def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str,
 @pytest.mark.parametrize("hidden", ["id", "resource"])
 def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> None:
     """An id of something else, which stands before the real one, and says the same at first."""
-    judge = Judge(SNAPSHOT, LIMITS)
+    judge = Evaluator(SNAPSHOT, LIMITS)
     for looks in ("same", "same", "same", "other"):
         request = _request("r-1", "dana", "prod/main/secret-1" if hidden == "resource" else "prod/main/orders-1")
         if hidden == "id":
@@ -346,14 +346,14 @@ def test_what_is_too_large_for_columns_is_decided_by_itself(
 def test_records_beyond_the_limits_are_refused_as_ever() -> None:
     sent: list[Sent] = [(b"k" * 90, json.dumps(_request(f"r-{n}" + "x" * n)).encode(), None) for n in range(0, 400, 20)]
     limits = Limits(record_in=400, record_out=1000)
-    judge = Judge(SNAPSHOT, limits)
+    judge = Evaluator(SNAPSHOT, limits)
     for _ in range(3):
         _compare(sent, judge, limits)
 
 
 def test_a_document_ceases_to_be_valid_within_a_batch() -> None:
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
-    judge = Judge(compile_documents([ending, group("open", "user:dana")]), LIMITS)
+    judge = Evaluator(compile_documents([ending, group("open", "user:dana")]), LIMITS)
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
     crossing = records_at((*value, AT + n) for n, value in enumerate(values))
     for _ in range(3):
@@ -388,7 +388,8 @@ def test_each_decision_tells_its_own_requests_time_and_offset_where_others_are_d
     assert (len(made.shortly), len(made.others)) == (1, 1)
     with unprepared():
         careful = [
-            _sit(Judge(SNAPSHOT, LIMITS)).decide(key, value, None, n, at) for n, (key, value, _, at) in enumerate(sent)
+            _sit(Evaluator(SNAPSHOT, LIMITS)).decide(key, value, None, n, at)
+            for n, (key, value, _, at) in enumerate(sent)
         ]
     assert _in_order(made) == careful
 
@@ -427,7 +428,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
         for at in (data.draw(st.sampled_from(MOMENTS)), 6):
             records = Records(records_batch(sent, at))
             with unprepared():
-                fresh = _in_order(_sit(Judge(compiled.with_facts(layer), LIMITS)).decide_all(records))
+                fresh = _in_order(_sit(Evaluator(compiled.with_facts(layer), LIMITS)).decide_all(records))
             assert _in_order(_sit(judge).decide_all(records)) == fresh
 
 
@@ -458,7 +459,7 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
                 with unprepared():
-                    fresh = _in_order(_sit(Judge(Snapshot(library), LIMITS)).decide_all(records))
+                    fresh = _in_order(_sit(Evaluator(Snapshot(library), LIMITS)).decide_all(records))
                 assert _in_order(_sit(judge).decide_all(records)) == fresh
 
 

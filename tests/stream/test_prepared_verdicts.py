@@ -18,7 +18,7 @@ from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.enforcer import auditing
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.records.packing import Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.policy.test_prepared import UNHURRIED, change, deletion, spoiled
@@ -34,19 +34,19 @@ IDS = st.sampled_from(["e-1", "e-1", "", 'a"b', "→", "a\\b", 7])
 def unprepared() -> Iterator[None]:
     """While it is open, each event is judged by itself."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(AuditSitting, "_prepared", lambda *_: None)
+        patched.setattr(AuditEvaluator, "_prepared", lambda *_: None)
         yield
 
 
-def _sit(answers: AuditAnswers) -> AuditSitting:
-    return AuditSitting(AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, 1, 2), lambda _at: answers, Limits())
+def _sit(answers: AuditAnswers) -> AuditEvaluator:
+    return AuditEvaluator(AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, 1, 2), lambda _at: answers, Limits())
 
 
-def _judged(sitting: AuditSitting, events: list[tuple[bytes, int]]) -> list[Outgoing]:
+def _judged(sitting: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:
     return [sitting.judge(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
 
 
-def _compare(events: list[tuple[bytes, int]], kept: AuditAnswers, fresh: AuditAnswers) -> AuditSitting:
+def _compare(events: list[tuple[bytes, int]], kept: AuditAnswers, fresh: AuditAnswers) -> AuditEvaluator:
     """The kept answers twice beside those that know nothing and prepare nothing. Returns what judged last."""
     with unprepared():
         lone = _sit(fresh)

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import Library
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.encoded import EncodedEvaluator
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
@@ -43,14 +43,14 @@ SOURCE = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
 DECISION, LETTER = 0, 1
 
 
-def _sit(**limits: int) -> Sitting:
-    return Judge(SNAPSHOT, Limits(**limits)).sit(SOURCE, Basis(SNAPSHOT.version, {}, 7, {}, AT))
+def _sit(**limits: int) -> PartitionEvaluator:
+    return Evaluator(SNAPSHOT, Limits(**limits)).sit(SOURCE, EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT))
 
 
-def _judging(**limits: int) -> AuditSitting:
+def _judging(**limits: int) -> AuditEvaluator:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, DECISION, LETTER)
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    return AuditSitting(source, lambda _at: answers, Limits(**limits))
+    return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
 
 
 def _avro(kind: Kind, told: dict[str, Any]) -> bytes:
@@ -222,7 +222,7 @@ def test_every_decision_and_its_dead_letter_fits(
     limits = Limits(record_out=limit)
     value = _avro("request", asked) if avro else json.dumps(asked).encode()
     sitting = _sit(record_out=limit)
-    decide = sitting.decide if output == "json" else EncodedSitting(sitting, SOURCE, limits, Formats(output)).decide
+    decide = sitting.decide if output == "json" else EncodedEvaluator(sitting, SOURCE, limits, Formats(output)).decide
     made = decide(key, value, [{"key": "traceparent", "value": b"00-1"}], 17, AT)
     assert fits(_size(made), limit), made[0]
     if made[0] == DECISION and output == "json":

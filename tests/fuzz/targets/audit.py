@@ -8,8 +8,8 @@ import msgspec
 from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_ms
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.auditing import AuditAnswers, AuditSitting, AuditSource
-from streaming.enforcer.judge import Basis, Judge, Source
+from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
+from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
 from streaming.monitor.intake import Intake
 from streaming.records.audit_event import read_event
 from streaming.records.avro import Reader, Undecodable
@@ -75,7 +75,7 @@ class AuditEvents:
         source = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS)
         answers = AuditAnswers(snapshot, trust, 9)
         reader = Reader(formats("audit-event"))
-        sitting = AuditSitting(source, lambda at: answers if at >= OLDEST else None, limits, reader)
+        sitting = AuditEvaluator(source, lambda at: answers if at >= OLDEST else None, limits, reader)
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
         number, made_key, made, made_headers = sitting.judge(key, value, listed, 17, at)
@@ -173,11 +173,12 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
         event = to_json(dice, {**request, "outcome": "success"})
         source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
         answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
-        made, _, value, _ = AuditSitting(source, lambda _at: answers, limits).judge(b"k", event, None, 17, AT)
+        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).judge(b"k", event, None, 17, AT)
         wrong = made == LETTERS
     else:
-        judging = Judge(snapshot, limits).sit(
-            Source("requests", 0, "topic-id", DEFAULT_TRUST, LETTERS), Basis(snapshot.version, READ, 7, READ, AT)
+        judging = Evaluator(snapshot, limits).sit(
+            Source("requests", 0, "topic-id", DEFAULT_TRUST, LETTERS),
+            EvaluationContext(snapshot.version, READ, 7, READ, AT),
         )
         made, _, value, _ = judging.decide(b"k", to_json(dice, request), None, 17, AT)
         wrong = made == LETTERS

@@ -5,8 +5,8 @@ from random import Random
 from typing import Any
 
 from policy.core.request import CLAIMS
-from streaming.enforcer.encoded import EncodedSitting
-from streaming.enforcer.judge import Basis, Judge, Sitting, Source
+from streaming.enforcer.encoded import EncodedEvaluator
+from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.ops.tally import tally
@@ -50,7 +50,7 @@ class Requests:
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")
-        self._judges: dict[Any, Judge] = {}
+        self._judges: dict[Any, Evaluator] = {}
 
     def portable(self, given: Any) -> Any:
         """The input without what comes from the seed."""
@@ -82,7 +82,7 @@ class Requests:
         """Decide the records as a worker does and compare every answer; raises Violation."""
         world, trust, limits = self._worlds.get(given["world"]), frozenset(given["trust"]), LIMITS[given["limits"]]
         source = Source("requests", 0, SOURCE, trust, LETTERS)
-        basis = Basis(world.snapshot.version, {"policies": READ["policies"]}, 7, READ, AT)
+        basis = EvaluationContext(world.snapshot.version, {"policies": READ["policies"]}, 7, READ, AT)
         sitting = self._judge(given, world).sit(source, basis, Reader(formats("request")))
         sent = [(key, value, _headers(headers), at) for key, value, headers, at in given["records"]]
         records = Records(records_at(sent))
@@ -96,15 +96,15 @@ class Requests:
             past += wanted is not None
         return Execution(past, len(sent) - past, allows)
 
-    def _judge(self, given: Any, world: World) -> Judge:
+    def _judge(self, given: Any, world: World) -> Evaluator:
         """The one who has judged the world's inputs before, with the caches."""
         limits = LIMITS[given["limits"]]
         if not isinstance(given["world"], int):
-            return Judge(world.snapshot, limits)
+            return Evaluator(world.snapshot, limits)
         judge = self._judges.get(given["world"])
         if judge is None:
             self._judges.clear()
-            judge = self._judges[given["world"]] = Judge(world.snapshot, limits)
+            judge = self._judges[given["world"]] = Evaluator(world.snapshot, limits)
         return judge
 
 
@@ -117,8 +117,8 @@ def _headers(headers: Any) -> Any:
     return None if headers is None else [(name, value) for name, value in headers]
 
 
-def _in_avro(sitting: Sitting, source: Source, records: Records, limits: Any) -> Packed:
-    encoding = EncodedSitting(sitting, source, limits, Formats(output="avro-single-object"))
+def _in_avro(sitting: PartitionEvaluator, source: Source, records: Records, limits: Any) -> Packed:
+    encoding = EncodedEvaluator(sitting, source, limits, Formats(output="avro-single-object"))
     return Packed([], [encoding.decide(*row) for row in records.rows()])
 
 
