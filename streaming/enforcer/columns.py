@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streaming.enforcer.rendering import RenderedAnswer, RenderedRequest
-from streaming.records.packing import NO_TEXT, Codes, Lot, Part, Picked
+from streaming.records.packing import NO_TEXT, Codes, ColumnarBatch, DictionaryColumn, Part
 
 Shared = TypeVar("Shared")
 
@@ -64,23 +64,25 @@ class Beside(msgspec.Struct, frozen=True):
 
     keys: pa.BinaryArray
     offsets: pa.Array
-    times: Picked
+    times: DictionaryColumn
     headers: pa.BinaryArray
 
 
-def lot_of(frame: Frame, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]) -> Lot:
+def lot_of(
+    frame: Frame, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]
+) -> ColumnarBatch:
     """The decisions. `which`: of the answers."""
     number = beside.offsets.cast(pa.string()).cast(pa.binary())
     ids = pa.array(answered.ids, pa.binary())
     resources = pa.array([text[1:-1] for text in answered.resources], pa.binary())
     of, requests = coded(answered.requests)
     system, before, after = (
-        Picked(pa.array(texts, pa.binary()), of)
+        DictionaryColumn(pa.array(texts, pa.binary()), of)
         for texts in zip(*((request.system, request.before, request.after) for request in requests), strict=True)
     )
     told = *_answers(which, answers, resources), before, resources, after
     parts = layout(frame, number, ids, system, beside.times, told)
-    return Lot(beside.keys, beside.headers, parts, np.array(answered.rows, np.int32))
+    return ColumnarBatch(beside.keys, beside.headers, parts, np.array(answered.rows, np.int32))
 
 
 def _answers(which: Codes, answers: list[RenderedAnswer], resources: pa.BinaryArray) -> Iterator[Part]:
@@ -88,7 +90,7 @@ def _answers(which: Codes, answers: list[RenderedAnswer], resources: pa.BinaryAr
     for number, texts in enumerate(itertools.zip_longest(*(answer.pieces for answer in answers))):
         if number:
             yield _where([text is not None for text in texts], which, resources)
-        yield Picked(pa.array(texts, pa.binary()), which)
+        yield DictionaryColumn(pa.array(texts, pa.binary()), which)
 
 
 def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part:
@@ -96,7 +98,7 @@ def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part
     if all(answers):
         return resources
     rows: Codes = np.arange(len(which), dtype=np.int32)
-    return Picked(resources, np.where(np.array(answers)[which], rows, np.int32(NO_TEXT)))
+    return DictionaryColumn(resources, np.where(np.array(answers)[which], rows, np.int32(NO_TEXT)))
 
 
 def coded(shared: list[Shared]) -> tuple[Codes, list[Shared]]:

@@ -29,7 +29,7 @@ from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import JSON_ALONE
 from streaming.records.headers import JSON, Header
-from streaming.records.packing import DECISIONS, Lot, Outgoing, Packed, Picked, encode_headers
+from streaming.records.packing import DECISIONS, ColumnarBatch, DictionaryColumn, Outgoing, Packed, encode_headers
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
@@ -231,7 +231,7 @@ class PartitionEvaluator:
             self._has_failed = True
             log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
 
-    def _lots(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[Lot]:
+    def _lots(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[ColumnarBatch]:
         if not answered.rows:
             return []
         try:
@@ -252,7 +252,7 @@ class PartitionEvaluator:
         times = np.fromiter(map(places.__getitem__, answered.times), np.int32, len(answered.times))
         headers = records.header_texts()
         carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in answered.rows])
-        told = Picked(pa.array(texts.values(), pa.binary()), times)
+        told = DictionaryColumn(pa.array(texts.values(), pa.binary()), times)
         return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), told, carried.cast(pa.binary()))
 
     def decide(

@@ -32,7 +32,7 @@ from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
 from streaming.records.formats import Formats
 from streaming.records.headers import JSON_ALONE, content_type
-from streaming.records.packing import DECISIONS, Lot, Outgoing, Packed, pack
+from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
@@ -200,7 +200,7 @@ class Worker:
             return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
         return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
 
-    def _pack(self, number: int, lot: Lot) -> bytes:
+    def _pack(self, number: int, lot: ColumnarBatch) -> bytes:
         decisions = [content_type(self._task.formats.output)]
         return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
 

@@ -37,18 +37,18 @@ Result = tuple[str, bytes | None, bytes | None, Headers]
 """Topic, key, value (None: a deletion) and headers of a record that the driver writes."""
 
 
-class Picked(NamedTuple):
+class DictionaryColumn(NamedTuple):
     """Texts that records share: which of them each record has; NO_TEXT: none."""
 
     texts: pa.BinaryArray
     which: Codes
 
 
-Part: TypeAlias = "bytes | pa.BinaryArray | Picked"
+Part: TypeAlias = "bytes | pa.BinaryArray | DictionaryColumn"
 """A piece of all values of a lot: the same for all, each its own, or a shared one."""
 
 
-class Lot(NamedTuple):
+class ColumnarBatch(NamedTuple):
     """Records for one topic, as columns. `headers`: as `encode_headers` has them; null: the usual ones.
 
     A value is what its parts say one after the other, nulls left out; it is null where the first part is.
@@ -60,7 +60,7 @@ class Lot(NamedTuple):
     parts: Sequence[Part]
     positions: Codes | None = None
 
-    def before(self, position: int) -> "Lot":
+    def before(self, position: int) -> "ColumnarBatch":
         """Those of the records whose positions are below this one."""
         positions = np.arange(len(self.keys), dtype=np.int32) if self.positions is None else self.positions
         count = int(np.searchsorted(positions, position))
@@ -68,7 +68,7 @@ class Lot(NamedTuple):
             return self
         heads = {id(part): _head(part, count) for part in self.parts}  # what stands in many values is packed once
         parts = [heads[id(part)] for part in self.parts]
-        return Lot(self.keys[:count], self.headers[:count], parts, positions[:count])
+        return ColumnarBatch(self.keys[:count], self.headers[:count], parts, positions[:count])
 
     def values(self) -> Iterator[bytes | None]:
         """The values one by one, as `Sender.java` puts them together, only slower."""
@@ -79,13 +79,13 @@ class Lot(NamedTuple):
 def _head(part: Part, count: int) -> Part:
     if isinstance(part, bytes):
         return part
-    return Picked(part.texts, part.which[:count]) if isinstance(part, Picked) else part[:count]
+    return DictionaryColumn(part.texts, part.which[:count]) if isinstance(part, DictionaryColumn) else part[:count]
 
 
 def _texts(part: Part, records: int) -> Iterable[bytes | None]:
     if isinstance(part, bytes):
         return itertools.repeat(part, records)
-    if isinstance(part, Picked):
+    if isinstance(part, DictionaryColumn):
         texts = [*part.texts.to_pylist(), None]
         return [texts[number] for number in part.which.tolist()]
     told: list[bytes | None] = part.to_pylist()
@@ -94,7 +94,7 @@ def _texts(part: Part, records: int) -> Iterable[bytes | None]:
 
 def lots_of(
     records: Iterable[tuple[Topic, bytes | None, bytes | None, Headers | None]], positions: Iterable[int] | None = None
-) -> Iterator[tuple[Topic, Lot]]:
+) -> Iterator[tuple[Topic, ColumnarBatch]]:
     """Records with topic, key, value and headers as lots; those for one topic stay in order."""
     gathered: dict[Topic, list[Any]] = {}
     sizes: Counter[Topic] = Counter()
@@ -108,10 +108,10 @@ def lots_of(
     yield from ((topic, _lot(rest)) for topic, rest in gathered.items())
 
 
-def _lot(records: list[Any]) -> Lot:
+def _lot(records: list[Any]) -> ColumnarBatch:
     *columns, positions = zip(*records, strict=True)
     keys, values, headers = (pa.array(column, pa.binary()) for column in columns)
-    return Lot(keys, headers, (values,), np.array(positions, np.int32))
+    return ColumnarBatch(keys, headers, (values,), np.array(positions, np.int32))
 
 
 class Packed(NamedTuple):
@@ -121,12 +121,12 @@ class Packed(NamedTuple):
     the first on, these are; None: all.
     """
 
-    shortly: list[Lot]
+    shortly: list[ColumnarBatch]
     others: list[Outgoing]
     positions: list[int] | None = None
     decided: int | None = None
 
-    def lots(self) -> Iterator[tuple[int, Lot]]:
+    def lots(self) -> Iterator[tuple[int, ColumnarBatch]]:
         """All of it, each lot with the number of its topic."""
         return itertools.chain(((DECISIONS, lot) for lot in self.shortly), lots_of(self.others, self.positions))
 
@@ -139,7 +139,7 @@ class Packed(NamedTuple):
 _codec = pa.Codec("lz4_raw")
 
 
-def pack(topic: str, usual: Headers, lot: Lot) -> bytes:
+def pack(topic: str, usual: Headers, lot: ColumnarBatch) -> bytes:
     """A lot as `Sender.java` reads it, compressed: alike as records are, they are copied many times.
 
     Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers, positions;
@@ -152,7 +152,7 @@ def pack(topic: str, usual: Headers, lot: Lot) -> bytes:
     for part in _merged(lot.parts):
         if isinstance(part, bytes):
             parts += _place(pa.array([part], pa.binary()), columns), ONE
-        elif isinstance(part, Picked):
+        elif isinstance(part, DictionaryColumn):
             parts += _place(part.texts, columns), _place(part.which, picks)
         else:
             parts += _place(part, columns), EACH

@@ -17,7 +17,7 @@ from streaming.enforcer.evaluation import Evaluation
 from streaming.enforcer.worker import SCHEMA
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.headers import JSON_ALONE
-from streaming.records.packing import NO_TEXT, Lot, Picked, encode_headers, pack
+from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
 from tests.brokers import TestBroker
@@ -52,7 +52,7 @@ class Place:
     def another(self, **settings: Any) -> Output:
         return Output(msgspec.structs.replace(self.settings, **settings), self._spark)
 
-    def evaluated(self, *lots: Lot) -> Evaluated:
+    def evaluated(self, *lots: ColumnarBatch) -> Evaluated:
         """As if workers had made these lots."""
         return self.collected([(pack(self.topic, JSON_ALONE, lot), None) for lot in lots])
 
@@ -105,17 +105,17 @@ def _texts(*texts: bytes | None) -> Any:
     return pa.array(texts, pa.binary())
 
 
-def _lot(*values: bytes | None) -> Lot:
-    return Lot(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), (_texts(*values),))
+def _lot(*values: bytes | None) -> ColumnarBatch:
+    return ColumnarBatch(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), (_texts(*values),))
 
 
-def _manifold() -> Lot:
+def _manifold() -> ColumnarBatch:
     """All that a lot may have."""
     keys = _texts(None, b"", b"k", "→".encode(), b"k")
     headers = _texts(None, encode_headers(TRACE), encode_headers([]), None, None)
-    few = Picked(_texts(b"x" * 50_000, None, b"", b"y"), np.array([0, 1, 2, 3, NO_TEXT], np.int32))
+    few = DictionaryColumn(_texts(b"x" * 50_000, None, b"", b"y"), np.array([0, 1, 2, 3, NO_TEXT], np.int32))
     own = _texts(b"1", b"", None, "ü".encode(), b"\0")
-    return Lot(keys, headers, (own, b"{", few, own, b"", few, b"}"))
+    return ColumnarBatch(keys, headers, (own, b"{", few, own, b"", few, b"}"))
 
 
 def _offsets(place: Place, offset: int) -> list[TopicPartition]:

@@ -12,11 +12,11 @@ from streaming.records import packing
 from streaming.records.packing import (
     DECISIONS,
     NO_TEXT,
-    Lot,
+    ColumnarBatch,
+    DictionaryColumn,
     Outgoing,
     Packed,
     Part,
-    Picked,
     encode_headers,
     lots_of,
     pack,
@@ -33,7 +33,7 @@ def _texts(texts: list[bytes | None]) -> Any:
 
 
 @st.composite
-def lots(draw: st.DrawFn) -> Lot:
+def lots(draw: st.DrawFn) -> ColumnarBatch:
     """Any lot, its columns slices of others as Arrow likes to have them."""
     size = draw(st.integers(1, 5))
 
@@ -41,18 +41,18 @@ def lots(draw: st.DrawFn) -> Lot:
         told = draw(st.lists(st.none() | text, min_size=size + 2, max_size=size + 2))
         return _texts(told)[1 : size + 1]
 
-    def picked() -> Picked:
+    def picked() -> DictionaryColumn:
         shared = draw(st.lists(st.none() | TEXT, min_size=1, max_size=3))
         which = st.lists(st.integers(NO_TEXT, len(shared) - 1), min_size=size, max_size=size)
-        return Picked(_texts(shared), np.array(draw(which), np.int32))
+        return DictionaryColumn(_texts(shared), np.array(draw(which), np.int32))
 
     known = [column(TEXT), picked(), picked()]  # parts are there more than once
     part: st.SearchStrategy[Part] = TEXT | st.sampled_from(known) | st.builds(picked)
-    return Lot(column(TEXT), column(OWN), draw(st.lists(part, min_size=1, max_size=6)))
+    return ColumnarBatch(column(TEXT), column(OWN), draw(st.lists(part, min_size=1, max_size=6)))
 
 
 @given(lots())
-def test_a_packed_lot_has_the_same_records(lot: Lot) -> None:
+def test_a_packed_lot_has_the_same_records(lot: ColumnarBatch) -> None:
     topic, usual, records = read_lot(pack("decisions", USUAL, lot))
     assert (topic, usual) == ("decisions", USUAL)
     keys, values, headers = map(list, zip(*records, strict=True))
@@ -62,16 +62,16 @@ def test_a_packed_lot_has_the_same_records(lot: Lot) -> None:
 
 
 def test_a_value_is_the_chain_of_its_parts_and_null_where_the_first_is() -> None:
-    shared = Picked(_texts([b"x", None, b"y"]), np.array([0, 1, 2, NO_TEXT], np.int32))
+    shared = DictionaryColumn(_texts([b"x", None, b"y"]), np.array([0, 1, 2, NO_TEXT], np.int32))
     first = _texts([b"1", b"2", None, b"4"])
-    lot = Lot(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
+    lot = ColumnarBatch(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
     assert list(lot.values()) == [b"1-x-1", b"2--2", None, b"4--4"]
 
 
 def test_what_records_share_is_told_once() -> None:
-    shared = Picked(_texts([bytes(range(250)) * 4]), np.zeros(1000, np.int32))
+    shared = DictionaryColumn(_texts([bytes(range(250)) * 4]), np.zeros(1000, np.int32))
     nothing = pa.nulls(1000, pa.binary())
-    sizes = [len(pack("t", USUAL, Lot(nothing, nothing, (shared,) * times))) for times in (1, 4)]
+    sizes = [len(pack("t", USUAL, ColumnarBatch(nothing, nothing, (shared,) * times))) for times in (1, 4)]
     assert sizes[1] - sizes[0] < 100
 
 
@@ -105,7 +105,7 @@ def test_a_lot_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.
 
 def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None:
     others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", USUAL)]
-    packed = Packed([Lot(_texts([None]), _texts([None]), (b"1",))], others)
+    packed = Packed([ColumnarBatch(_texts([None]), _texts([None]), (b"1",))], others)
     assert list(packed.decisions()) == [b"1", b"2"]
 
 
@@ -124,7 +124,7 @@ def test_what_lies_under_a_null_is_not_told() -> None:
     _, offsets, content = _texts([b"gone", b"there"]).buffers()
     texts = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, content])
     assert texts.to_pylist() == [None, b"there"]
-    assert read_lot(pack("t", [], Lot(texts, _texts([None, None]), (b"v",))))[2] == [
+    assert read_lot(pack("t", [], ColumnarBatch(texts, _texts([None, None]), (b"v",))))[2] == [
         (None, b"v", None),
         (b"there", b"v", None),
     ]
