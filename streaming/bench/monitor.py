@@ -32,7 +32,7 @@ from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.logs import log_warnings_alone
-from streaming.records.verdict import Tick, encode_verdict
+from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of
@@ -81,7 +81,7 @@ def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> d
             sent += _produce(settings, ((names[r.to], r.value, r.known) for r in hour))
             _await(query, lambda sent=sent: _rows(query) >= sent)  # type: ignore[misc]
         for later in (incidents.START + 2 * incidents.DAY, incidents.START + 3 * incidents.DAY):
-            sent += _produce(settings, [(topics.verdicts, encode_verdict(Tick(time=later)), later)])
+            sent += _produce(settings, [(topics.verdicts, encode_verdict(Heartbeat(time=later)), later)])
             _await(query, lambda sent=sent: _rows(query) >= sent)  # type: ignore[misc]
         _await(query, lambda: _idle(query))
     alerts = [msgspec.json.decode(message.value() or b"") for message in committed_records(settings, [topics.alerts])]

@@ -25,9 +25,9 @@ from streaming.commit.offsets import Ledger, open_ledger, read_committed
 from streaming.commit.outage import Outage
 from streaming.commit.transaction import Evaluated, Output
 from streaming.enforcer.budget import Budget, budgets_of
+from streaming.enforcer.heartbeats import Ticks
 from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
 from streaming.enforcer.source import read_range, start_query
-from streaming.enforcer.ticks import Ticks
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
 from streaming.kafka.clients import (

@@ -62,13 +62,13 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
     roles: tuple[str, ...] | None = None
 
 
-class Tick(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
     """Nothing happened up to `time` (ms) that is not told already: time goes on where no records come."""
 
     time: int
 
 
-AnyVerdict = Verdict | Lifecycle | Tick
+AnyVerdict = Verdict | Lifecycle | Heartbeat
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyVerdict] = msgspec.json.Decoder(AnyVerdict)

@@ -176,10 +176,10 @@ def test_a_decision_that_comes_late_but_within_the_grace_period_is_no_alert() ->
     event = verdict("a", "dana", "orders", T0 + 1000)
     in_time = decision("1", "dana", "orders", "allow", T0, known=T0 + 5000)
     too_late = decision("1", "dana", "orders", "allow", T0, known=T0 + 60_000)
-    tick = decision("9", "other", "other", "allow", T0 + 7000)
+    heartbeat = decision("9", "other", "other", "allow", T0 + 7000)
     assert kinds(watch([event], [in_time])) == []
-    assert kinds(watch([event], [tick], [in_time])) == [], "told with the time itself"
-    assert kinds(watch([event], [tick], [], [too_late])) == [("unrequested-access", "dana", 1)]
+    assert kinds(watch([event], [heartbeat], [in_time])) == [], "told with the time itself"
+    assert kinds(watch([event], [heartbeat], [], [too_late])) == [("unrequested-access", "dana", 1)]
 
 
 def test_an_event_that_comes_late_is_held_against_the_requests_of_its_own_time() -> None:
