@@ -27,7 +27,7 @@ NOTHING_COMMITTED = (
 )
 
 
-class Mark(msgspec.Struct, frozen=True):
+class CommitMetadata(msgspec.Struct, frozen=True):
     """Written beside each committed offset, to be compared at the next start. `format`: see `formats`.
 
     `read_until`: of the monitor, up to when (ms) its batch had read every partition; None: each to its end.
@@ -48,7 +48,7 @@ class Committed(msgspec.Struct, frozen=True):
     """A committed offset and its mark; None: another program committed it."""
 
     offset: int
-    mark: Mark | None
+    mark: CommitMetadata | None
 
 
 def check_group(settings: Settings, admin: AdminClient, partitions: Iterable[Partition]) -> None:
@@ -78,14 +78,14 @@ def read_committed(
     return {(tp.topic, tp.partition): Committed(tp.offset, _mark(tp.metadata)) for tp in found if tp.offset >= 0}
 
 
-def _mark(metadata: str | None) -> Mark | None:
+def _mark(metadata: str | None) -> CommitMetadata | None:
     try:
-        return msgspec.json.decode(metadata or "", type=Mark)
+        return msgspec.json.decode(metadata or "", type=CommitMetadata)
     except msgspec.DecodeError:
         return None
 
 
-class Ledger:
+class OffsetTracker:
     """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
 
     `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
@@ -103,7 +103,7 @@ class Ledger:
         self._topic_ids = topic_ids
         marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
         self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in marks.items() if m.unanalysed}
-        self.last = next((known.mark for known in committed.values() if known.mark), Mark(ANY, -1, ""))
+        self.last = next((known.mark for known in committed.values() if known.mark), CommitMetadata(ANY, -1, ""))
         self._transaction = ""  # of the offsets that were to be committed last
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
@@ -129,7 +129,7 @@ class Ledger:
         `checkpoint`, `batch`: of the micro-batch; without a checkpoint those of the last one stay.
         """
         if checkpoint is not None:
-            self.last = Mark(checkpoint, batch, "", read_until=read_until)
+            self.last = CommitMetadata(checkpoint, batch, "", read_until=read_until)
         self._transaction = secrets.token_hex(8)
         merged = {**self.committed, **{p: max(end, self.committed.get(p, 0)) for p, end in ends.items()}}
         return [TopicPartition(t, n, offset, self._metadata(t)) for (t, n), offset in sorted(merged.items())]
@@ -180,7 +180,7 @@ def open_ledger(
     checkpoint: Checkpoint,
     cluster_id: str,
     accepted: Collection[str] = (),
-) -> Ledger:
+) -> OffsetTracker:
     """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
 
     `cluster_id`: of the Kafka cluster that all of this is of. `accepted`: ids of re-created topics that are read from
@@ -198,7 +198,7 @@ def open_ledger(
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
     replaced = {partition: known for partition, known in found.items() if partition not in committed}
-    return Ledger(committed, topic_ids, replaced)
+    return OffsetTracker(committed, topic_ids, replaced)
 
 
 def without_replaced(
@@ -226,7 +226,7 @@ def check_marks(
         _check_mark(f"{topic}-{number}", known.mark, topic_ids.get(topic, ""), checkpoint, completed)
 
 
-def _check_mark(place: str, mark: Mark | None, topic_id: str, checkpoint: str | None, completed: int) -> None:
+def _check_mark(place: str, mark: CommitMetadata | None, topic_id: str, checkpoint: str | None, completed: int) -> None:
     if mark is None:
         return
     if mark.topic_id and mark.topic_id != topic_id:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policy.store.snapshot import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
-from streaming.commit.offsets import Ledger, open_ledger, read_committed
+from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
 from streaming.commit.outage import Outage
 from streaming.commit.transaction import Evaluated, Output
 from streaming.enforcer.budget import Budget, budgets_of
@@ -131,7 +131,7 @@ class Enforcer:
         send = self._spark.sparkContext.broadcast
         return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
 
-    def _open_ledger(self) -> Ledger:
+    def _open_ledger(self) -> OffsetTracker:
         topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids

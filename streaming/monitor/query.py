@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.checkpoint import Checkpoint, format_offsets
-from streaming.commit.offsets import Ledger, check_group, open_ledger
+from streaming.commit.offsets import OffsetTracker, check_group, open_ledger
 from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options, polling
 from streaming.errors import CannotStart, JobStopped, Stopping, TopicChanged
@@ -95,7 +95,7 @@ class MonitorQuery:
             self._opened = opened.pop_all()
         self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
 
-    def _open_ledger(self) -> Ledger:
+    def _open_ledger(self) -> OffsetTracker:
         """Raises CannotStart. Without a checkpoint nothing is known of re-created topics: they are simply read."""
         ids = self._topic_ids
         moved_away = self._checkpoint.query_id() is None
@@ -105,7 +105,7 @@ class MonitorQuery:
         self._check_committed(ledger)
         return ledger
 
-    def _check_committed(self, ledger: Ledger) -> None:
+    def _check_committed(self, ledger: OffsetTracker) -> None:
         """Kafka forgets the offsets of a deleted topic; Spark would read the new one where the old one ended."""
         completed = self._checkpoint.completed()
         _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})

@@ -53,7 +53,7 @@ class Policies:
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
     `stop`: ends waiting for the history topic; raises Stopping then.
-    `replaced`: committed offsets of deleted topics; see `Ledger`.
+    `replaced`: committed offsets of deleted topics; see `OffsetTracker`.
     """
 
     def __init__(

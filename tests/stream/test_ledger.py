@@ -8,15 +8,15 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from streaming.commit.checkpoint import format_offsets, parse_offsets
-from streaming.commit.offsets import ANY, Committed, Ledger, Mark, check_marks, without_replaced
+from streaming.commit.offsets import ANY, CommitMetadata, Committed, OffsetTracker, check_marks, without_replaced
 from streaming.errors import CannotStart, OffsetsDisagree
 
 PLACE = ("requests", 0)
 IDS = {"requests": "id-1"}
 
 
-def _ledger(offset: int = 10) -> Ledger:
-    return Ledger({PLACE: Committed(offset, Mark("query", 4, "id-1"))}, IDS)
+def _ledger(offset: int = 10) -> OffsetTracker:
+    return OffsetTracker({PLACE: Committed(offset, CommitMetadata("query", 4, "id-1"))}, IDS)
 
 
 def _mark(committed: TopicPartition) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def _mark(committed: TopicPartition) -> dict[str, Any]:
 
 def _found(committed: list[TopicPartition]) -> dict[tuple[str, int], Committed]:
     """As it is read back from Kafka."""
-    decoded = [(tp, msgspec.json.decode(tp.metadata or "", type=Mark)) for tp in committed]
+    decoded = [(tp, msgspec.json.decode(tp.metadata or "", type=CommitMetadata)) for tp in committed]
     return {(tp.topic, tp.partition): Committed(tp.offset, mark) for tp, mark in decoded}
 
 
@@ -98,8 +98,8 @@ def test_what_is_not_analysed_is_committed_beside_its_topic_and_known_at_the_nex
     ledger = _ledger()
     ledger.unanalysed = {"policies": (2, 5)}
     for tp in ledger.to_commit({("policies", 0): 7}):
-        mark = msgspec.json.decode(tp.metadata, type=Mark)
-        again = Ledger({(tp.topic, tp.partition): Committed(tp.offset, mark)}, IDS)
+        mark = msgspec.json.decode(tp.metadata, type=CommitMetadata)
+        again = OffsetTracker({(tp.topic, tp.partition): Committed(tp.offset, mark)}, IDS)
         assert again.unanalysed == ({"policies": (2, 5)} if tp.topic == "policies" else {})
 
 
@@ -109,29 +109,34 @@ def test_positions_not_committed_yet_are_noticed() -> None:
     assert not _ledger().lacks({PLACE: 10})
 
 
-def _check(mark: Mark | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7) -> None:
+def _check(
+    mark: CommitMetadata | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7
+) -> None:
     check_marks({PLACE: Committed(10, mark)}, {"requests": topic_id}, checkpoint, completed)
 
 
 def test_marks_topics_and_checkpoint_that_belong_together_may_start() -> None:
     """Also: no checkpoint, one from which no batch was completed, a first commit, and another program's commit."""
-    mark = Mark("query", 9, "id-1")
+    mark = CommitMetadata("query", 9, "id-1")
     _check(mark)
     _check(mark, checkpoint=None, completed=-1)
     _check(mark, checkpoint="new", completed=-1)
-    _check(Mark(ANY, -1, "id-1"))
+    _check(CommitMetadata(ANY, -1, "id-1"))
     _check(None)
 
 
 def test_a_checkpoint_of_another_query_stops_the_start() -> None:
     with pytest.raises(CannotStart, match="checkpoint query, but the configured one is other"):
-        _check(Mark("query", 9, "id-1"), checkpoint="other")
+        _check(CommitMetadata("query", 9, "id-1"), checkpoint="other")
 
 
 def test_a_topic_that_was_re_created_stops_the_start_until_it_is_accepted() -> None:
     with pytest.raises(CannotStart, match=r"requests-0 was deleted and re-created.*ACCEPTED_TOPIC_IDS='\[\"id-2\"\]'"):
-        _check(Mark("query", 9, "id-1"), topic_id="id-2")
-    committed = {PLACE: Committed(10, Mark("query", 9, "id-1")), ("other", 0): Committed(3, Mark("query", 9, "id-3"))}
+        _check(CommitMetadata("query", 9, "id-1"), topic_id="id-2")
+    committed = {
+        PLACE: Committed(10, CommitMetadata("query", 9, "id-1")),
+        ("other", 0): Committed(3, CommitMetadata("query", 9, "id-3")),
+    }
     ids = {"requests": "id-2", "other": "id-3"}
     assert without_replaced(committed, ids, ["id-2", "id-3"]).keys() == {("other", 0)}
     assert without_replaced(committed, ids, []) == committed
