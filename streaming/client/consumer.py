@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from streaming.client.connection import Connection, told
-from streaming.kafka.clients import Partition, first_offsets, stable_ends
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
     Permission,
@@ -53,7 +53,7 @@ class Inbox:
         try:
             partitions = self._partitions()
             self._check_permissions()
-            ends = stable_ends(self._admin, partitions)
+            ends = last_stable_offsets(self._admin, partitions)
             self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
         except (KafkaException, TimeoutError) as error:
             raise Lost(self._why(error)) from None

@@ -38,8 +38,8 @@ from streaming.kafka.clients import (
     first_offsets,
     is_reachable,
     lags,
+    last_stable_offsets,
     partitions_of,
-    stable_ends,
     topic_ids,
 )
 from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
@@ -234,7 +234,7 @@ class Enforcer:
     def _next_range(self, ends: Offsets) -> OffsetRange:
         newest: Offsets = {}
         with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
-            newest = stable_ends(self._admin, ends, RETRIED_SECONDS)
+            newest = last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
         return self._limits.next(ends, newest, self._ledger.committed)
 
     def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:

@@ -135,7 +135,9 @@ def log_state(
     return LogState(ends(), starts(), ids)
 
 
-def stable_ends(admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS) -> dict[Partition, int]:
+def last_stable_offsets(
+    admin: AdminClient, partitions: Iterable[Partition], seconds: float = SECONDS
+) -> dict[Partition, int]:
     """The last stable offset of each partition: where a reader of committed records can get to."""
     return _offsets(admin, partitions, OffsetSpec.latest, IsolationLevel.READ_COMMITTED, seconds)
 

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from streaming.kafka.clients import Partition, admin_client, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.clients import (
+    Partition,
+    admin_client,
+    first_offsets,
+    last_stable_offsets,
+    log_reader,
+    partitions_of,
+)
 from streaming.settings import Settings
 
 SECONDS = 30.0
@@ -24,7 +31,7 @@ def committed_records(settings: Settings, topics: Iterable[str], last: int | Non
     """
     admin = admin_client(settings)
     partitions = partitions_of(admin, topics)
-    ends, starts = stable_ends(admin, partitions), first_offsets(admin, partitions)
+    ends, starts = last_stable_offsets(admin, partitions), first_offsets(admin, partitions)
     if last is not None:
         starts = {partition: max(first, ends[partition] - last) for partition, first in starts.items()}
     yield from records_between(settings, starts, ends)

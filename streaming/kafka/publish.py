@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from policy.core.document import Key, identify
 from policy.store.publishable import encode_document
-from streaming.kafka.clients import Partition, admin_client, stable_ends
+from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
 from streaming.kafka.permissions import (
     Permission,
     explain_missing,
@@ -87,7 +87,7 @@ def await_visible(settings: Settings, offsets: Offsets) -> None:
 
 def _stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     try:
-        return stable_ends(admin, partitions)
+        return last_stable_offsets(admin, partitions)
     except (KafkaException, TimeoutError) as error:
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 

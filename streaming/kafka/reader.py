@@ -12,10 +12,10 @@ from streaming.kafka.clients import (
     Partition,
     admin_client,
     first_offsets,
+    last_stable_offsets,
     log_reader,
     log_state,
     partitions_of,
-    stable_ends,
     topic_ids,
 )
 from streaming.kafka.topic_logs import TopicLog, check_logs, find_logs
@@ -146,7 +146,7 @@ def follow(settings: Settings, topic: str, from_beginning: bool, stopped: Callab
     """
     admin = admin_client(settings)
     partitions = partitions_of(admin, [topic])
-    starts = first_offsets(admin, partitions) if from_beginning else stable_ends(admin, partitions)
+    starts = first_offsets(admin, partitions) if from_beginning else last_stable_offsets(admin, partitions)
     consumer = log_reader(settings)
     try:
         consumer.assign([TopicPartition(*partition, offset) for partition, offset in starts.items()])

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, stable_ends
+from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
 from streaming.settings import Settings
 
 POLL_SECONDS = 0.1
@@ -60,7 +60,7 @@ class Alignment:
 
     def times(self, ends: Mapping[Partition, int]) -> Times:
         """How far every partition is read by a batch with these ends. Raises KafkaException and TimeoutError."""
-        stable = stable_ends(self._admin, ends)
+        stable = last_stable_offsets(self._admin, ends)
         unread = {partition: end for partition, end in ends.items() if end < stable[partition]}
         until = min(self._timestamps(unread), default=math.inf) - 1
         was_behind, self._behind = self._behind, until < math.inf

@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.kafka.clients import Partition, first_offsets, log_reader, partitions_of, stable_ends
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, log_reader, partitions_of
 from streaming.kafka.committed import SECONDS, records_between
 from streaming.report.answered import Range
 from streaming.report.records import Record
@@ -34,7 +34,7 @@ class Topics:
         Raises KafkaException and TimeoutError when the cluster does not answer.
         """
         partitions = partitions_of(self._admin, topics)
-        ends = stable_ends(self._admin, partitions)
+        ends = last_stable_offsets(self._admin, partitions)
         starts = self._since(ends, span.start)
         until = self._since(ends, span.end + DISORDER_MS)
         yield from (record for record in self._read(starts, until) if span.start <= record.at < span.end)
@@ -42,7 +42,7 @@ class Topics:
     def up_to(self, topics: Iterable[str], moment: int) -> Iterator[Record]:
         """The records from the topics' beginning to the last before ``moment`` (ms). Raises as `in_span`."""
         partitions = partitions_of(self._admin, topics)
-        ends = stable_ends(self._admin, partitions)
+        ends = last_stable_offsets(self._admin, partitions)
         until = self._since(ends, moment + DISORDER_MS)
         yield from (r for r in self._read(first_offsets(self._admin, partitions), until) if r.at < moment)
 
@@ -52,7 +52,7 @@ class Topics:
             return
         there = set(partitions_of(self._admin, {topic for topic, _ in ranges}))
         wanted = {partition: found for partition, found in ranges.items() if partition in there}
-        first, ends = first_offsets(self._admin, wanted), stable_ends(self._admin, wanted)
+        first, ends = first_offsets(self._admin, wanted), last_stable_offsets(self._admin, wanted)
         starts = {partition: max(found.first, first[partition]) for partition, found in wanted.items()}
         yield from self._read(
             starts, {partition: min(found.end, ends[partition]) for partition, found in wanted.items()}

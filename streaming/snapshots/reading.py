@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Message
 
-from streaming.kafka.clients import admin_client, first_offsets, partitions_of, stable_ends
+from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.topic_logs import find_logs
 from streaming.kafka.topics import settings_of
@@ -34,7 +34,7 @@ def read_further(
 ) -> dict[tuple[str, int], int]:
     """Add what was published since the log was `read` to these ends; returns the new ones. Raises as the above."""
     admin = admin_client(settings)
-    ends = stable_ends(admin, partitions_of(admin, log.topics))
+    ends = last_stable_offsets(admin, partitions_of(admin, log.topics))
     starts = first_offsets(admin, ends)
     for message in records_between(settings, {**starts, **read}, ends):
         log.add(document_record(message))

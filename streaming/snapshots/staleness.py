@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streaming.kafka.clients import RETRIED_SECONDS, Partition, log_ends, partitions_of, stable_ends
+from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, log_ends, partitions_of
 from streaming.records.packing import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_stale
@@ -34,7 +34,7 @@ class StaleWatch:
         """Alerts of partitions whose last stable offset stands behind their end: a transaction was left open."""
         try:
             ends = log_ends(self._admin, self._partitions, RETRIED_SECONDS)
-            stable = stable_ends(self._admin, self._partitions, RETRIED_SECONDS)
+            stable = last_stable_offsets(self._admin, self._partitions, RETRIED_SECONDS)
         except (KafkaException, TimeoutError):
             return []  # reading the policies meets the same trouble, waits for its end, and tells of it
         now = time.time()

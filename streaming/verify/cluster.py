@@ -12,10 +12,10 @@ from streaming.kafka.clients import (
     admin_client,
     first_offsets,
     group_observer,
+    last_stable_offsets,
     log_ends,
     offsets_since,
     partitions_of,
-    stable_ends,
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
@@ -54,7 +54,7 @@ def verify(
     committed = _committed(settings, partitions_of(admin, names.requests))
     outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.requests)))
     ends = _settled_ends(admin, outputs)
-    requests = stable_ends(admin, partitions_of(admin, names.requests))
+    requests = last_stable_offsets(admin, partitions_of(admin, names.requests))
     ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, outputs, ends), span)
     progress("reading policies and facts")
     log = read_document_log(settings)
@@ -111,7 +111,7 @@ def _settled_ends(admin: AdminClient, partitions: list[Partition]) -> Offsets:
     """
     wanted, deadline = log_ends(admin, partitions), time.monotonic() + 2 * SECONDS
     while True:
-        ends = stable_ends(admin, partitions)
+        ends = last_stable_offsets(admin, partitions)
         if all(ends[partition] >= end for partition, end in wanted.items()):
             return ends
         if time.monotonic() > deadline:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from streaming.kafka.clients import stable_ends
+from streaming.kafka.clients import last_stable_offsets
 from streaming.monitor.alignment import Alignment, Times
 from tests.brokers import TestBroker
 from tests.stream.world import World
@@ -57,4 +57,4 @@ def test_time_advances_to_the_first_unread_record_of_any_partition_and_to_the_ne
     times = alignment.times({first: 3, second: 2})
     assert times == Times(T0 + 500, math.inf, math.inf)
     assert times.reached(T0 + 40) == T0 + 500, "read ahead by a batch before"
-    assert alignment.times(stable_ends(world.admin, [first, second])) == Times(0, math.inf, math.inf)
+    assert alignment.times(last_stable_offsets(world.admin, [first, second])) == Times(0, math.inf, math.inf)

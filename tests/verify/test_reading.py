@@ -12,10 +12,10 @@ from streaming.kafka import committed
 from streaming.kafka.clients import (
     admin_client,
     first_offsets,
+    last_stable_offsets,
     log_ends,
     offsets_since,
     partitions_of,
-    stable_ends,
 )
 from streaming.settings import Settings
 from tests.brokers import TestBroker
@@ -45,8 +45,10 @@ def test_records_of_all_partitions_come_in_the_order_of_time(
         end(30)
     partitions = partitions_of(admin, [topic])
     # A commit is confirmed before its markers are written.
-    wait_until(lambda: stable_ends(admin, partitions) == log_ends(admin, partitions), "the transactions' markers")
-    ends = stable_ends(admin, partitions)
+    wait_until(
+        lambda: last_stable_offsets(admin, partitions) == log_ends(admin, partitions), "the transactions' markers"
+    )
+    ends = last_stable_offsets(admin, partitions)
     read = list(committed.records_by_time(settings, first_offsets(admin, partitions), ends))
     found = [int(message.value() or b"") for message in read]
     assert found == sorted(itertools.chain(*times.values()))
