@@ -13,7 +13,7 @@ import msgspec
 from policy.core.suggest import nearest
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document
 from policy.importers.inputs import read_values
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import catalogue
 
 SPELLINGS = {  # the field of our documents → how Lenses spells it
@@ -80,7 +80,7 @@ def _read_file(given: ImportInput, findings: Findings) -> Iterator[Group]:
 
 def _read_group(value: Any, spot: Spot) -> Group | None:
     """The group; None, and a warning, where a field might mean that it is less than it seems."""
-    form = Form(value)
+    form = Validator(value)
     name = form.text("name")
     fields = value if isinstance(value, Mapping) else {}
     if unknown := sorted(str(field) for field in fields if field not in GROUP_FIELDS):
@@ -124,7 +124,7 @@ def _names(value: Any, spot: Spot) -> list[str]:
 
 def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
     """Its connection by name; older exports tell ``system`` (the type) and ``instance`` (the name)."""
-    form = Form(value)
+    form = Validator(value)
     type_ = form.one_of("system", catalogue().namespace, required=False)
     instance = form.text("instance", required=False)
     connection = form.text("connection", required=False) or instance

@@ -7,7 +7,7 @@ import msgspec
 
 from policy.importers.frame import Spot
 from policy.systems.cdap.catalogue import catalogue
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 
 HOLDERS = {"users": "user", "groups": "group", "roles": "role"}
 EVERYBODY = "group:public"  # every user is in it, by Ranger's own rule
@@ -36,7 +36,7 @@ def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str
         return [], [(spot, f"is not a list but {type(value).__name__}")]
     items, unread = [], []
     for number, each in enumerate(value):
-        form = Form(each)
+        form = Validator(each)
         item = _read_item(form, spot.inside(number))
         if form.errors:
             unread.append((spot.inside(number), "; ".join(form.errors)))
@@ -45,7 +45,7 @@ def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str
     return items, unread
 
 
-def _read_item(form: Form, spot: Spot) -> Item:
+def _read_item(form: Validator, spot: Spot) -> Item:
     named = {prefix: form.texts(field, required=False) for field, prefix in HOLDERS.items()}
     holders = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
     for dynamic in (holder for holder in holders if "{" in holder):
@@ -59,7 +59,7 @@ def _read_item(form: Form, spot: Spot) -> Item:
     return Item(spot, list(dict.fromkeys(holders)), list(dict.fromkeys(accesses)), conditional)
 
 
-def _access(form: Form) -> Iterator[str]:
+def _access(form: Validator) -> Iterator[str]:
     """Without `isAllowed` it is, as in Ranger."""
     privilege, allowed = form.text("type").upper(), form.flag("isAllowed")
     form.close()

@@ -16,7 +16,7 @@ import msgspec
 
 from policy.importers.cdap_grants import EVERYWHERE
 from policy.systems.cdap.entities import MAX_NAME
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 
 INSTANCE, NAMESPACE, PRINCIPAL = "instance", "namespace", "principal"
 LEAVES = {  # resource of the service definition → our kind; all but the program lie right in the namespace
@@ -102,7 +102,7 @@ def _levels(resources: Any) -> dict[str, Level]:
 
 
 def _level(value: Any, name: str) -> Level:
-    form = Form(value, name)
+    form = Validator(value, name)
     values, excludes = form.texts("values"), form.flag("isExcludes")
     form.flag("isRecursive")  # the service's matcher does not look at it
     form.close()

@@ -6,7 +6,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from policy.core.times import ALWAYS, EPOCH, Window, to_ms
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 
 FORM = "%Y/%m/%d %H:%M:%S"
 
@@ -21,7 +21,7 @@ def windows(schedules: Any) -> Sequence[Window]:
 
 
 def _window(schedule: Any) -> Window:
-    form = Form(schedule)
+    form = Validator(schedule)
     start, end, zone = (form.text(field, required=False) for field in ("startTime", "endTime", "timeZone"))
     if form.raw("recurrences"):
         form.error("a schedule that recurs has no one window", "recurrences")

@@ -16,7 +16,7 @@ from policy.core.model import CompiledDocument, Fact, StatementId
 from policy.core.names import fault
 from policy.core.pattern import Name
 from policy.systems.cdap.catalogue import catalogue, lineage
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 
 KIND = "Entity"
 MAX_NAME = 500  # characters of an entity's name in a document
@@ -58,7 +58,7 @@ def named_properly(entity: Name) -> bool:
     return all(segments) and len(segments) == 1 + len(lineage(entity[0]))
 
 
-def entity_field(form: Form, field: str, text: str) -> Name | None:
+def entity_field(form: Validator, field: str, text: str) -> Name | None:
     """``text`` as the entity that a document's ``field`` names; None, and an error in the form, if it is none."""
     try:
         if len(text) > MAX_NAME:
@@ -71,7 +71,7 @@ def entity_field(form: Form, field: str, text: str) -> Name | None:
 
 def read_entity(document: Document) -> CompiledDocument:
     """What exists, and the links to what is above it (CD-Q6)."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     entity = entity_field(form, "name", document.key.name)
     parent = _parent(form, entity) if entity else None
     form.refuse_window(document.window)
@@ -84,7 +84,7 @@ def read_entity(document: Document) -> CompiledDocument:
     )
 
 
-def _parent(form: Form, entity: Name) -> Name | None:
+def _parent(form: Validator, entity: Name) -> Name | None:
     """As the document says, else as the dots say; of the right kind."""
     wanted = catalogue()["tree"][entity[0]]
     text = form.text("parent", required=False)

@@ -16,7 +16,7 @@ from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
 from policy.systems.cdap.catalogue import catalogue, lineage
 from policy.systems.cdap.entities import entity_field
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 
 ANY = ("ANY",)
 BELOW = ("BELOW",)
@@ -31,7 +31,7 @@ SOME = "?"  # in their keys, for any name that matches a wildcard
 
 def read_grant(document: Document) -> CompiledDocument:
     """Privileges of one holder on the entities that match (CD-Q12)."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     holder = _holder(form)
     entity = entity_field(form, "entity", form.text("entity"))
     privileges = _privileges(form)
@@ -57,7 +57,7 @@ def _below(one: Name | None) -> Pattern:
     return SURELY if one is None else _permission(BELOW)
 
 
-def _holder(form: Form) -> str:
+def _holder(form: Validator) -> str:
     """The one holder; a grant to two is not clear (CD-Q9)."""
     named = [(kind, form.text(kind)) for kind in HOLDERS if form.has(kind)]
     if len(named) != 1:
@@ -66,7 +66,7 @@ def _holder(form: Form) -> str:
     return ":".join(named[0])
 
 
-def _privileges(form: Form) -> list[str]:
+def _privileges(form: Validator) -> list[str]:
     """At least one of the four, as they are written (CD-NO-IMPLICATION)."""
     known, given = catalogue()["privileges"], form.texts("privileges")
     for privilege in given:
@@ -146,7 +146,7 @@ def singled_out(facts: Facts, holders: Iterable[str], above: Name) -> set[Name]:
 
 def read_backend(document: Document) -> CompiledDocument:
     """The admins of the authorization backend: they alone grant and revoke (CD-GRANT)."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     admins = form.texts("admins")
     form.close()
     form.finish()

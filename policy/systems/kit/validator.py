@@ -12,7 +12,7 @@ MAX_STATEMENTS = 10_000  # entries of one list of statements
 HINTED = 100  # errors of a document that name what may have been meant
 
 
-class Form:
+class Validator:
     """A mapping under inspection. ``where`` is its place ("statements[2]"); errors add up in ``errors``."""
 
     def __init__(self, value: object, where: str = "", errors: list[str] | None = None) -> None:
@@ -108,7 +108,7 @@ class Form:
             return ""
         return value
 
-    def forms(self, field: str, required: bool = True) -> list["Form"]:
+    def forms(self, field: str, required: bool = True) -> list["Validator"]:
         """A list of mappings, each as a form of its own; with too many there is an error, and none of them."""
         value = self.raw(field)
         if value is None and not required:
@@ -120,7 +120,7 @@ class Form:
             self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}", field)
             return []
         prefix = f"{self.where}.{field}" if self.where else field
-        return [Form(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
+        return [Validator(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
 
     def refuse_window(self, window: Window) -> None:
         """Refuse a validity window: of a fact or a setting it would be unclear what holds outside of it."""

@@ -7,7 +7,7 @@ from typing import Any
 from policy.core.facts import Facts
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing
 from policy.systems.lenses5.inventory import Known, read_field
 from policy.systems.lenses5.target import Target, complete, find_target
@@ -76,7 +76,7 @@ def _check_id(target: Target, id_: str, facts: Facts) -> None:
 
 def _told(request: Request, thing: Thing) -> dict[str, Any]:
     """What the request's context says of the thing."""
-    form = Form(request.context, "context")
+    form = Validator(request.context, "context")
     read = {name: read_field(form, name, type_) for name, type_ in thing.fields.items()}
     complete(form, "malformed-claim")
     return {name: value for name, value in read.items() if value is not None}

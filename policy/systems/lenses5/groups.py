@@ -11,7 +11,7 @@ import msgspec
 from policy.core.document import Document
 from policy.core.model import ALLOW, CompiledDocument, Grant, Membership, StatementId
 from policy.core.pattern import Exact, Name, Pattern, exactly, wildcard
-from policy.systems.kit.validator import MAX_STATEMENTS, Form
+from policy.systems.kit.validator import MAX_STATEMENTS, Validator
 from policy.systems.lenses5.catalogue import catalogue
 
 LENSES: Name = ("lenses",)
@@ -61,7 +61,7 @@ class _GroupReader:
     """Reads one Group; errors add up in ``form``, oddities in ``warnings``."""
 
     def __init__(self, document: Document) -> None:
-        self.form = Form(document.spec)
+        self.form = Validator(document.spec)
         self.warnings: list[str] = []
         self._document = document
         self._group = f"group:{document.key.name}"
@@ -99,7 +99,9 @@ class _GroupReader:
         if statements > MAX_STATEMENTS:
             self.form.error(f"{statements} datasets in all; at most {MAX_STATEMENTS}", "namespaces")
 
-    def _namespace(self, form: Form, number: int, datasets: tuple[str, ...], types: dict[str, str]) -> Iterator[Grant]:
+    def _namespace(
+        self, form: Validator, number: int, datasets: tuple[str, ...], types: dict[str, str]
+    ) -> Iterator[Grant]:
         """One grant for each permission and dataset pattern, on its own connection alone (L5-NS-SHAPE)."""
         connection, type_ = form.text("connection"), form.one_of("type", catalogue().namespace)
         permissions = self._permissions(form, "permissions", _namespace_family(type_)) if type_ else []
@@ -111,7 +113,7 @@ class _GroupReader:
             for text in dict.fromkeys(datasets):
                 yield self._grant((type_, permission), _datasets(connection, text), number)
 
-    def _permissions(self, form: Form, field: str, family: _Family, required: bool = True) -> list[str]:
+    def _permissions(self, form: Validator, field: str, family: _Family, required: bool = True) -> list[str]:
         """The permissions in ``field``, each by its name or by the one that Lenses's clients use."""
         found = dict[str, None]()
         for text in form.texts(field, required):
@@ -133,7 +135,7 @@ class _GroupReader:
             if view in known and view not in held:
                 self.warnings.append(f"{permission} gives nothing without {view}, which this group does not have")
 
-    def _warn_of_namespace(self, form: Form, connection: str, type_: str, types: dict[str, str]) -> None:
+    def _warn_of_namespace(self, form: Validator, connection: str, type_: str, types: dict[str, str]) -> None:
         if "*" in connection:
             self.warnings.append(f"{form.where}.connection: the * in {connection!r} is no wildcard")
         if connection and type_ and types.setdefault(connection, type_) != type_:

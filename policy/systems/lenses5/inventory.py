@@ -10,7 +10,7 @@ import msgspec
 from policy.core.document import Document
 from policy.core.model import CompiledDocument, Fact, StatementId
 from policy.core.times import ALWAYS
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import FieldType, catalogue
 
 
@@ -25,7 +25,7 @@ KINDS = {thing.document: thing for thing in catalogue().things.values() if thing
 
 def read_inventory(document: Document) -> CompiledDocument:
     """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
-    form, key = Form(document.spec), document.key
+    form, key = Validator(document.spec), document.key
     read = {field: read_field(form, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
     form.close()
     form.finish()
@@ -36,7 +36,7 @@ def read_inventory(document: Document) -> CompiledDocument:
     )
 
 
-def read_field(form: Form, field: str, type_: FieldType) -> Any | None:
+def read_field(form: Validator, field: str, type_: FieldType) -> Any | None:
     """The field by its type: text, texts (a tuple, each once), bool; None when it is not given or wrong."""
     if not form.has(field):
         return None

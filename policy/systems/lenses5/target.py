@@ -9,7 +9,7 @@ import msgspec
 from policy.core.model import Unanswerable
 from policy.core.request import Request
 from policy.core.suggest import nearest
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing, catalogue
 
 
@@ -31,7 +31,7 @@ def find_target(request: Request, action: Action) -> Target:
 
     The name is the property of the thing (``consumer_group``, …), else ``resource.id``, which must agree with it.
     """
-    form = Form(request.resource.properties, "resource.properties")
+    form = Validator(request.resource.properties, "resource.properties")
     noun, named = _node(form) if action.about == "node" else (action.about, "")
     thing = catalogue().things[noun]
     asked = _dataset(form) if thing.type is not None else {}
@@ -49,12 +49,12 @@ def find_target(request: Request, action: Action) -> Target:
     return Target(noun, name if thing.type or thing.property else "", asked)
 
 
-def _dataset(form: Form) -> dict[str, Any]:
+def _dataset(form: Validator) -> dict[str, Any]:
     """A dataset is always named in full, so that no wildcard takes in a request that names none."""
     return {"connection": form.text("connection"), "dataset": form.text("dataset")}
 
 
-def _named(form: Form, thing: Thing, named: str) -> str:
+def _named(form: Validator, thing: Thing, named: str) -> str:
     """The name that the properties give; "" when they give none."""
     written = form.text(thing.property, required=False) if thing.property is not None else ""
     if written and named and written != named:
@@ -62,7 +62,7 @@ def _named(form: Form, thing: Thing, named: str) -> str:
     return written or named
 
 
-def _node(form: Form) -> tuple[str, str]:
+def _node(form: Validator) -> tuple[str, str]:
     """What a topology request asks to see: the page, or a node as ``KIND``, ``KIND:NAME`` or a topic's own name."""
     node, page = form.text("node", required=False), form.raw("page")
     if page is True or (isinstance(page, str) and page):
@@ -77,21 +77,21 @@ def _node(form: Form) -> tuple[str, str]:
     return noun, name
 
 
-def _check_feature(form: Form, action: str) -> None:
+def _check_feature(form: Validator, action: str) -> None:
     """The feature is the one that the action is of, as ``admin.audit-log.view`` is of "Audit Log"."""
     text, known = form.text("feature"), action.split(".")[1]
     if text and re.sub("[ _]", "-", text.casefold()) != known:
         form.error(f"{text!r} here, and the action is on {known}", "feature")
 
 
-def _operation(form: Form, action: Action) -> str:
+def _operation(form: Validator, action: Action) -> str:
     text, known = form.text("operation"), action.operations
     if text not in known:
         form.error(f"{text!r} is not one of {', '.join(known)}{nearest(text, known)}", "operation")
     return text
 
 
-def complete(form: Form, code: str) -> None:
+def complete(form: Validator, code: str) -> None:
     """Raise Unanswerable with every error of ``form``."""
     if form.errors:
         raise Unanswerable(code, "; ".join(form.errors))

@@ -32,7 +32,7 @@ from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import Kind
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.lenses6 import catalogue
 from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
 
@@ -118,7 +118,7 @@ def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_group(document: Document) -> CompiledDocument:
-    form, group = Form(document.spec), f"group:{document.key.name}"
+    form, group = Validator(document.spec), f"group:{document.key.name}"
     roles, members = form.texts("roles"), form.texts("members", required=False)
     sso_name = form.text("sso_name", required=False)
     for member in members:
@@ -136,7 +136,7 @@ def _read_group(document: Document) -> CompiledDocument:
 
 
 def _read_role(document: Document) -> CompiledDocument:
-    form = Form(document.spec)
+    form = Validator(document.spec)
     statements = _small_enough(form, form.forms("statements"))
     warnings: list[str] = []
     if form.has("data_policies"):
@@ -147,7 +147,7 @@ def _read_role(document: Document) -> CompiledDocument:
     return CompiledDocument(tuple(grants), warnings=tuple(warnings))
 
 
-def _small_enough(form: Form, statements: list[Form]) -> list[Form]:
+def _small_enough(form: Validator, statements: list[Validator]) -> list[Validator]:
     """The statements; none of them, and an error, when there are too many to read."""
     errors = len(form.errors)
     if (pairs := sum(map(_pairs, statements))) > MAX_PAIRS:
@@ -155,7 +155,7 @@ def _small_enough(form: Form, statements: list[Form]) -> list[Form]:
     return statements if len(form.errors) == errors else []
 
 
-def _pairs(statement: Form) -> int:
+def _pairs(statement: Validator) -> int:
     written = (statement.raw("action"), statement.raw("resource"))
     actions, resources = (len(value) if isinstance(value, list | tuple) else 1 for value in written)
     return actions * resources
@@ -193,7 +193,7 @@ def _resource(text: str) -> _Written:
     return _Written(pattern, tuple(catalogue.resource_warnings(text, *kind)), frozenset((kind,)))
 
 
-def _read_statement(document: Document, form: Form, number: int, warnings: list[str]) -> Iterator[Grant]:
+def _read_statement(document: Document, form: Validator, number: int, warnings: list[str]) -> Iterator[Grant]:
     """One grant for each pair of an action pattern and a resource pattern (L6-STATEMENT)."""
     effect = form.one_of("effect", (ALLOW, DENY))
     actions = _patterns(form, "action", _action, _ACTIONS)
@@ -210,7 +210,7 @@ def _read_statement(document: Document, form: Form, number: int, warnings: list[
 
 
 def _patterns(
-    form: Form, field: str, parse: Callable[[str], _Written], known: Cache[str, _Written]
+    form: Validator, field: str, parse: Callable[[str], _Written], known: Cache[str, _Written]
 ) -> dict[str, _Written]:
     """The field's patterns by what was written; one text stands for a list of one (L6-Q18)."""
     found: dict[str, _Written] = {}

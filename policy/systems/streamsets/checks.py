@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from policy.core.model import Condition, Unanswerable
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
 from policy.systems.streamsets.engines import current, engines_of_run
@@ -32,7 +32,7 @@ def grant(asked: Asked) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if asked.context.get("grant") is None:
         return Condition(None, "what is to be shared with whom is not told: context.grant", asked.rule)
-    form = Form(asked.context["grant"], "context.grant")
+    form = Validator(asked.context["grant"], "context.grant")
     given = read_levels(form, catalogue().types[type_of(asked.name)])
     if not given and not form.errors:
         form.error("names nobody")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from policy.core.document import Document
 from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import EVERYTHING, exactly
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
 
@@ -34,7 +34,7 @@ def read_object(document: Document) -> CompiledDocument:
     return CompiledDocument(tuple(grants), facts=(fact,))
 
 
-def read_levels(form: Form, type_: ObjectType) -> dict[str, tuple[str, ...]]:
+def read_levels(form: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
     """A form of an acl: holder → levels; what is wrong is added to the form's errors (SS-SHARE-WHO)."""
     acl = {}
     for holder in form.fields():
@@ -56,14 +56,14 @@ Acl = dict[str, tuple[str, ...]]
 def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
     if document.spec is None:
         return Version(document.at, deleted=True), {}
-    form = Form(document.spec)
+    form = Validator(document.spec)
     type_ = _type(name, form)
     owner = form.text("owner")
     if owner.startswith(HOLDERS):
         form.error(
             f"{owner!r}: an owner is one user, by his bare name; a group cannot own (SS-OWN-ONE, SS-Q21)", "owner"
         )
-    acl = read_levels(Form(form.raw("acl"), "acl", form.errors), type_) if form.has("acl") else {}
+    acl = read_levels(Validator(form.raw("acl"), "acl", form.errors), type_) if form.has("acl") else {}
     version = Version(
         document.at,
         window=document.window,
@@ -80,7 +80,7 @@ def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
     return version, acl
 
 
-def _type(name: str, form: Form) -> ObjectType:
+def _type(name: str, form: Validator) -> ObjectType:
     """The type by the document's name and its ``type`` field, which must agree."""
     written = form.one_of("type", catalogue().types)
     try:
@@ -92,7 +92,7 @@ def _type(name: str, form: Form) -> ObjectType:
     return catalogue().types.get(written) or ObjectType(levels=())
 
 
-def _links(form: Form, type_: ObjectType) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _links(form: Validator, type_: ObjectType) -> Iterator[tuple[str, tuple[str, ...]]]:
     for field, target in type_.one.items():
         if text := form.text(field, required=False):
             yield field, _references(form, field, (text,), target)
@@ -101,7 +101,7 @@ def _links(form: Form, type_: ObjectType) -> Iterator[tuple[str, tuple[str, ...]
             yield field, _references(form, field, form.texts(field), target)
 
 
-def _references(form: Form, field: str, texts: tuple[str, ...], target: str) -> tuple[str, ...]:
+def _references(form: Validator, field: str, texts: tuple[str, ...], target: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for text in texts:
         try:
@@ -111,14 +111,14 @@ def _references(form: Form, field: str, texts: tuple[str, ...], target: str) -> 
     return tuple(found)
 
 
-def _set(form: Form, field: str, type_: ObjectType) -> frozenset[str] | None:
+def _set(form: Validator, field: str, type_: ObjectType) -> frozenset[str] | None:
     """Labels or version numbers, compared as they are written (SS-Q3); None: not told."""
     if field not in type_.lists or not form.has(field):
         return None
     value = form.raw(field)
     if isinstance(value, list | tuple):
         value = [str(item) if isinstance(item, int) else item for item in value]
-    return frozenset(Form({field: value}, form.where, form.errors).texts(field))
+    return frozenset(Validator({field: value}, form.where, form.errors).texts(field))
 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:

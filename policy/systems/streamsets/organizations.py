@@ -11,7 +11,7 @@ from policy.core.facts import Facts
 from policy.core.model import ALLOW, CompiledDocument, Fact, Grant, StatementId
 from policy.core.pattern import Name, exactly
 from policy.systems.kit.system import EVERYONE
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.catalogue import operations
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,
@@ -46,12 +46,12 @@ def sole_organization(facts: Facts) -> str | None:
 
 def read_organization(document: Document) -> CompiledDocument:
     """The switch, off unless it was set (SS-ENF-DEFAULT-OFF), task roles, and what administrators hold."""
-    name, form = document.key.name, Form(document.spec)
+    name, form = document.key.name, Validator(document.spec)
     if "/" in name:
         form.error("an organization's id has no /", "name")
     enforcement = form.flag("enforcement") or False
     written = form.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
-    task_roles = _task_roles(Form(written, "task_roles", form.errors))
+    task_roles = _task_roles(Validator(written, "task_roles", form.errors))
     form.refuse_window(document.window)
     form.close()
     form.finish()
@@ -72,7 +72,7 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
         yield Grant(holder, ALLOW, exactly(permission), object_, statement_id)
 
 
-def _task_roles(form: Form) -> TaskRoles:
+def _task_roles(form: Validator) -> TaskRoles:
     """Each task's roles as lists of which one role each is needed; a flat list is one such list (SS-Q1)."""
     found = {}
     for task in form.fields():
@@ -83,10 +83,10 @@ def _task_roles(form: Form) -> TaskRoles:
     return found
 
 
-def _alternatives(form: Form, task: str) -> tuple[tuple[str, ...], ...]:
+def _alternatives(form: Validator, task: str) -> tuple[tuple[str, ...], ...]:
     value = form.raw(task)
     nested = isinstance(value, list) and bool(value) and all(isinstance(item, list) for item in value)
-    lists = [Form({task: item}, form.where, form.errors).texts(task) for item in (value if nested else [value])]
+    lists = [Validator({task: item}, form.where, form.errors).texts(task) for item in (value if nested else [value])]
     if not all(lists):
         form.error("needs at least one role; leave the task out if it needs none (SS-Q1)", task)
     return tuple(lists)

@@ -10,7 +10,7 @@ from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unans
 from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import claimed
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.organizations import role_holder, sole_organization
 from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
 
@@ -44,7 +44,7 @@ class Asker(msgspec.Struct, frozen=True):
 
 def read_session(document: Document) -> CompiledDocument:
     """A user's last login; raises DocumentRefused."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     if document.key.name.startswith(PREFIXES):
         form.error(f"{document.key.name!r}: a session is a user's, by his bare name", "name")
     groups, roles = (_names(form, field) for field in ("groups", "roles"))
@@ -54,14 +54,14 @@ def read_session(document: Document) -> CompiledDocument:
 
 def read_active_job(document: Document) -> CompiledDocument:
     """The present run of a job; raises DocumentRefused."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     if not document.key.name.startswith("job:") or document.key.name == "job:":
         form.error(f"{document.key.name!r} is not job:NAME", "name")
     run = ActiveJob(_moment(form, "started_at"))
     return _fact(document, form, ACTIVE_JOB, run, run.started_at)
 
 
-def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -> CompiledDocument:
+def _fact(document: Document, form: Validator, kind: str, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
     form.refuse_window(document.window)
     form.close()
@@ -72,11 +72,11 @@ def _fact(document: Document, form: Form, kind: str, body: Any, happened: int) -
     )
 
 
-def _names(form: Form, field: str) -> tuple[str, ...] | None:
+def _names(form: Validator, field: str) -> tuple[str, ...] | None:
     return form.texts(field) if form.has(field) else None
 
 
-def _moment(form: Form, field: str) -> int:
+def _moment(form: Validator, field: str) -> int:
     try:
         return to_ms(form.raw(field))
     except ValueError as error:

@@ -10,7 +10,7 @@ from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.claims import check_count, claimed, names_in
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.ververica.catalogue import catalogue
 
 KIND = "Authentication"
@@ -34,7 +34,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 def read_authentication(document: Document) -> CompiledDocument:
     """The settings ``oidc`` and ``saml`` (VV-GROUP-SOURCE); secrets are refused."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
     form.refuse_window(document.window)
     form.close()
@@ -46,11 +46,11 @@ def read_authentication(document: Document) -> CompiledDocument:
     )
 
 
-def _read_protocol(form: Form, protocol: str) -> str | None:
+def _read_protocol(form: Validator, protocol: str) -> str | None:
     """The name of the groups claim, "" when it is not set; None when the protocol is off."""
     if not form.has(protocol):
         return None
-    settings = Form(form.raw(protocol), protocol, form.errors)
+    settings = Validator(form.raw(protocol), protocol, form.errors)
     enabled = settings.flag("enabled")
     fields = catalogue()["protocols"][protocol]
     if settings.has(SECRET):
@@ -64,14 +64,14 @@ def _read_protocol(form: Form, protocol: str) -> str | None:
     return min(names, default="") if enabled else None
 
 
-def _places(settings: Form, protocol: str) -> tuple[Form, ...]:
+def _places(settings: Validator, protocol: str) -> tuple[Validator, ...]:
     """Where the setting may stand: SAML's in ``identity-provider``, or beside it."""
     if protocol == "oidc" or not settings.has("identity-provider"):
         return (settings,)
-    return (settings, Form(settings.raw("identity-provider"), f"{protocol}.identity-provider", settings.errors))
+    return (settings, Validator(settings.raw("identity-provider"), f"{protocol}.identity-provider", settings.errors))
 
 
-def _groups_name(place: Form, spellings: list[str]) -> str:
+def _groups_name(place: Validator, spellings: list[str]) -> str:
     names = {name for spelling in spellings if (name := place.text(spelling, required=False))}
     if len(names) > 1:
         place.error(f"{' and '.join(spellings)} are one setting and differ: keep one (VV-Q5)")

@@ -31,7 +31,7 @@ from policy.core.request import Request, Resource
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, check_name, requirement
 from policy.systems.kit.system import Kind, kind_of
-from policy.systems.kit.validator import Form
+from policy.systems.kit.validator import Validator
 from policy.systems.ververica.authentication import identity, read_authentication
 from policy.systems.ververica.catalogue import catalogue, need_of
 
@@ -102,7 +102,7 @@ def _holder(user_id: str) -> str:
 
 
 def _read_assignments(document: Document) -> CompiledDocument:
-    form = Form(document.spec)
+    form = Validator(document.spec)
     entries = form.forms("initialAccess")
     grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
     form.close()
@@ -110,7 +110,7 @@ def _read_assignments(document: Document) -> CompiledDocument:
     return CompiledDocument(grants)
 
 
-def _read_entry(document: Document, entry: Form, number: int) -> Grant:
+def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     """One role for one principal at one scope (VV-BIND-SHAPE, VV-Q8, VV-Q9); errors stay in the form."""
     user = entry.text("userId", blanks=True)  # a group may have such a name (VV-Q11)
     if user == GROUP:
@@ -125,7 +125,7 @@ def _read_entry(document: Document, entry: Form, number: int) -> Grant:
     return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
 
 
-def _check_scope(entry: Form, role: str) -> None:
+def _check_scope(entry: Validator, role: str) -> None:
     """A role is assigned at its own scope, never narrower or wider (VV-Q3, VV-Q4)."""
     scope = catalogue()["roles"][role]
     if scope == "namespace" and not entry.has("namespaceId"):
@@ -136,7 +136,7 @@ def _check_scope(entry: Form, role: str) -> None:
 
 def _read_reserved(document: Document) -> CompiledDocument:
     """Kinds that Editors may not write (VV-Q1), however they are written: a misspelling must not open one."""
-    form = Form(document.spec)
+    form = Validator(document.spec)
     reserved = sorted({fold(kind) for kind in form.texts("kinds")})
     form.refuse_window(document.window)
     form.close()
