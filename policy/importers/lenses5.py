@@ -131,7 +131,7 @@ def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
     wildcards, permissions = form.raw("wildcards"), form.raw("permissions")
     if not connection and not form.errors:
         form.error("needed: the name of the connection", "connection")
-    form.close()
+    form.reject_unknown()
     if form.errors:
         spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", TO_MEND)
         return None

@@ -55,14 +55,14 @@ def _read_item(form: Validator, spot: Spot) -> Item:
         spot.inside("delegateAdmin").warning(why, "name the administrators in a Backend document")
     conditional = bool(form.raw("conditions"))
     accesses = [access for each in form.forms("accesses", required=False) for access in _access(each)]
-    form.close("dataMaskInfo", "rowFilterInfo")
+    form.reject_unknown("dataMaskInfo", "rowFilterInfo")
     return Item(spot, list(dict.fromkeys(holders)), list(dict.fromkeys(accesses)), conditional)
 
 
 def _access(form: Validator) -> Iterator[str]:
     """Without `isAllowed` it is, as in Ranger."""
     privilege, allowed = form.text("type").upper(), form.flag("isAllowed")
-    form.close()
+    form.reject_unknown()
     if privilege and privilege not in catalogue()["privileges"]:
         form.error(f"{privilege!r} is not one of {', '.join(catalogue()['privileges'])}", "type")
     if allowed is not False:

@@ -105,7 +105,7 @@ def _level(value: Any, name: str) -> Level:
     form = Validator(value, name)
     values, excludes = form.texts("values"), form.flag("isExcludes")
     form.flag("isRecursive")  # the service's matcher does not look at it
-    form.close()
+    form.reject_unknown()
     if form.errors:
         raise NotExact("; ".join(form.errors))
     if not values:

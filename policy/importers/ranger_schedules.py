@@ -27,7 +27,7 @@ def _window(schedule: Any) -> Window:
         form.error("a schedule that recurs has no one window", "recurrences")
     if not zone:
         form.error("needed: without it the time zone of each server counts", "timeZone")
-    form.close()
+    form.reject_unknown()
     if form.errors:
         raise ValueError("; ".join(form.errors))
     window = Window(_moment(start, zone) if start else None, _moment(end, zone) if end else None)

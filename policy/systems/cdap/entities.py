@@ -75,7 +75,7 @@ def read_entity(document: Document) -> CompiledDocument:
     entity = entity_field(form, "name", document.key.name)
     parent = _parent(form, entity) if entity else None
     form.refuse_window(document.window)
-    form.close("parent")
+    form.reject_unknown("parent")
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
     body = Entity(written(parent) if parent else None)

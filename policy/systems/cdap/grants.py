@@ -35,7 +35,7 @@ def read_grant(document: Document) -> CompiledDocument:
     holder = _holder(form)
     entity = entity_field(form, "entity", form.text("entity"))
     privileges = _privileges(form)
-    form.close()
+    form.reject_unknown()
     form.finish()
     assert entity is not None, "finish() refuses a document without one"
     statement_id = StatementId(str(document.key))
@@ -148,7 +148,7 @@ def read_backend(document: Document) -> CompiledDocument:
     """The admins of the authorization backend: they alone grant and revoke (CD-GRANT)."""
     form = Validator(document.spec)
     admins = form.texts("admins")
-    form.close()
+    form.reject_unknown()
     form.finish()
     rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)

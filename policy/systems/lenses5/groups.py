@@ -34,7 +34,7 @@ def read_group(document: Document) -> CompiledDocument:
     reader = _GroupReader(document)
     grants = [*reader.namespaces(), *reader.features(), *reader.clusters()]
     memberships = tuple(reader.members())
-    reader.form.close()
+    reader.form.reject_unknown()
     reader.form.finish()
     return CompiledDocument(tuple(grants), memberships, warnings=tuple(reader.warnings))
 
@@ -105,7 +105,7 @@ class _GroupReader:
         """One grant for each permission and dataset pattern, on its own connection alone (L5-NS-SHAPE)."""
         connection, type_ = form.text("connection"), form.one_of("type", catalogue().namespace)
         permissions = self._permissions(form, "permissions", _namespace_family(type_)) if type_ else []
-        form.close("permissions")
+        form.reject_unknown("permissions")
         self._warn_of_namespace(form, connection, type_, types)
         if not datasets or not permissions:
             self.warnings.append(f"{form.where}: grants nothing; it has no datasets or no permissions")

@@ -27,7 +27,7 @@ def read_inventory(document: Document) -> CompiledDocument:
     """The document as one fact; raises DocumentRefused. An empty list of topics is accepted and denies (L5-Q11)."""
     form, key = Validator(document.spec), document.key
     read = {field: read_field(form, field, type_) for field, type_ in KINDS[key.kind].fields.items()}
-    form.close()
+    form.reject_unknown()
     form.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return CompiledDocument(

@@ -126,7 +126,7 @@ def _read_group(document: Document) -> CompiledDocument:
             form.error(f"{member!r} is not user:NAME or service-account:NAME", "members")
         if SEVERAL.search(member):
             form.error(f"{member!r} is more than one principal: write each as an item of its own", "members")
-    form.close(*DESCRIBING)
+    form.reject_unknown(*DESCRIBING)
     form.finish()
     statement_id, window = StatementId(str(document.key)), document.window
     claims = {f"{CLAIM}{name}" for name in (document.key.name, sso_name) if name}
@@ -142,7 +142,7 @@ def _read_role(document: Document) -> CompiledDocument:
     if form.has("data_policies"):
         warnings.append("data_policies are not enforced: whoever is allowed to read sees unmasked data")
     grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
-    form.close(*DESCRIBING)
+    form.reject_unknown(*DESCRIBING)
     form.finish()
     return CompiledDocument(tuple(grants), warnings=tuple(warnings))
 
@@ -198,7 +198,7 @@ def _read_statement(document: Document, form: Validator, number: int, warnings: 
     effect = form.one_of("effect", (ALLOW, DENY))
     actions = _patterns(form, "action", _action, _ACTIONS)
     resources = _patterns(form, "resource", _resource, _RESOURCES)
-    form.close("sid")
+    form.reject_unknown("sid")
     if not effect or form.errors:
         return
     warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]

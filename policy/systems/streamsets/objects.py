@@ -75,7 +75,7 @@ def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
         kind=next((form.text(field, required=False) or None for field in type_.texts), None),
         own_list=any(form.flag(field) or False for field in type_.flags),
     )
-    form.close(IGNORED)
+    form.reject_unknown(IGNORED)
     form.finish()
     return version, acl
 

@@ -53,7 +53,7 @@ def read_organization(document: Document) -> CompiledDocument:
     written = form.raw("task_roles") if "task_roles" in (document.spec or {}) else {}
     task_roles = _task_roles(Validator(written, "task_roles", form.errors))
     form.refuse_window(document.window)
-    form.close()
+    form.reject_unknown()
     form.finish()
     fact = Fact(ORGANIZATION, name, Organization(enforcement, task_roles), (EVERY,), StatementId(str(document.key)))
     return CompiledDocument(tuple(_grants(document, enforcement)), facts=(fact,))

@@ -64,7 +64,7 @@ def read_active_job(document: Document) -> CompiledDocument:
 def _fact(document: Document, form: Validator, kind: str, body: Any, happened: int) -> CompiledDocument:
     """A login or start does not count for an earlier moment; in a log it has happened, whatever other clocks say."""
     form.refuse_window(document.window)
-    form.close()
+    form.reject_unknown()
     form.finish()
     not_before = None if document.logged else happened
     return CompiledDocument(

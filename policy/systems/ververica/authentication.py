@@ -37,7 +37,7 @@ def read_authentication(document: Document) -> CompiledDocument:
     form = Validator(document.spec)
     read = {protocol: _read_protocol(form, protocol) for protocol in catalogue()["protocols"]}
     form.refuse_window(document.window)
-    form.close()
+    form.reject_unknown()
     form.finish()
     groups = {protocol: setting for protocol, setting in read.items() if setting is not None}
     keys = tuple(("protocol", protocol) for protocol in groups)
@@ -60,7 +60,7 @@ def _read_protocol(form: Validator, protocol: str) -> str | None:
     names = {name for place in _places(settings, protocol) if (name := _groups_name(place, fields["groups"]))}
     if len(names) > 1:
         settings.error(f"{' and '.join(sorted(names))} are two names for one setting: keep one (VV-Q5)")
-    settings.close()
+    settings.reject_unknown()
     return min(names, default="") if enabled else None
 
 
@@ -76,7 +76,7 @@ def _groups_name(place: Validator, spellings: list[str]) -> str:
     if len(names) > 1:
         place.error(f"{' and '.join(spellings)} are one setting and differ: keep one (VV-Q5)")
     if place.where.endswith("identity-provider"):
-        place.close()
+        place.reject_unknown()
     return min(names, default="")
 
 

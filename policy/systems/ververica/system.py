@@ -105,7 +105,7 @@ def _read_assignments(document: Document) -> CompiledDocument:
     form = Validator(document.spec)
     entries = form.forms("initialAccess")
     grants = tuple(_read_entry(document, entry, number) for number, entry in enumerate(entries))
-    form.close()
+    form.reject_unknown()
     form.finish()
     return CompiledDocument(grants)
 
@@ -119,7 +119,7 @@ def _read_entry(document: Document, entry: Validator, number: int) -> Grant:
     namespace = entry.text("namespaceId", required=False)
     if role:
         _check_scope(entry, role)
-    entry.close()
+    entry.reject_unknown()
     place = _namespace(workspace, namespace) if namespace else _workspace(workspace)
     statement_id = StatementId(str(document.key), number)
     return Grant(_holder(user), ALLOW, exactly((role,)), exactly(place), statement_id, document.window)
@@ -139,7 +139,7 @@ def _read_reserved(document: Document) -> CompiledDocument:
     form = Validator(document.spec)
     reserved = sorted({fold(kind) for kind in form.texts("kinds")})
     form.refuse_window(document.window)
-    form.close()
+    form.reject_unknown()
     form.finish()
     keys = (("all", ""), *(("kind", kind) for kind in reserved))
     return CompiledDocument(
