@@ -15,7 +15,7 @@ from policy.core.caching import BUDGET, ENTRY_BYTES
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
-from policy.matching.index import PatternIndex, Place
+from policy.matching.index import PatternIndex, TrieState
 
 KNOWN_BYTES = 120  # of an answer that is kept
 NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
@@ -48,13 +48,13 @@ class EffectivePermissions:
 
     def __init__(self, grants: "Grants", rights: frozenset[int], at: int | None) -> None:
         self._grants, self._rights, self._at = grants, rights, at
-        self._known: dict[Place[Table], tuple[Grant, ...]] = {}
+        self._known: dict[TrieState[Table], tuple[Grant, ...]] = {}
 
     def on(self, resource: Name) -> tuple[Grant, ...]:
         """The determining grants for a resource: the denies in force that match it, else the allows; see `at`."""
         return self.at(self._grants.state(resource))
 
-    def at(self, state: Place[Table]) -> tuple[Grant, ...]:
+    def at(self, state: TrieState[Table]) -> tuple[Grant, ...]:
         """The same for all resources whose names lead to a state of the trie. By precedence: the first one decides.
 
         Raises Unanswerable when they depend on the time, and that is not known.
@@ -66,7 +66,7 @@ class EffectivePermissions:
             self._known[state] = found
         return found
 
-    def _work_out(self, state: Place["Table"]) -> tuple[Grant, ...]:
+    def _work_out(self, state: TrieState["Table"]) -> tuple[Grant, ...]:
         rights, elsewhere = self._rights, self._rights.isdisjoint
         matching = [
             grant
@@ -95,7 +95,7 @@ class Grants:
         self._rights: dict[str, Rights] = {}
         self._uses: dict[int, int] = {}  # by permission pattern, how many principals have a right for it
         self._next_right = self._next_permission = 0
-        self._matching: dict[Place[int], frozenset[int]] = {}
+        self._matching: dict[TrieState[int], frozenset[int]] = {}
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
         self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
@@ -174,11 +174,11 @@ class Grants:
         assert number is not None
         return self._rights[grant.holder][number]
 
-    def state(self, resource: Name) -> Place[Table]:
+    def state(self, resource: Name) -> TrieState[Table]:
         """The state of the trie to which a resource's name leads."""
         return self._resources.place(resource)
 
-    def permission(self, permission: Name) -> Place[int]:
+    def permission(self, permission: Name) -> TrieState[int]:
         """The patterns that match a permission: its state in their trie."""
         return self._permissions.place(permission)
 
@@ -187,7 +187,7 @@ class Grants:
         return tuple(filter(None, map(self._rights.get, principals)))
 
     def effective(
-        self, held: Iterable[Rights], patterns: Place[int], at: int | None, epoch: int
+        self, held: Iterable[Rights], patterns: TrieState[int], at: int | None, epoch: int
     ) -> EffectivePermissions:
         """What principals with these rights may do together by a permission that these patterns match.
 

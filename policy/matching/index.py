@@ -1,7 +1,7 @@
 """The index that finds everything filed under patterns which match a name, whatever their number.
 
 Patterns are filed in a tree, part by part; a name is looked up by walking all branches that match it at once. Where
-that leads is noted as a `Place`, so that names that are matched alike are walked with one look-up for each part.
+that leads is noted as a `TrieState`, so that names that are matched alike are walked with one look-up for each part.
 """
 
 import re
@@ -205,7 +205,7 @@ class _Edit(Generic[Value]):
         return copy
 
 
-class Place(Generic[Value]):
+class TrieState(Generic[Value]):
     """Where a name leads to in an index: names that the same patterns match lead to the very same place.
 
     ``values``: what is filed under the patterns that match a name ending here; ``final``: longer names lead to it too.
@@ -232,13 +232,13 @@ class Place(Generic[Value]):
         self.values = (*self._past, *closed) if closed else self._past
         index.held += 1 + (len(self._past) if opened else 0) + (len(self.values) if closed else 0)
         self.final = final and not closed
-        self._known: dict[str | tuple[int, ...], Place[Value]] = {}
+        self._known: dict[str | tuple[int, ...], TrieState[Value]] = {}
 
-    def next(self, text: str) -> "Place[Value]":
+    def next(self, text: str) -> "TrieState[Value]":
         """The place of the names that go on with ``text``."""
         return self._known.get(text) or self._after(text)
 
-    def _after(self, text: str) -> "Place[Value]":
+    def _after(self, text: str) -> "TrieState[Value]":
         if self.final:
             return self
         below = [child for node in self._nodes if (child := node.exact.get(text)) is not None]
@@ -251,14 +251,14 @@ class Place(Generic[Value]):
             self._known[text] = place
         return place
 
-    def _of(self, nodes: list[_Node[Value]]) -> "Place[Value]":
+    def _of(self, nodes: list[_Node[Value]]) -> "TrieState[Value]":
         """Nodes live as long as the index: their ids name them."""
         key = tuple(map(id, nodes))
         place = self._known.get(key)
         if place is None:
             if self._index.held > HELD:
                 self._index.forget()
-            place = self._known[key] = Place(self._index, tuple(nodes), self._past)
+            place = self._known[key] = TrieState(self._index, tuple(nodes), self._past)
         return place
 
 
@@ -271,8 +271,8 @@ class PatternIndex(Generic[Value]):
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
-        self._start: Place[Value] | None = None
-        self._begun: dict[Name, Place[Value]] = {}
+        self._start: TrieState[Value] | None = None
+        self._begun: dict[Name, TrieState[Value]] = {}
         self._filed = self._texts = 0
         self.held = 0  # places, and values in tuples of their own
 
@@ -309,7 +309,7 @@ class PatternIndex(Generic[Value]):
         """All values filed under patterns that match ``name``, in no particular order."""
         return self.place(name).values
 
-    def place(self, name: Name) -> Place[Value]:
+    def place(self, name: Name) -> TrieState[Value]:
         """Where ``name`` leads to."""
         beginning = name[:BEGINNING]
         place = self._begun.get(beginning) or self._begin(beginning)
@@ -319,11 +319,11 @@ class PatternIndex(Generic[Value]):
             place = place.next(text)
         return place
 
-    def _begin(self, beginning: Name) -> Place[Value]:
+    def _begin(self, beginning: Name) -> TrieState[Value]:
         """Names begin alike: their first parts are gone through once."""
         place = self._start
         if place is None:
-            place = self._start = Place(self, (self._root,))
+            place = self._start = TrieState(self, (self._root,))
         for text in beginning:
             place = place.next(text)
         room = min(BEGINNINGS_KNOWN, TEXTS_FOR_EACH + self._filed)

@@ -19,7 +19,7 @@ from policy.core.model import TIME_NEEDED, CompiledDocument, Grant, Membership, 
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants
-from policy.matching.index import Place
+from policy.matching.index import TrieState
 from policy.store.affected import ALL
 from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
 from policy.store.documents import DocumentHistory, Library, Rejected
@@ -47,7 +47,7 @@ class EffectivePrincipals:
         self.via = via
         self._realm, self._at, self._epoch = policy_set, at, policy_set.held_epoch(at)
         self._held = policy_set.index.held_by(via)
-        self._permissions: dict[Place[int], EffectivePermissions] = {}
+        self._permissions: dict[TrieState[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""

@@ -19,7 +19,7 @@ from policy.core.request import MAX_NESTING, Batch, Request
 from policy.evaluation.authorize import answer
 from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_resource
 from policy.matching.grants import Table
-from policy.matching.index import Place
+from policy.matching.index import TrieState
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.query import check_name
@@ -50,7 +50,7 @@ FIRST, LAST = -sys.maxsize, sys.maxsize
 Answer = tuple[bytes, bytes, bytes]
 """JSON of a decision: its fields up to and with `claims`, `,"request":{…}`, and `,"evaluations":[…]` of a batch."""
 
-State = Place[Table]
+State = TrieState[Table]
 
 
 class ResourcePart(msgspec.Struct, gc=False):
