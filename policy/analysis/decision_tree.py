@@ -63,6 +63,6 @@ def _text(requirement: Expression) -> str:
 
 
 def _notes(evidence: ExpressionResult, trial: EvaluationTrace) -> Iterator[str]:
-    for grant in sorted(evidence.grants, key=lambda grant: (grant.statement_id.place, grant.holder)):
+    for grant in sorted(evidence.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
         verb = "allowed" if grant.effect == "allow" else "denied"
-        yield f"{verb} by {grant.statement_id} ({route(trial.standing.via, grant.holder)})"
+        yield f"{verb} by {grant.statement_id} ({route(trial.standing.via, grant.principal)})"

@@ -73,15 +73,15 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
     """What is ``here`` and not ``there``; where it is written counts for nothing."""
     known = {placeless(grant) for grant in _grants(there)}
     grants = [grant for grant in _grants(here) if placeless(grant) not in known]
-    holders = {grant.holder for grant in grants}
-    others = SubsumptionIndex(grant for holder in holders for grant in there.grants.get(holder, ()))
+    principals = {grant.principal for grant in grants}
+    others = SubsumptionIndex(grant for principal in principals for grant in there.grants.get(principal, ()))
     yield from (_of_grant(system, sign, grant, others) for grant in grants)
     links = {placeless(way) for way in _memberships(there)}
     ways = [way for way in _memberships(here) if placeless(way) not in links]
     # A new one widens by the allows it leads to, a lost one by the denies.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
     for way in ways:
-        widens = way.holder in opening
+        widens = way.principal in opening
         yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
 
 
@@ -108,8 +108,8 @@ def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
     """Every holder of a grant with an effect, and all that are one of them, at any depth."""
     members: dict[str, list[str]] = {}
     for way in _memberships(policy_set):
-        members.setdefault(way.holder, []).append(way.member)
-    found = {grant.holder for grant in _grants(policy_set) if grant.effect == effect}
+        members.setdefault(way.principal, []).append(way.member)
+    found = {grant.principal for grant in _grants(policy_set) if grant.effect == effect}
     todo = list(found)
     while todo:
         new = {member for member in members.get(todo.pop(), ()) if member not in found}

@@ -28,10 +28,10 @@ def said(shelf: DocumentHistory | None) -> CompiledDocument:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A document brought (or lost) these grants to whoever is one of ``holders``; ``ways``: by these memberships."""
+    """A document brought (or lost) these grants to whoever is one of ``principals``; ``ways``: by these memberships."""
 
     document: str
-    holders: tuple[str, ...]
+    principals: tuple[str, ...]
     grants: tuple[Grant, ...]
     ways: tuple[Membership, ...] = ()
 
@@ -48,11 +48,11 @@ def starts(here: CompiledDocuments, there: CompiledDocuments, side: Side, effect
     links = {placeless(way) for reading in there.values() for way in reading.memberships}
     for document, reading in here.items():
         new = (grant for grant in _grants({document: reading}, effect) if placeless(grant) not in known)
-        yield from (Start(document, (holder,), tuple(held)) for holder, held in _by_holder(new).items())
+        yield from (Start(document, (principal,), tuple(held)) for principal, held in _by_holder(new).items())
         ways = (way for way in reading.memberships if placeless(way) not in links)
-        for holder, led in _by_holder(ways).items():
+        for principal, led in _by_holder(ways).items():
             members = tuple(dict.fromkeys(way.member for way in led))
-            yield Start(document, members, _beyond(side, holder, effect), tuple(led))
+            yield Start(document, members, _beyond(side, principal, effect), tuple(led))
 
 
 def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
@@ -62,10 +62,12 @@ def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
 def _by_holder(written: Iterable[Written]) -> dict[str, list[Written]]:
     found: dict[str, list[Written]] = {}
     for one in written:
-        found.setdefault(one.holder, []).append(one)
+        found.setdefault(one.principal, []).append(one)
     return found
 
 
-def _beyond(side: Side, holder: str, effect: Effect) -> tuple[Grant, ...]:
-    """The grants that a membership of ``holder`` leads to."""
-    return tuple(grant for reached in side.reached(holder) for grant in side.grants(reached) if grant.effect == effect)
+def _beyond(side: Side, principal: str, effect: Effect) -> tuple[Grant, ...]:
+    """The grants that a membership of ``principal`` leads to."""
+    return tuple(
+        grant for reached in side.reached(principal) for grant in side.grants(reached) if grant.effect == effect
+    )

@@ -51,7 +51,7 @@ class Escalation(msgspec.Struct, frozen=True, order=True):
 
     ``names``: of the privileged_permissions. ``grants``: the first that it is about; of ``deny-lifted`` these are the
     denies, and
-    ``allow`` is something under them, held by ``companion`` if that is not empty. ``holders``: whom it concerns, as
+    ``allow`` is something under them, held by ``companion`` if that is not empty. ``principals``: whom it concerns, as
     the system calls subjects and claims, sorted; ``*`` is everyone. ``unseen``: how many more there may be, who were
     too many to look at. ``causes``: the documents that changed and made it so. ``before``, ``after``: the first lines
     of what the statement said and says; ``ways``: the first memberships that came, or that led to a deny and went.
@@ -63,7 +63,7 @@ class Escalation(msgspec.Struct, frozen=True, order=True):
     severity: Severity
     names: tuple[str, ...]
     grants: tuple[str, ...]
-    holders: tuple[str, ...]
+    principals: tuple[str, ...]
     causes: tuple[str, ...]
     unseen: int = 0
     before: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ class _Comparison:
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
         if parts and not start.ways:
             # What is not new to the holder is not to its members either; new members have a start of their own.
-            itself = self._group(start.holders[0])
+            itself = self._group(start.principals[0])
             parts = [(grant, power) for grant, power in parts if self._gains(itself, grant, power)]
         if not parts:
             return
@@ -274,16 +274,16 @@ class _Comparison:
     def _people(self, start: Start) -> _People:
         """Whoever may be one of the start's holders, on either side."""
         prefixes = (*self._subjects, *self._claims)
-        names = sorted(n for n in self._links.behind(start.holders) if n == EVERYONE or n.startswith(prefixes))
+        names = sorted(n for n in self._links.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
             self._take()
             groups.setdefault(self._group(name), []).append(name)
         return _People(start, groups, len(names[TRACED:]))
 
-    def _group(self, holder: str) -> _Group:
-        is_claim = holder == EVERYONE or holder.startswith(self._claims)
-        return _Group(self._before.bearing(holder), self._after.bearing(holder), is_claim)
+    def _group(self, principal: str) -> _Group:
+        is_claim = principal == EVERYONE or principal.startswith(self._claims)
+        return _Group(self._before.bearing(principal), self._after.bearing(principal), is_claim)
 
     def _told(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""

@@ -93,7 +93,7 @@ def _names(policy_set: PolicySet, system: str) -> Iterator[str]:
     """Every name that may belong to a subject or to something it can claim."""
     yield from policy_set.grants
     yield from policy_set.memberships
-    yield from (membership.holder for memberships in policy_set.memberships.values() for membership in memberships)
+    yield from (membership.principal for memberships in policy_set.memberships.values() for membership in memberships)
     for kind in all_systems()[system].kinds:
         yield from policy_set.facts.names(kind)
 
@@ -141,7 +141,7 @@ def _holding(grant: Grant, standing: EffectivePrincipals, denies: list[Grant]) -
     cancelling = tuple(deny for deny in denies if swallows(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return Holding(grant, route(standing.via, grant.holder), cancelling, narrowing)
+    return Holding(grant, route(standing.via, grant.principal), cancelling, narrowing)
 
 
 def swallows(wide: Grant, narrow: Grant) -> bool:

@@ -80,54 +80,54 @@ class _Policies:
         for shelf in histories.values():
             reading = shelf.reading()
             for grant in reading.grants:
-                self._grants.setdefault(grant.holder, []).append(grant)
+                self._grants.setdefault(grant.principal, []).append(grant)
             for membership in reading.memberships:
                 self._memberships.setdefault(membership.member, []).append(membership)
         self._givers: dict[str, set[str]] = {}
         self._gives: dict[str, set[str]] = {}  # those that deny something
         for way in itertools.chain.from_iterable(self._memberships.values()):
-            self._givers.setdefault(way.holder, set()).add(way.member)
-            if way.window == ALWAYS and any(grant.effect == DENY for grant in self._grants.get(way.holder, ())):
-                self._gives.setdefault(way.member, set()).add(way.holder)
+            self._givers.setdefault(way.principal, set()).add(way.member)
+            if way.window == ALWAYS and any(grant.effect == DENY for grant in self._grants.get(way.principal, ())):
+                self._gives.setdefault(way.member, set()).add(way.principal)
         self._beside: dict[frozenset[str], _Index] = {}
 
     def findings(self) -> Iterator[Finding]:
         """All of them, in no particular order."""
         yield from self._nobody_has()
         yield from self._leads_nowhere()
-        for holder in self._grants:
-            yield from self._about_statements(holder)
+        for principal in self._grants:
+            yield from self._about_statements(principal)
 
     def _nobody_has(self) -> Iterator[Finding]:
         """Documents that grant to themselves (a role) and that no membership leads to."""
-        for holder in self._grants.keys() - self._givers.keys():
-            if (key := self._own.get(holder)) is not None:
-                message = f"nobody has {holder}: no document gives it to anybody, so its statements do nothing"
+        for principal in self._grants.keys() - self._givers.keys():
+            if (key := self._own.get(principal)) is not None:
+                message = f"nobody has {principal}: no document gives it to anybody, so its statements do nothing"
                 yield Finding(str(key), None, "warning", "nobody-has-it", message)
 
     def _leads_nowhere(self) -> Iterator[Finding]:
         for ways in self._memberships.values():
             for membership in ways:
-                holder = membership.holder
-                if holder not in self._grants and holder not in self._memberships and holder not in self._own:
-                    message = f"{membership.member} is made {holder}, which no document defines"
+                principal = membership.principal
+                if principal not in self._grants and principal not in self._memberships and principal not in self._own:
+                    message = f"{membership.member} is made {principal}, which no document defines"
                     yield _at(membership.statement_id, "does-not-exist", message)
 
-    def _about_statements(self, holder: str) -> Iterator[Finding]:
-        """What becomes of each statement of ``holder`` beside its others, and beside denies that come with it."""
+    def _about_statements(self, principal: str) -> Iterator[Finding]:
+        """What becomes of each statement of ``principal`` beside its others, and beside denies that come with it."""
         statements: dict[StatementId, list[Grant]] = {}
-        for grant in self._grants[holder]:
+        for grant in self._grants[principal]:
             statements.setdefault(grant.statement_id, []).append(grant)
-        indexes = (_indexed(self._grants[holder]), self._denies_beside(holder))
+        indexes = (_indexed(self._grants[principal]), self._denies_beside(principal))
         for statement_id, grants in statements.items():
             yield from _about_statement(statement_id, grants, indexes)
 
-    def _denies_beside(self, holder: str) -> "_Index":
-        """The denies of all that whoever gives ``holder`` gives too: no allow of it escapes them.
+    def _denies_beside(self, principal: str) -> "_Index":
+        """The denies of all that whoever gives ``principal`` gives too: no allow of it escapes them.
 
         What the same ones give has the same index, each one's own denies included.
         """
-        givers = frozenset(self._givers.get(holder, ()))
+        givers = frozenset(self._givers.get(principal, ()))
         if givers not in self._beside:
             given = sorted((self._gives.get(giver, set()) for giver in givers), key=len)
             companions = set.intersection(*given) if given else ()

@@ -41,9 +41,9 @@ class ShadowIndex:
         permissions = set(denied)
         self._allows: PatternIndex[Grant] = PatternIndex()
         wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
-        for holder in side.holders():
+        for principal in side.principals():
             take(1)
-            for grant in side.grants(holder):
+            for grant in side.grants(principal):
                 if grant.effect == ALLOW and wanted(grant.permission):
                     self._allows.add(grant.object, grant)
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
@@ -62,12 +62,12 @@ class ShadowIndex:
     def _own(self, deny: Grant, after: Bearing) -> Grant | None:
         met = self._meeting(deny)
         self._take(len(met))
-        allows = (allow for holder in sorted(met.keys() & after.holders) for allow in met[holder])
+        allows = (allow for principal in sorted(met.keys() & after.principals) for allow in met[principal])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
     def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
-        for holder, allows in sorted(self._meeting(deny).items()):
-            for who in self._companions(holder, is_claim):
+        for principal, allows in sorted(self._meeting(deny).items()):
+            for who in self._companions(principal, is_claim):
                 self._take(1 + len(allows))
                 bearing = self._side.bearing(who)
                 for allow in allows:
@@ -82,13 +82,13 @@ class ShadowIndex:
             met = self._met[key] = dict[str, list[Grant]]()
             for allow in self._allows.meeting(deny.object):
                 if overlaps(allow.permission, deny.permission):
-                    met.setdefault(allow.holder, []).append(allow)
+                    met.setdefault(allow.principal, []).append(allow)
         return self._met[key]
 
-    def _companions(self, holder: str, is_claim: bool) -> list[str]:
+    def _companions(self, principal: str, is_claim: bool) -> list[str]:
         """Who may share a request with one who is rid of a deny: claims, and with a claim also a subject."""
         wanted = self._anyone if is_claim else self._claims
-        return sorted(who for who in self._links.behind([holder]) if who.startswith(wanted))[:COMPANIONS]
+        return sorted(who for who in self._links.behind([principal]) if who.startswith(wanted))[:COMPANIONS]
 
 
 def _comes_through(allow: Grant, deny: Grant, rid: Bearing, bearing: Bearing) -> bool:

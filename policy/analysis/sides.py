@@ -31,11 +31,11 @@ class Links:
         self._members: dict[str, list[str]] = {}
         for ways in (*policy_set.memberships.values(), *(reading.memberships for reading in readings)):
             for way in ways:
-                self._members.setdefault(way.holder, []).append(way.member)
+                self._members.setdefault(way.principal, []).append(way.member)
 
-    def behind(self, holders: Iterable[str]) -> set[str]:
+    def behind(self, principals: Iterable[str]) -> set[str]:
         """The holders, and all that may be one of them on either side, at any depth."""
-        found = set(holders)
+        found = set(principals)
         todo = list(found)
         while todo:
             new = {member for member in self._members.get(todo.pop(), ()) if member not in found}
@@ -56,20 +56,20 @@ class Side:
         self._ways: dict[str, list[Membership]] = {}
         for reading in readings.values():
             for grant in reading.grants:
-                self._grants.setdefault(grant.holder, []).append(grant)
+                self._grants.setdefault(grant.principal, []).append(grant)
             for way in reading.memberships:
                 self._ways.setdefault(way.member, []).append(way)
         self._index, self._filed = SubsumptionIndex(), set[str]()  # what those hold who were asked for
         self._bearings: dict[str, Bearing] = {}
         self._standings: dict[frozenset[tuple[str, Windows]], Bearing] = {}
 
-    def holders(self) -> list[str]:
+    def principals(self) -> list[str]:
         """Everything that holds a grant, sorted."""
         return sorted({*self._realm.grants, *self._grants})
 
-    def grants(self, holder: str) -> list[Grant]:
+    def grants(self, principal: str) -> list[Grant]:
         """What a holder itself holds."""
-        return [*self._kept(self._realm.grants.get(holder, ())), *self._grants.get(holder, ())]
+        return [*self._kept(self._realm.grants.get(principal, ())), *self._grants.get(principal, ())]
 
     def reached(self, *starts: str) -> dict[str, Windows]:
         """Every holder that ``starts`` are, at any depth, and when: the windows on the ways there taken together."""
@@ -78,28 +78,28 @@ class Side:
         while todo:
             member, window = todo.pop()
             for way in (*self._kept(self._realm.memberships.get(member, ())), *self._ways.get(member, ())):
-                both, known = window.meet(way.window), found.get(way.holder, ())
+                both, known = window.meet(way.window), found.get(way.principal, ())
                 if both is not None and not any(other.covers(both) for other in known):
-                    found[way.holder] = (*known, both)
-                    todo.append((way.holder, both))
+                    found[way.principal] = (*known, both)
+                    todo.append((way.principal, both))
         return found
 
     def bearing(self, who: str) -> "Bearing":
         """All that a subject or claim holds; the same object for any two that hold the same."""
         if who not in self._bearings:
             reached = self.reached(who, EVERYONE).items()
-            key = frozenset((holder, windows) for holder, windows in reached if self._holds_any(holder))
+            key = frozenset((principal, windows) for principal, windows in reached if self._holds_any(principal))
             if key not in self._standings:
                 self._standings[key] = Bearing(self, dict(key))
             self._bearings[who] = self._standings[key]
         return self._bearings[who]
 
-    def file(self, holders: Iterable[str]) -> None:
+    def file(self, principals: Iterable[str]) -> None:
         """Have what these hold found by `covering`."""
-        for holder in holders:
-            if holder not in self._filed:
-                self._filed.add(holder)
-                for grant in self.grants(holder):
+        for principal in principals:
+            if principal not in self._filed:
+                self._filed.add(principal)
+                for grant in self.grants(principal):
                     self._index.add(grant)
 
     def covering(self, part: Grant) -> Iterator[Held]:
@@ -118,8 +118,8 @@ class Side:
         both = window.meet(other)
         return both if both is not None and both.meet(self._future) is not None else None
 
-    def _holds_any(self, holder: str) -> bool:
-        return holder in self._realm.grants or holder in self._grants
+    def _holds_any(self, principal: str) -> bool:
+        return principal in self._realm.grants or principal in self._grants
 
     def _kept(self, written: Iterable[Written]) -> Iterable[Written]:
         return (one for one in written if one.statement_id.document not in self._replaced)
@@ -130,13 +130,13 @@ class Bearing:
 
     def __init__(self, side: Side, windows: Mapping[str, Windows]) -> None:
         self._side, self._windows = side, windows
-        self.holders = windows.keys()
+        self.principals = windows.keys()
         self._answers: dict[tuple[Effect, Pattern, Pattern, Window], bool] = {}
-        side.file(self.holders)
+        side.file(self.principals)
 
     def parts(self, grant: Grant) -> Iterator[Grant]:
         """A grant of the side as far as it is held: for each window in which its holder is reached."""
-        return self._side.in_effect(grant, self._windows.get(grant.holder, ()))
+        return self._side.in_effect(grant, self._windows.get(grant.principal, ()))
 
     def allowed(self, part: Grant) -> bool:
         """Whether one allow says as much as the allow ``part``; several that do so together do not count."""
@@ -149,9 +149,9 @@ class Bearing:
         """Whether it is held here for as long as ``wanted``."""
         found = (
             self._side.meet(window, own)
-            for holder in held.keys() & self._windows.keys()
-            for window in self._windows[holder]
-            for own in held[holder]
+            for principal in held.keys() & self._windows.keys()
+            for window in self._windows[principal]
+            for own in held[principal]
         )
         return any(both is not None and both.covers(wanted) for both in found)
 

@@ -21,13 +21,13 @@ def _part_text(part: Part) -> str:
 def grant_text(grant: Grant) -> str:
     """ "role:readers allow kafka/List* on kafka/topic/**"."""
     window = window_text(grant.window)
-    text = f"{grant.holder} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+    text = f"{grant.principal} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
     return f"{text} {window}" if window else text
 
 
 def membership_text(way: Membership) -> str:
     """ "user:dana is group:readers"."""
-    return f"{way.member} is {way.holder} {window_text(way.window)}".strip()
+    return f"{way.member} is {way.principal} {window_text(way.window)}".strip()
 
 
 def window_text(window: Window) -> str:

@@ -35,9 +35,9 @@ class StatementId(msgspec.Struct, frozen=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """``holder`` is allowed or denied every permission matching ``permission`` on every ``object`` matching."""
+    """``principal`` is allowed or denied every permission matching ``permission`` on every ``object`` matching."""
 
-    holder: str
+    principal: str
     effect: Effect
     permission: Pattern
     object: Pattern
@@ -46,10 +46,10 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
 
 
 class Membership(msgspec.Struct, frozen=True, gc=False):
-    """``member`` holds everything that ``holder`` holds."""
+    """``member`` holds everything that ``principal`` holds."""
 
     member: str
-    holder: str
+    principal: str
     statement_id: StatementId
     window: Window = ALWAYS
 
@@ -82,7 +82,7 @@ class Fact(msgspec.Struct, frozen=True):
 class PermissionCheck(msgspec.Struct, frozen=True, tag="holds"):
     """An allow grant for (permission, object) is held, and no deny. The texts are for people.
 
-    ``because`` says how the object came in: "connection of pipeline p of the job". ``holders``: who must
+    ``because`` says how the object came in: "connection of pipeline p of the job". ``principals``: who must
     hold it where that is not the subject, such as a user whom an application is to impersonate.
     """
 
@@ -92,7 +92,7 @@ class PermissionCheck(msgspec.Struct, frozen=True, tag="holds"):
     permission_text: str
     object_text: str
     because: str = ""
-    holders: tuple[str, ...] = ()
+    principals: tuple[str, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True, tag="given"):
@@ -140,7 +140,7 @@ class AuthorizationQuery(msgspec.Struct, frozen=True):
     ``untrusted``: the untrusted claims whose absence makes any answer but allow an error.
     """
 
-    holders: tuple[str, ...]
+    principals: tuple[str, ...]
     requirement: Expression
     claims: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()

@@ -28,23 +28,23 @@ def try_request(
     system = all_systems()[request.system]
     at = usable_time(request, trust)
     question = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
-    standing = _sound_standing(policy_set, question.holders, at)
+    standing = _sound_standing(policy_set, question.principals, at)
     evidence = Evaluation(policy_set, standing, at).of(question.requirement)
     return EvaluationTrace(system, evidence, standing, question.claims, question.notes, question.untrusted)
 
 
-def _sound_standing(policy_set: PolicySet, holders: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+def _sound_standing(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    standing, broken = policy_set.standing(holders, at), policy_set.broken_at(at)
-    for holder in sorted(standing.via.keys() & broken.keys()) if broken else ():
-        raise Unanswerable("refused-document", _refusal(broken[holder], holder))
+    standing, broken = policy_set.standing(principals, at), policy_set.broken_at(at)
+    for principal in sorted(standing.via.keys() & broken.keys()) if broken else ():
+        raise Unanswerable("refused-document", _refusal(broken[principal], principal))
     return standing
 
 
-def _refusal(document: str, holder: str) -> str:
+def _refusal(document: str, principal: str) -> str:
     refused = f"{document} was refused, has no earlier good version, and"
-    if holder != EVERYONE:
-        return f"{refused} binds {holder}"
+    if principal != EVERYONE:
+        return f"{refused} binds {principal}"
     return f"{refused} whom it affects cannot be determined: correct or delete it, until then all requests are errors"
 
 
@@ -63,8 +63,8 @@ class Evaluation:
         if isinstance(requirement, PermissionCheck):
             self._objects.add(requirement.object_text)
             standing = self._standing
-            if requirement.holders:
-                standing = _sound_standing(self._realm, requirement.holders, self._at)
+            if requirement.principals:
+                standing = _sound_standing(self._realm, requirement.principals, self._at)
             return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
         if isinstance(requirement, Condition):
             return ExpressionResult(requirement, requirement.held)

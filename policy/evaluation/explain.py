@@ -50,7 +50,7 @@ def _reason(leaf: ExpressionResult, trial: EvaluationTrace) -> Reason:
 def _granted(requirement: PermissionCheck, grant: Grant, trial: EvaluationTrace) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
     rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
-    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.holder)})"
+    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.principal)})"
     return Reason(code, message, rule, grant.statement_id.document, grant.statement_id.statement)
 
 
@@ -60,9 +60,9 @@ def sentence(requirement: PermissionCheck) -> str:
     return f"{requirement.permission_text} on {requirement.object_text}{because}"
 
 
-def route(via: Via, holder: str) -> str:
-    """How the subject came to be ``holder``: "user:dana → group:readers → role:topic-readers"."""
-    steps = [holder]
+def route(via: Via, principal: str) -> str:
+    """How the subject came to be ``principal``: "user:dana → group:readers → role:topic-readers"."""
+    steps = [principal]
     while (membership := via.get(steps[0])) is not None:
         steps.insert(0, membership.member)
     return " → ".join(steps)

@@ -126,7 +126,9 @@ def check_resource(id_: str) -> None:
 def _atom_of(trial: EvaluationTrace) -> PermissionCheck | None:
     """What is needed, where nothing but its object depends on the resource's id."""
     needed = trial.evidence.requirement
-    return needed if trial.system.name_of_resource and type(needed) is PermissionCheck and not needed.holders else None
+    return (
+        needed if trial.system.name_of_resource and type(needed) is PermissionCheck and not needed.principals else None
+    )
 
 
 Query = TypeVar("Query", bound=PreparedQuery)

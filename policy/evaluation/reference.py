@@ -49,7 +49,7 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         policy_set = snapshot.policy_sets[request.system]
         question = authorization_query(all_systems()[request.system], request, policy_set.facts.at(at), trust)
         denies = [False]
-        grants = _grants(policy_set, question.holders, at)
+        grants = _grants(policy_set, question.principals, at)
         held = _holds(question.requirement, policy_set, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
@@ -59,28 +59,28 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
 
 
 def _grants(policy_set: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
-    holders = _holders(policy_set, start, at)
-    if any(holder in policy_set.broken_at(at) for holder in holders):
+    principals = _holders(policy_set, start, at)
+    if any(principal in policy_set.broken_at(at) for principal in principals):
         raise Unanswerable("refused-document", "a refused document binds a holder")
-    return [grant for holder in holders for grant in policy_set.grants.get(holder, [])]
+    return [grant for principal in principals for grant in policy_set.grants.get(principal, [])]
 
 
 def _holders(policy_set: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
     """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
     memberships = [membership for some in policy_set.memberships.values() for membership in some]
-    holders = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
-    return _closed(holders, memberships, at)
+    principals = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)
+    return _closed(principals, memberships, at)
 
 
-def _closed(holders: set[str], memberships: list[Membership], at: int | None) -> set[str]:
+def _closed(principals: set[str], memberships: list[Membership], at: int | None) -> set[str]:
     grown = True
     while grown:
         grown = False
         for membership in memberships:
-            if membership.member in holders and membership.holder not in holders and _now(membership, at):
-                holders.add(membership.holder)
+            if membership.member in principals and membership.principal not in principals and _now(membership, at):
+                principals.add(membership.principal)
                 grown = True
-    return holders
+    return principals
 
 
 def in_force(documents: Iterable[Mapping[str, Any]], at: int) -> list[Mapping[str, Any]]:
@@ -106,8 +106,8 @@ def _holds(
     if isinstance(needed, Condition):
         return needed.held
     if isinstance(needed, PermissionCheck):
-        if needed.holders:
-            grants = _grants(policy_set, needed.holders, at)
+        if needed.principals:
+            grants = _grants(policy_set, needed.principals, at)
         effects = {grant.effect for grant in grants if _applies(grant, needed) and _now(grant, at)}
         denies.append("deny" in effects)
         return effects == {"allow"}

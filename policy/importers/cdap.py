@@ -47,20 +47,20 @@ def _take(row: Row, spot: Spot, grants: Grants) -> None:
     if effect != "allow" or (row.problem and "effect" in row.columns):
         _deny(row, spot, grants)
         return
-    holder, entity = f"{row.cells.get('principal_type', '')}:{row.cells.get('principal', '')}", _entity(row)
+    principal, entity = f"{row.cells.get('principal_type', '')}:{row.cells.get('principal', '')}", _entity(row)
     privileges = list_cell(row.cells.get("privileges", ""))
     try:
         window = _window(row)
     except ValueError as error:
         spot.warning(f"the grant is left out: {error}", TO_MEND)
         return
-    kind, _, name = holder.partition(":")
+    kind, _, name = principal.partition(":")
     spec = {kind: name, "entity": entity, "privileges": privileges}
     errors = [row.problem] if row.problem else [*_odd_kind(kind), *refusal(document("cdap", "Grant", "row", spec))]
     if errors:
         spot.warning(f"the grant is left out: {'; '.join(errors)}", TO_MEND)
     else:
-        grants.allow(holder, entity, privileges, window)
+        grants.allow(principal, entity, privileges, window)
 
 
 def _odd_kind(kind: str) -> list[str]:

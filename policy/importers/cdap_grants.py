@@ -32,9 +32,9 @@ class Grants:
         self._held: dict[tuple[str, str, Window], set[str]] = {}
         self._denies: set[Deny] = set()
 
-    def allow(self, holder: str, entity: str, privileges: Iterable[str], window: Window) -> None:
-        """``holder``: user:NAME, group:NAME or role:NAME. ``entity``: KIND:NAME, with wildcards (CD-Q12)."""
-        self._held.setdefault((holder, entity, window), set()).update(privileges)
+    def allow(self, principal: str, entity: str, privileges: Iterable[str], window: Window) -> None:
+        """``principal``: user:NAME, group:NAME or role:NAME. ``entity``: KIND:NAME, with wildcards (CD-Q12)."""
+        self._held.setdefault((principal, entity, window), set()).update(privileges)
 
     def deny(self, deny: Deny) -> None:
         """Withhold what it concerns."""
@@ -42,12 +42,12 @@ class Grants:
 
     def documents(self) -> Iterator[Document]:
         """A document for what one holder has on one entity: privileges add up, in whatever order they came."""
-        for (holder, entity, window), privileges in self._held.items():
-            if privileges and not any(_concerns(deny, holder, entity) for deny in self._denies):
-                kind, _, name = holder.partition(":")
+        for (principal, entity, window), privileges in self._held.items():
+            if privileges and not any(_concerns(deny, principal, entity) for deny in self._denies):
+                kind, _, name = principal.partition(":")
                 known = [privilege for privilege in catalogue()["privileges"] if privilege in privileges]
                 spec: dict[str, Any] = {kind: name, "entity": entity, "privileges": known}
-                yield document("cdap", "Grant", _name(holder, entity, window), spec, **_window(window))
+                yield document("cdap", "Grant", _name(principal, entity, window), spec, **_window(window))
 
 
 def namespace_of(entity: str) -> str:
@@ -60,9 +60,9 @@ def namespace_of(entity: str) -> str:
     return head if inside and dot and "*" not in head and "?" not in head else EVERYWHERE
 
 
-def _concerns(deny: Deny, holder: str, entity: str) -> bool:
+def _concerns(deny: Deny, principal: str, entity: str) -> bool:
     """Whether what is denied may lie in, above or below what is granted, to somebody who may be denied."""
-    kind, _, name = holder.partition(":")
+    kind, _, name = principal.partition(":")
     if kind == "user" and deny.users is not None and name not in deny.users:
         return False
     return any(_near(namespace_of(entity), namespace) for namespace in deny.namespaces)
@@ -72,9 +72,9 @@ def _near(one: str, other: str) -> bool:
     return overlaps(Pattern((wildcard(one, single=True),)), Pattern((wildcard(other, single=True),)))
 
 
-def _name(holder: str, entity: str, window: Window) -> str:
+def _name(principal: str, entity: str, window: Window) -> str:
     """Tells holder, entity and window apart by spaces, so no holder's name may have one."""
-    parts = [holder.replace("%", "%25").replace(" ", "%20"), entity]
+    parts = [principal.replace("%", "%25").replace(" ", "%20"), entity]
     if window != Window():
         parts = [parts[0], "/".join(_window(window).get(field, "") for field in ("valid_from", "valid_until")), entity]
     return " ".join(parts)

@@ -125,8 +125,8 @@ def _note_whose(policy: Mapping[str, Any], spot: Spot, run: Run) -> None:
 def _restrictions(policy: Mapping[str, Any], spot: Spot, grants: Grants) -> None:
     """Errors for whatever takes away; the grants near it are withheld."""
     for item in _items(policy, "denyPolicyItems", spot, grants):
-        if item.holders and item.accesses:
-            item.spot.error(f"denies {', '.join(item.accesses)} to {', '.join(item.holders)}: {NO_DENY}", TAKE_AWAY)
+        if item.principals and item.accesses:
+            item.spot.error(f"denies {', '.join(item.accesses)} to {', '.join(item.principals)}: {NO_DENY}", TAKE_AWAY)
             _withhold(policy, item.users, grants)
     others = {
         "dataMaskPolicyItems": "masks data",
@@ -188,9 +188,9 @@ def _allows(policy: Mapping[str, Any], spot: Spot, when: Sequence[Window], grant
         return
     for resources in _all_resources(policy):
         for entity in _entities(resources, spot):
-            for holder, accesses in held:
+            for principal, accesses in held:
                 for window in when:
-                    grants.allow(holder, entity, accesses, window)
+                    grants.allow(principal, entity, accesses, window)
 
 
 def _entities(resources: Any, spot: Spot) -> list[str]:

@@ -14,18 +14,18 @@ EVERYBODY = "group:public"  # every user is in it, by Ranger's own rule
 
 
 class Item(msgspec.Struct):
-    """``holders``: user:NAME, group:NAME, role:NAME. ``accesses``: privileges. ``conditional``: not always."""
+    """``principals``: user:NAME, group:NAME, role:NAME. ``accesses``: privileges. ``conditional``: not always."""
 
     spot: Spot
-    holders: list[str]
+    principals: list[str]
     accesses: list[str]
     conditional: bool
 
     @property
     def users(self) -> frozenset[str] | None:
         """The users, if it is about users alone."""
-        only = all(holder.startswith("user:") for holder in self.holders)
-        return frozenset(holder.partition(":")[2] for holder in self.holders) if only else None
+        only = all(principal.startswith("user:") for principal in self.principals)
+        return frozenset(principal.partition(":")[2] for principal in self.principals) if only else None
 
 
 def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str]]]:
@@ -47,8 +47,8 @@ def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str
 
 def _read_item(form: Validator, spot: Spot) -> Item:
     named = {prefix: form.texts(field, required=False) for field, prefix in HOLDERS.items()}
-    holders = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
-    for dynamic in (holder for holder in holders if "{" in holder):
+    principals = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
+    for dynamic in (principal for principal in principals if "{" in principal):
         form.error(f"{dynamic!r} is filled in for each request")
     if form.flag("delegateAdmin"):
         why = "lets its users administer policies in Ranger, which is not imported"
@@ -56,7 +56,7 @@ def _read_item(form: Validator, spot: Spot) -> Item:
     conditional = bool(form.raw("conditions"))
     accesses = [access for each in form.forms("accesses", required=False) for access in _access(each)]
     form.reject_unknown("dataMaskInfo", "rowFilterInfo")
-    return Item(spot, list(dict.fromkeys(holders)), list(dict.fromkeys(accesses)), conditional)
+    return Item(spot, list(dict.fromkeys(principals)), list(dict.fromkeys(accesses)), conditional)
 
 
 def _access(form: Validator) -> Iterator[str]:
@@ -80,23 +80,23 @@ class Exceptions(msgspec.Struct):
         if item.conditional:
             item.spot.warning("is left out: it holds under conditions", "write a grant, if it is to hold always")
             return
-        if EVERYBODY in item.holders:
+        if EVERYBODY in item.principals:
             why = "Ranger's group `public` is everybody; here a request has to claim it"
             item.spot.warning(why, "let requests claim the group, or name who is meant")
-        for holder in item.holders:
-            if item.accesses and self._spares(holder, item):
-                yield holder, item.accesses
+        for principal in item.principals:
+            if item.accesses and self._spares(principal, item):
+                yield principal, item.accesses
 
-    def _spares(self, holder: str, item: Item) -> bool:
+    def _spares(self, principal: str, item: Item) -> bool:
         """Whether no exception takes anything: what takes some, or from somebody not named, is an error."""
         accesses = set(item.accesses)
-        named = self.users.get(holder, set()) & accesses
+        named = self.users.get(principal, set()) & accesses
         if not self.anybody.isdisjoint(accesses):
-            why = f"exceptions may take some of it from members of a group or role, or under conditions; {holder}"
-        elif not holder.startswith("user:") and (took := [u for u, a in self.users.items() if a & accesses]):
-            why = f"exceptions take some of it from {', '.join(sorted(took))}, who may be in it; {holder}"
+            why = f"exceptions may take some of it from members of a group or role, or under conditions; {principal}"
+        elif not principal.startswith("user:") and (took := [u for u, a in self.users.items() if a & accesses]):
+            why = f"exceptions take some of it from {', '.join(sorted(took))}, who may be in it; {principal}"
         elif named and named != accesses:
-            why = f"exceptions take some of it, but not all; {holder}"
+            why = f"exceptions take some of it, but not all; {principal}"
         else:
             return not named
         item.spot.error(
@@ -112,7 +112,7 @@ def exceptions(items: Iterable[Item]) -> Exceptions:
     for item in items:
         if item.conditional or item.users is None:
             anybody |= set(item.accesses)
-        for holder in item.holders:
-            if holder.startswith("user:"):
-                users.setdefault(holder, set()).update(item.accesses)
+        for principal in item.principals:
+            if principal.startswith("user:"):
+                users.setdefault(principal, set()).update(item.accesses)
     return Exceptions(users, anybody)

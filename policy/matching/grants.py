@@ -29,7 +29,7 @@ Rights = dict[int, int]
 
 def precedence(grant: Grant) -> tuple[bool, Any, str]:
     """By what grants go before others that match the same: denies first, then by document and statement."""
-    return grant.effect != DENY, grant.statement_id.place, grant.holder
+    return grant.effect != DENY, grant.statement_id.place, grant.principal
 
 
 class Table:
@@ -141,7 +141,7 @@ class Grants:
         edit = _Edit(self._permissions, self._rights, self._uses, self._next_permission, self._next_right)
         by_principal: dict[str, list[Pattern]] = {}
         for grant in (*removed, *added):
-            by_principal.setdefault(grant.holder, []).append(grant.permission)
+            by_principal.setdefault(grant.principal, []).append(grant.permission)
         for principal, permissions in by_principal.items():
             edit.hold(principal, grants.get(principal, ()), permissions)
         other._permissions = self._permissions.with_only(edit.permissions())
@@ -172,7 +172,7 @@ class Grants:
         """The right by which a grant is found that is held here."""
         number = self._permissions.only(grant.permission)
         assert number is not None
-        return self._rights[grant.holder][number]
+        return self._rights[grant.principal][number]
 
     def state(self, resource: Name) -> TrieState[Table]:
         """The state of the trie to which a resource's name leads."""

@@ -27,7 +27,7 @@ class SubsumptionIndex:
         if key not in self._held:
             self._held[key] = {}
             self._objects_of(grant.effect, grant.permission).add(grant.object, (grant.object, self._held[key]))
-        self._held[key].setdefault(grant.holder, set()).add(grant.window)
+        self._held[key].setdefault(grant.principal, set()).add(grant.window)
 
     def _objects_of(self, effect: Effect, permission: Pattern) -> PatternIndex[tuple[Pattern, Held]]:
         if (effect, permission) not in self._objects:
@@ -46,5 +46,5 @@ class SubsumptionIndex:
 
     def says_as_much(self, grant: Grant) -> bool:
         """Whether one of them does all that a grant does, for whoever holds it."""
-        held = (windows for held in self.covering(grant) for windows in held.get(grant.holder, ()))
+        held = (windows for held in self.covering(grant) for windows in held.get(grant.principal, ()))
         return any(window.covers(grant.window) for window in held)

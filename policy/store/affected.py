@@ -34,7 +34,7 @@ def affected(system: System, key: Key, value: object) -> frozenset[str]:
     if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
         return ALL
     document = value if isinstance(value, Mapping) else {"spec": value}
-    named = (holder for text, bare in _texts(kind, document) for holder in _holders(system, text, bare))
+    named = (principal for text, bare in _texts(kind, document) for principal in _holders(system, text, bare))
     return frozenset({*_by_name(system, key, document), *named})
 
 

@@ -436,7 +436,7 @@ class FactOverlay:
 
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:
         """The broken documents of a system, each with the holders that it would have bound."""
-        return {key: holders for key, holders in self._bound.items() if key.system == system}
+        return {key: principals for key, principals in self._bound.items() if key.system == system}
 
     def sees_all_from_now(self, absent_since: int) -> None:
         """Note that every change is applied from now on. What is not held was not there since a moment (ms)."""

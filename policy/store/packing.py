@@ -70,13 +70,18 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     told = _decode(packed)
     patterns, origins, windows = told.patterns, told.origins, _windows(told)
     return {
-        holder: [
+        principal: [
             Grant(
-                holder, EFFECTS[effect], patterns[permission], patterns[object_], origins[statement_id], windows[window]
+                principal,
+                EFFECTS[effect],
+                patterns[permission],
+                patterns[object_],
+                origins[statement_id],
+                windows[window],
             )
             for effect, permission, object_, statement_id, window in rows
         ]
-        for holder, rows in _rows(told, 5)
+        for principal, rows in _rows(told, 5)
     }
 
 
@@ -84,7 +89,7 @@ def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
     """Memberships by member."""
     texts, origins, windows, rows = _Table(), _Table(), _Table(), list[int]()
     for one in itertools.chain.from_iterable(memberships.values()):
-        rows += texts.place(one.holder), origins.place(one.statement_id), windows.place(one.window)
+        rows += texts.place(one.principal), origins.place(one.statement_id), windows.place(one.window)
     return _encode(_Packed([], origins.things(), windows.things(), texts.things(), _owners(memberships), rows))
 
 
@@ -94,8 +99,8 @@ def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     texts, origins, windows = told.texts, told.origins, _windows(told)
     return {
         member: [
-            Membership(member, texts[holder], origins[statement_id], windows[window])
-            for holder, statement_id, window in rows
+            Membership(member, texts[principal], origins[statement_id], windows[window])
+            for principal, statement_id, window in rows
         ]
         for member, rows in _rows(told, 3)
     }

@@ -51,7 +51,7 @@ class EffectivePrincipals:
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
-        return itertools.chain.from_iterable(self._realm.grants.get(holder, ()) for holder in self.via)
+        return itertools.chain.from_iterable(self._realm.grants.get(principal, ()) for principal in self.via)
 
     def permissions(self, permission: Name) -> EffectivePermissions:
         """What may be done by one permission."""
@@ -73,7 +73,7 @@ class PolicySet:
         self._take_refused(refused)
         for reading in readings:
             for grant in reading.grants:
-                self.grants.setdefault(grant.holder, []).append(grant)
+                self.grants.setdefault(grant.principal, []).append(grant)
             for membership in reading.memberships:
                 self.memberships.setdefault(membership.member, []).append(membership)
         for ways in self.memberships.values():
@@ -163,7 +163,7 @@ class PolicySet:
             return self.broken
         now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
         return {
-            **{holder: str(refusal.key) for refusal in now for holder in refusal.affected_principals},
+            **{principal: str(refusal.key) for refusal in now for principal in refusal.affected_principals},
             **self.broken,
         }
 
@@ -210,9 +210,9 @@ class PolicySet:
             reached = [way for member in level for way in self._ways(member, at)]
             level = []
             for way in reached:
-                if way.holder not in via:
-                    via[way.holder] = way
-                    level.append(way.holder)
+                if way.principal not in via:
+                    via[way.principal] = way
+                    level.append(way.principal)
         return via
 
     def _ways(self, member: str, at: int | None) -> Iterator[Membership]:
@@ -225,7 +225,7 @@ class PolicySet:
         """Raise Unanswerable if a time-bound membership may lead further than those that always are in force."""
         for member in via:
             for way in self.memberships.get(member, ()):
-                if way.holder not in via:
+                if way.principal not in via:
                     raise Unanswerable("time-needed", TIME_NEEDED)
 
 
@@ -268,12 +268,12 @@ def _bounded(*parts: Sequence[Grant] | Sequence[Membership]) -> Iterator[Window]
 
 def _by_place(way: Membership) -> tuple[Any, ...]:
     start, end = way.window.start, way.window.end
-    return way.holder, way.statement_id.place, -1 if start is None else start, math.inf if end is None else end
+    return way.principal, way.statement_id.place, -1 if start is None else start, math.inf if end is None else end
 
 
 def _broken(documents: Bound) -> dict[str, str]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
-    return {holder: str(key) for key in sorted(documents, reverse=True) for holder in documents[key]}
+    return {principal: str(key) for key in sorted(documents, reverse=True) for principal in documents[key]}
 
 
 class Snapshot:

@@ -227,8 +227,8 @@ def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Docume
         document = (of_jobs if dice.random() < 0.3 else population).draw(dice)
         who, team, levels = f"u{dice.randrange(users)}", None, LEVELS
         if dice.random() < IN_REACH:
-            holder, levels = dice.choice(list(document["spec"]["acl"].items()))
-            kind, _, name = holder.partition(":")
+            principal, levels = dice.choice(list(document["spec"]["acl"].items()))
+            kind, _, name = principal.partition(":")
             who, team = (name, None) if kind == "user" else (who, name)
         action = _streamsets_action(dice, document["spec"]["type"], levels)
         held = _groups_beside(dice, names, team)
@@ -252,8 +252,8 @@ def _area(dice: random.Random, number: int, shared: Sequence[str], users: int, t
     for name, spec in specs.items():
         type_ = name.partition(":")[0]
         levels = LEVELS if type_ in ("job", "engine") else LEVELS[:2]
-        holders = {*shared, _principal(dice, users, teams)}
-        acl = {who: sorted({"READ", *dice.sample(levels, dice.randint(1, len(levels)))}) for who in sorted(holders)}
+        principals = {*shared, _principal(dice, users, teams)}
+        acl = {who: sorted({"READ", *dice.sample(levels, dice.randint(1, len(levels)))}) for who in sorted(principals)}
         whole = {"type": type_, "owner": f"u{dice.randrange(users)}", "organization": "acme", "acl": acl, **spec}
         yield _document("streamsets", "Object", name, whole)
 

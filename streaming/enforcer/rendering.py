@@ -153,7 +153,7 @@ class Templates:
         `permission`: the atom's, as JSON has it between quotes.
         """
         grant = grants[0] if grants else None
-        held = b"" if grant is None else inner(route(query.via, grant.holder))
+        held = b"" if grant is None else inner(route(query.via, grant.principal))
         text = self._template(query, grant).fill((permission, OBJECT_BYTES, held))
         return rendered(query.request.system, text, self._form, OBJECT_BYTES)
 
@@ -172,4 +172,4 @@ class Templates:
 
 def _by_route(grant: Grant | None) -> tuple[Grant, ...]:
     """The grant with the mark for its principal: no membership leads there, so the mark is the whole route."""
-    return () if grant is None else (msgspec.structs.replace(grant, holder=ROUTE),)
+    return () if grant is None else (msgspec.structs.replace(grant, principal=ROUTE),)

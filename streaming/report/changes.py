@@ -126,7 +126,7 @@ def _differences(before: Version | None, after: Version | None) -> Iterator[str]
 
 
 def _says(reading: CompiledDocument) -> set[str]:
-    ways = {f"{way.member} is {way.holder} {window_text(way.window)}".strip() for way in reading.memberships}
+    ways = {f"{way.member} is {way.principal} {window_text(way.window)}".strip() for way in reading.memberships}
     return {grant_text(grant) for grant in reading.grants} | ways
 
 

@@ -167,14 +167,14 @@ def _opened(one: Escalation) -> str:
 
 def _holders(one: Escalation) -> str:
     """The first three, and how many more."""
-    named, more = ", ".join(one.holders[:3]), len(one.holders[3:]) + one.unseen
+    named, more = ", ".join(one.principals[:3]), len(one.principals[3:]) + one.unseen
     return f"{named} and {more} more" if more and named else named or f"up to {more}"
 
 
 def _evidence(one: Escalation) -> dict[str, Any]:
     told = {name: value for name, value in msgspec.to_builtins(one).items() if value}
-    holders = {"holders": one.holders[:SHOWN], "holders_count": len(one.holders) + one.unseen}
-    return {**told, **holders, "statement": None if one.statement < 0 else one.statement}
+    principals = {"holders": one.principals[:SHOWN], "holders_count": len(one.principals) + one.unseen}
+    return {**told, **principals, "statement": None if one.statement < 0 else one.statement}
 
 
 def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -> Result:

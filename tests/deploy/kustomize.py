@@ -62,24 +62,24 @@ def _apply(patch: Resource, folder: Path, resources: list[Resource]) -> None:
 def _operate(resource: Resource, told: Resource) -> None:
     """One operation of a JSON patch (RFC 6902), as far as it is used."""
     *above, last = _steps(told["path"])
-    holder: Any = resource
+    principal: Any = resource
     for step in above:
-        holder = holder[int(step) if isinstance(holder, list) else step]
-    place: Any = int(last) if isinstance(holder, list) and last != "-" else last
+        principal = principal[int(step) if isinstance(principal, list) else step]
+    place: Any = int(last) if isinstance(principal, list) and last != "-" else last
     value = copy.deepcopy(told.get("value"))
     match told["op"]:
-        case "add" if isinstance(holder, list):
+        case "add" if isinstance(principal, list):
             assert last == "-"
-            holder.append(value)
+            principal.append(value)
         case "add":
-            holder[place] = value
+            principal[place] = value
         case "replace":
-            assert holder[place] is not None
-            holder[place] = value
+            assert principal[place] is not None
+            principal[place] = value
         case "remove":
-            del holder[place]
+            del principal[place]
         case "test":
-            assert holder[place] == value, told
+            assert principal[place] == value, told
         case other:
             raise AssertionError(f"operation {other} is not simulated")
 

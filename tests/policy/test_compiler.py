@@ -137,7 +137,7 @@ def told_of(snapshot: Snapshot) -> Any:
 
 def _realm(policy_set: PolicySet) -> Any:
     broken = [policy_set.broken_at(at) for at in (None, *policy_set.edges)]
-    grants = {holder: Counter(grants) for holder, grants in policy_set.grants.items()}
+    grants = {principal: Counter(grants) for principal, grants in policy_set.grants.items()}
     return (
         grants,
         policy_set.memberships,

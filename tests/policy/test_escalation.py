@@ -25,7 +25,7 @@ def _shown(one: Escalation, system: str) -> dict[str, Any]:
     shown = {name: getattr(one, name) for name in one.__struct_fields__}
     where = [one.document.removeprefix(f"{system}/"), one.statement]
     causes = [cause.removeprefix(f"{system}/") for cause in one.causes]
-    return {**shown, "where": where, "by": causes, "for": list(one.holders)}
+    return {**shown, "where": where, "by": causes, "for": list(one.principals)}
 
 
 @pytest.mark.parametrize(("system", "case"), _cases())

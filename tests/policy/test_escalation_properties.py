@@ -107,8 +107,8 @@ def is_power(permission: Name, object_: Name) -> bool:
 @given(changes)
 def test_what_opens_is_told(change: Change) -> None:
     """Whoever is allowed what was denied to him, or administration that he had not, is among those told of."""
-    lifted = {who for one in change.told if one.kind == "deny-lifted" for who in one.holders}
-    powerful = {who for one in change.told if one.kind == "administration" for who in one.holders}
+    lifted = {who for one in change.told if one.kind == "deny-lifted" for who in one.principals}
+    powerful = {who for one in change.told if one.kind == "administration" for who in one.principals}
     for askers, place, denied in opened(change):
         if denied:
             assert lifted.intersection(askers)
@@ -137,7 +137,7 @@ def test_what_is_told_opens(change: Change) -> None:
     event("told" if change.told else "silent")
     found = opened(change)
     for one in change.told:
-        for who in one.holders:
+        for who in one.principals:
             own = ((place, denied) for askers, place, denied in found if who in askers)
             assert any(_is_of(one.kind, place, denied) for place, denied in own), (one, who)
 

@@ -37,7 +37,7 @@ GRANTS = st.builds(
 def _by_principal(grants: Iterable[Grant]) -> dict[str, list[Grant]]:
     found: dict[str, list[Grant]] = {}
     for grant in grants:
-        found.setdefault(grant.holder, []).append(grant)
+        found.setdefault(grant.principal, []).append(grant)
     return found
 
 
@@ -46,7 +46,7 @@ def _one_by_one(grants: Sequence[Grant], principals: Sequence[str], names: tuple
     matching = [
         grant
         for grant in grants
-        if grant.holder in principals
+        if grant.principal in principals
         and matches(grant.permission, permission)
         and matches(grant.object, resource)
         and grant.window.holds(at)

@@ -64,7 +64,7 @@ def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     """However the memberships were come across."""
     ways = ["user > long", "long > longer", "longer > held", "user > d", "d > held", "user > c", "c > held"]
     ends = [way.split(" > ") for way in ways]
-    memberships = [Membership(member, holder, StatementId(f"{member}/{holder}")) for member, holder in ends]
+    memberships = [Membership(member, principal, StatementId(f"{member}/{principal}")) for member, principal in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
         policy_set = PolicySet([CompiledDocument(memberships=(one,)) for one in order], FactTable())
         assert route(policy_set.standing(("user",), 0).via, "held") == "user → c → held"

@@ -236,11 +236,11 @@ def all_grants(policy_set: PolicySet) -> list[Grant]:
 def new_grants(policy_set: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
     """Grants that mix the holders and patterns of the present ones, so that they matter."""
     known = all_grants(policy_set)
-    holders = sorted({*policy_set.grants, *policy_set.memberships, "*"})
+    principals = sorted({*policy_set.grants, *policy_set.memberships, "*"})
     permissions = st.sampled_from([EVERYTHING, *(grant.permission for grant in known)])
     objects = st.sampled_from([EVERYTHING, *(grant.object for grant in known)])
     return st.builds(
-        Grant, st.sampled_from(holders), st.just(effect), permissions, objects, st.just(StatementId("new"))
+        Grant, st.sampled_from(principals), st.just(effect), permissions, objects, st.just(StatementId("new"))
     )
 
 
@@ -341,7 +341,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     except Unanswerable:
         return
     for leaf in leaves(trial.evidence):
-        if isinstance(leaf.requirement, PermissionCheck) and not leaf.requirement.holders:
+        if isinstance(leaf.requirement, PermissionCheck) and not leaf.requirement.principals:
             name, object_ = leaf.requirement.permission, leaf.requirement.object
             meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]
             effects = {h.grant.effect for h in meet}
@@ -370,4 +370,4 @@ def test_a_grant_that_another_swallows_can_go(system: str, data: st.DataObject) 
 
 def alike(one: Grant, other: Grant) -> bool:
     """Same holder, effect and window."""
-    return (one.holder, one.effect, one.window) == (other.holder, other.effect, other.window)
+    return (one.principal, one.effect, one.window) == (other.principal, other.effect, other.window)

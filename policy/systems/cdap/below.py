@@ -18,12 +18,12 @@ from policy.systems.cdap.tree import Tree, bounded
 
 
 class Below:
-    """``holders``: all that the subject of the request is."""
+    """``principals``: all that the subject of the request is."""
 
-    def __init__(self, facts: Facts, tree: Tree, holders: Sequence[str]) -> None:
+    def __init__(self, facts: Facts, tree: Tree, principals: Sequence[str]) -> None:
         self._facts = facts
         self._tree = tree
-        self._holders = holders
+        self._holders = principals
 
     def entities(self, entity: Name) -> list[Name]:
         """Entities below ``entity`` of which it has to be asked one by one whether something is held there."""

@@ -32,7 +32,7 @@ SOME = "?"  # in their keys, for any name that matches a wildcard
 def read_grant(document: Document) -> CompiledDocument:
     """Privileges of one holder on the entities that match (CD-Q12)."""
     form = Validator(document.spec)
-    holder = _holder(form)
+    principal = _holder(form)
     entity = entity_field(form, "entity", form.text("entity"))
     privileges = _privileges(form)
     form.reject_unknown()
@@ -42,8 +42,8 @@ def read_grant(document: Document) -> CompiledDocument:
     there = _pattern(entity)
     held = [(_permission(name), there) for name in (*((privilege,) for privilege in privileges), ANY)]
     held += [(_below(one), _pattern(above)) for above, one in _cuts(entity)]
-    grants = tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for what, where in held)
-    return CompiledDocument(grants, facts=_facts(document.key.name, holder, entity))
+    grants = tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for what, where in held)
+    return CompiledDocument(grants, facts=_facts(document.key.name, principal, entity))
 
 
 @functools.cache
@@ -118,26 +118,26 @@ def _wild(text: str) -> bool:
     return "*" in text or "?" in text
 
 
-def _facts(document: str, holder: str, entity: Name) -> tuple[Fact, ...]:
+def _facts(document: str, principal: str, entity: Name) -> tuple[Fact, ...]:
     """Where the grant names entities one by one, found by its holder and what these are below."""
-    keys = tuple(_shared_key(holder, above) for above, one in _cuts(entity) if one is not None)
+    keys = tuple(_shared_key(principal, above) for above, one in _cuts(entity) if one is not None)
     return (Fact(SINGLED_OUT, document, entity, keys),) if keys else ()
 
 
 @functools.lru_cache(maxsize=65536)
-def _shared_key(holder: str, above: Name) -> tuple[str, str]:
+def _shared_key(principal: str, above: Name) -> tuple[str, str]:
     """The same few objects for the many grants of a holder in one place. For documents alone: clients choose names."""
-    return _key(holder, above)
+    return _key(principal, above)
 
 
-def _key(holder: str, above: Name) -> tuple[str, str]:
+def _key(principal: str, above: Name) -> tuple[str, str]:
     kind, head = above
-    return ("below", f"{kind}:{SOME if _wild(head) else head} {holder}")
+    return ("below", f"{kind}:{SOME if _wild(head) else head} {principal}")
 
 
-def singled_out(facts: Facts, holders: Iterable[str], above: Name) -> set[Name]:
-    """What grants of ``holders`` may name, or name something in, one by one below ``above``."""
-    keys = (_key(holder, place) for holder in holders for place in (above, (above[0], SOME)))
+def singled_out(facts: Facts, principals: Iterable[str], above: Name) -> set[Name]:
+    """What grants of ``principals`` may name, or name something in, one by one below ``above``."""
+    keys = (_key(principal, place) for principal in principals for place in (above, (above[0], SOME)))
     named = {document for key in keys for document in facts.find(SINGLED_OUT, *key)}
     granted = filter(None, (facts.get(SINGLED_OUT, document) for document in named))
     cuts = (cut for entity in granted for cut in _cuts(entity))
@@ -153,5 +153,5 @@ def read_backend(document: Document) -> CompiledDocument:
     rights = [(f"user:{admin}", StatementId(str(document.key), number)) for number, admin in enumerate(admins)]
     what, where = exactly(ADMINISTRATION), exactly(BACKEND)
     return CompiledDocument(
-        tuple(Grant(holder, ALLOW, what, where, statement_id, document.window) for holder, statement_id in rights)
+        tuple(Grant(principal, ALLOW, what, where, statement_id, document.window) for principal, statement_id in rights)
     )

@@ -26,16 +26,16 @@ REFUSED_NAMED = 100  # of the refused documents that may change an answer, the f
 class Questions:
     """One request with what is known of its entities. ``claims``: those that its needs have used so far.
 
-    ``holders``: all that the subject is.
+    ``principals``: all that the subject is.
     """
 
     def __init__(
-        self, request: Request, entity: Name, facts: Facts, trust: frozenset[str], holders: Sequence[str]
+        self, request: Request, entity: Name, facts: Facts, trust: frozenset[str], principals: Sequence[str]
     ) -> None:
         self._context = request.context
         self._entity = entity
         self._tree = Tree(facts)
-        self._inside = Below(facts, self._tree, holders)
+        self._inside = Below(facts, self._tree, principals)
         self._trust = trust
         self.claims: set[str] = set()
 
@@ -172,11 +172,11 @@ def named_entity(text: str, kinds: Sequence[str], place: str) -> Name:
 
 
 def _holds(
-    permission: str, entity: Name, rule: str, because: str = "", holders: tuple[str, ...] = ()
+    permission: str, entity: Name, rule: str, because: str = "", principals: tuple[str, ...] = ()
 ) -> PermissionCheck:
     name = ANY if permission == "ANY" else (permission,)
     text = PERMISSION_TEXTS.get(permission, permission)
-    return PermissionCheck(name, entity, rule, text, written(entity), because, holders)
+    return PermissionCheck(name, entity, rule, text, written(entity), because, principals)
 
 
 def _all(items: Sequence[Expression], rule: str) -> Expression | None:

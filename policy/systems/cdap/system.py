@@ -61,11 +61,11 @@ class Cdap:
         told = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
         untrusted = tuple(claim for one in told.values() for claim in one.untrusted)
         groups = (f"{CLAIMS[claim]}:{name}" for claim, one in told.items() for name in one.names)
-        holders = (f"user:{request.subject.id}", *groups)
-        questions = Questions(request, entity, facts, trust, holders)
+        principals = (f"user:{request.subject.id}", *groups)
+        questions = Questions(request, entity, facts, trust, principals)
         needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
         claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
-        return AuthorizationQuery(holders, needed, claims, untrusted=untrusted)
+        return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """CDAP never looks back."""

@@ -65,7 +65,7 @@ class Lenses5:
         requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
         told, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(
-            holders=(subject, *(f"claim:{group}" for group in told.names)),
+            principals=(subject, *(f"claim:{group}" for group in told.names)),
             requirement=requirement,
             claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,

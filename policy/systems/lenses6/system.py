@@ -203,10 +203,10 @@ def _read_statement(document: Document, form: Validator, number: int, warnings: 
         return
     warnings += [f"{form.where}: {text}" for text in _warnings(actions, resources)]
     statement_id = StatementId(str(document.key), number)
-    holder, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
+    principal, verdict = f"role:{document.key.name}", ALLOW if effect == ALLOW else DENY
     for action in actions.values():
         for resource in resources.values():
-            yield Grant(holder, verdict, action.pattern, resource.pattern, statement_id, document.window)
+            yield Grant(principal, verdict, action.pattern, resource.pattern, statement_id, document.window)
 
 
 def _patterns(

@@ -37,16 +37,16 @@ def read_object(document: Document) -> CompiledDocument:
 def read_levels(form: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
     """A form of an acl: holder → levels; what is wrong is added to the form's errors (SS-SHARE-WHO)."""
     acl = {}
-    for holder in form.fields():
-        if not holder.startswith(HOLDERS) or holder in HOLDERS:
-            form.error("is not user:NAME or group:NAME (SS-SHARE-WHO)", holder)
-        levels = form.texts(holder)
-        if not levels and form.raw(holder) == []:
-            form.error("at least one level is needed (SS-SHARE-WHO); leave the entry out to take all back", holder)
+    for principal in form.fields():
+        if not principal.startswith(HOLDERS) or principal in HOLDERS:
+            form.error("is not user:NAME or group:NAME (SS-SHARE-WHO)", principal)
+        levels = form.texts(principal)
+        if not levels and form.raw(principal) == []:
+            form.error("at least one level is needed (SS-SHARE-WHO); leave the entry out to take all back", principal)
         for level in levels:
             if level not in type_.levels:
-                form.error(f"{level!r} is not one of {', '.join(type_.levels)}", holder)
-        acl[holder] = levels
+                form.error(f"{level!r} is not one of {', '.join(type_.levels)}", principal)
+        acl[principal] = levels
     return acl
 
 
@@ -126,10 +126,10 @@ def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iter
     object_ = exactly(grant_name(document.key.name, number))
     statement_id = StatementId(str(document.key))
     yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, document.window)
-    for statement, holder in enumerate(sorted(acl)):
+    for statement, principal in enumerate(sorted(acl)):
         statement_id = StatementId(str(document.key), statement)
-        for level in acl[holder]:
-            yield Grant(holder, ALLOW, exactly((level,)), object_, statement_id, document.window)
+        for level in acl[principal]:
+            yield Grant(principal, ALLOW, exactly((level,)), object_, statement_id, document.window)
 
 
 def _keys(name: str, thing: Thing) -> Iterator[tuple[str, str]]:

@@ -68,8 +68,8 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
     object_, statement_id = exactly(organization_name(name)), StatementId(str(document.key))
-    for holder, permission in held:
-        yield Grant(holder, ALLOW, exactly(permission), object_, statement_id)
+    for principal, permission in held:
+        yield Grant(principal, ALLOW, exactly(permission), object_, statement_id)
 
 
 def _task_roles(form: Validator) -> TaskRoles:

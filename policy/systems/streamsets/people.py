@@ -33,7 +33,7 @@ class Asker(msgspec.Struct, frozen=True):
     notes: tuple[Reason, ...]
 
     @property
-    def holders(self) -> tuple[str, ...]:
+    def principals(self) -> tuple[str, ...]:
         """The holders he is. Of an unknown organization he is himself alone: groups and roles belong to one."""
         if self.organization is None:
             return (f"user:{self.name}",)

@@ -84,8 +84,8 @@ class Ververica:
         leaf = functools.partial(_leaf, request.resource, facts)
         needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
-        holders = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
-        return AuthorizationQuery(holders, needed, who.claims, who.notes, who.untrusted)
+        principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
+        return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Ververica never looks back (VV-Q10)."""

@@ -47,11 +47,11 @@ windows = st.one_of(st.just({}), st.just({}), st.builds(lambda end: {"valid_unti
 def grants(draw: st.DrawFn) -> dict[str, Any]:
     """What a Grant says; few are broken."""
     users = st.builds(lambda user: {"user": user}, st.sampled_from(USERS))
-    holder = draw(st.one_of(users, users, st.builds(lambda group: {"group": group}, st.sampled_from(GROUPS))))
+    principal = draw(st.one_of(users, users, st.builds(lambda group: {"group": group}, st.sampled_from(GROUPS))))
     privileges = draw(st.lists(st.sampled_from(PRIVILEGES), min_size=1, max_size=4))
     if draw(st.integers(0, 29)) == 0:
         privileges.append("OWN")
-    return {**holder, "entity": draw(st.one_of(entities, patterns)), "privileges": privileges}
+    return {**principal, "entity": draw(st.one_of(entities, patterns)), "privileges": privileges}
 
 
 @st.composite

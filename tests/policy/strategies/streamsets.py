@@ -34,7 +34,7 @@ users = st.sampled_from(USERS)
 names = st.lists(st.sampled_from(GROUPS), max_size=2, unique=True)
 roles = st.lists(st.sampled_from(ROLES), max_size=1)
 moments = st.integers(0, 5)
-holders = st.sampled_from((*(f"user:{user}" for user in USERS), *(f"group:{group}" for group in GROUPS)))
+principals = st.sampled_from((*(f"user:{user}" for user in USERS), *(f"group:{group}" for group in GROUPS)))
 
 
 def _document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def objects(draw: st.DrawFn, name: str) -> dict[str, Any]:
     """One version's content of the object ``name``; now and then a broken one."""
     type_ = name.partition(":")[0]
     levels = st.lists(st.sampled_from(LEVELS.get(type_, ALL_LEVELS)), min_size=1, max_size=2, unique=True)
-    acl = draw(st.dictionaries(holders, levels, max_size=2))
+    acl = draw(st.dictionaries(principals, levels, max_size=2))
     fields = draw(st.fixed_dictionaries(FIELDS.get(type_, {}), optional=OPTIONAL.get(type_, {})))
     broken = {"lables": []} if draw(st.integers(0, 39)) == 0 else {}
     return {"type": type_, "owner": draw(users), "acl": acl, **fields, **broken}
