@@ -8,7 +8,7 @@ import msgspec
 from policy.core.model import All, AnyOf, Condition, Expression, Unanswerable
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.evaluation.authorize import answer
-from policy.evaluation.evaluate import try_request
+from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Snapshot
@@ -40,19 +40,19 @@ def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[
     held = {"allow": True, "deny": False}.get(decision.outcome)
     title = f"{decision.outcome}: {asked.subject.id} {asked.action.name} {asked.resource.id}"
     try:
-        trial = try_request(snapshot, asked, trust)
+        trace = evaluate_request(snapshot, asked, trust)
     except Unanswerable as unanswerable:
         return Node(title, held, unanswerable.reason.rule or "", (unanswerable.reason.message,))
-    notes = [f"rests on what the request claims: {', '.join(trial.claims)}"] if trial.claims else []
-    notes += [note.message for note in trial.notes]
+    notes = [f"rests on what the request claims: {', '.join(trace.claims)}"] if trace.claims else []
+    notes += [note.message for note in trace.notes]
     notes += [reason.message for reason in decision.reasons if reason.code in ABOVE_ALL_PARTS]
-    return Node(title, held, "", tuple(notes), (_node(trial.evidence, trial),))
+    return Node(title, held, "", tuple(notes), (_node(trace.evidence, trace),))
 
 
-def _node(evidence: ExpressionResult, trial: EvaluationTrace) -> Node:
+def _node(evidence: ExpressionResult, trace: EvaluationTrace) -> Node:
     requirement = evidence.requirement
-    items = tuple(_node(item, trial) for item in evidence.items)
-    return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trial)), items)
+    items = tuple(_node(item, trace) for item in evidence.items)
+    return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trace)), items)
 
 
 def _text(requirement: Expression) -> str:
@@ -62,7 +62,7 @@ def _text(requirement: Expression) -> str:
     return requirement.message if isinstance(requirement, Condition) else sentence(requirement)
 
 
-def _notes(evidence: ExpressionResult, trial: EvaluationTrace) -> Iterator[str]:
+def _notes(evidence: ExpressionResult, trace: EvaluationTrace) -> Iterator[str]:
     for grant in sorted(evidence.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
         verb = "allowed" if grant.effect == "allow" else "denied"
-        yield f"{verb} by {grant.statement_id} ({route(trial.standing.via, grant.principal)})"
+        yield f"{verb} by {grant.statement_id} ({route(trace.standing.via, grant.principal)})"

@@ -13,7 +13,7 @@ from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
-from policy.evaluation.evaluate import try_request
+from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
@@ -125,7 +125,7 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     Raises MalformedRequest and Unanswerable.
     """
     asked = _single(request)
-    standing = try_request(snapshot, asked, trust).standing
+    standing = evaluate_request(snapshot, asked, trust).standing
     return holdings(standing, usable_time(asked, trust))
 
 

@@ -12,7 +12,7 @@ import msgspec
 from policy.core.model import Grant, StatementId
 from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
-from policy.evaluation.evaluate import try_request
+from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import Snapshot
 
@@ -39,7 +39,7 @@ def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLA
         allowed = False
         if isinstance(item, Request) and (given := answer(snapshot, item, trust)).outcome != "error":
             allowed = given.allowed
-            yield from _uses(try_request(snapshot, item, trust).evidence)
+            yield from _uses(evaluate_request(snapshot, item, trust).evidence)
         if isinstance(asked, Batch) and STOPS.get(asked.semantic) is allowed:
             return
 

@@ -21,7 +21,7 @@ from policy.core.request import (
     usable_time,
 )
 from policy.core.times import to_ms
-from policy.evaluation.evaluate import conclude, error, failed, try_request
+from policy.evaluation.evaluate import conclude, error, evaluate_request, failed
 from policy.evaluation.prepared import PreparedQueries, PreparedQuery
 from policy.store.snapshot import Snapshot
 
@@ -101,7 +101,7 @@ def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = C
         return _answer_batch(snapshot, asked, trust)
     try:
         _check_deadline(asked.deadline, usable_time(asked, trust))
-        return conclude(try_request(snapshot, asked, trust))
+        return conclude(evaluate_request(snapshot, asked, trust))
     except Exception as failure:
         return failed(failure)
 

@@ -17,7 +17,7 @@ from policy.systems.kit.query import authorization_query
 from policy.systems.kit.system import EVERYONE
 
 
-def try_request(
+def evaluate_request(
     snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, reads: Reads | None = None
 ) -> EvaluationTrace:
     """Evaluate one request and keep the evidence; raises Unanswerable. ``reads``: to note what it looks up."""
@@ -96,19 +96,19 @@ def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
     return not decisive and bool(held)
 
 
-def conclude(trial: EvaluationTrace) -> Decision:
+def conclude(trace: EvaluationTrace) -> Decision:
     """The decision of an evaluation."""
-    evidence = trial.evidence
-    reasons = (*reasons_of(trial), *trial.notes)
+    evidence = trace.evidence
+    reasons = (*reasons_of(trace), *trace.notes)
     if evidence.held:
-        return Decision("allow", reasons, (), trial.claims)
+        return Decision("allow", reasons, (), trace.claims)
     if evidence.held is None:
-        return Decision("error", reasons, missing_of(evidence), trial.claims)
-    if trial.untrusted and not evidence.denied:
-        needed = ", ".join(trial.untrusted)
+        return Decision("error", reasons, missing_of(evidence), trace.claims)
+    if trace.untrusted and not evidence.denied:
+        needed = ", ".join(trace.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
         return error(Reason("untrusted-claim", message))
-    return Decision("deny", reasons, missing_of(evidence), trial.claims)
+    return Decision("deny", reasons, missing_of(evidence), trace.claims)
 
 
 def failed(failure: Exception) -> Decision:

@@ -8,13 +8,13 @@ from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Via
 
 
-def reasons_of(trial: EvaluationTrace) -> tuple[Reason, ...]:
+def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
-    if not trial.evidence.items:
-        return (_reason(trial.evidence, trial),)
+    if not trace.evidence.items:
+        return (_reason(trace.evidence, trace),)
     told: dict[Reason, None] = {}
-    for evidence in trial.evidence.deciding(every=False):
-        told.setdefault(_reason(evidence, trial))
+    for evidence in trace.evidence.deciding(every=False):
+        told.setdefault(_reason(evidence, trace))
     return tuple(told)
 
 
@@ -32,7 +32,7 @@ def _leaves(evidence: ExpressionResult) -> Iterator[ExpressionResult]:
             yield from _leaves(item)
 
 
-def _reason(leaf: ExpressionResult, trial: EvaluationTrace) -> Reason:
+def _reason(leaf: ExpressionResult, trace: EvaluationTrace) -> Reason:
     requirement = leaf.requirement
     if isinstance(requirement, Condition):
         code = requirement.code if requirement.held is not None else "fact-missing"
@@ -42,15 +42,15 @@ def _reason(leaf: ExpressionResult, trial: EvaluationTrace) -> Reason:
             "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
         )
     if leaf.grants:
-        return _granted(requirement, leaf.grants[0], trial)
-    rule = trial.system.default_rule or requirement.rule
+        return _granted(requirement, leaf.grants[0], trace)
+    rule = trace.system.default_rule or requirement.rule
     return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
 
 
-def _granted(requirement: PermissionCheck, grant: Grant, trial: EvaluationTrace) -> Reason:
+def _granted(requirement: PermissionCheck, grant: Grant, trace: EvaluationTrace) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
-    rule = requirement.rule if grant.effect == "allow" else trial.system.deny_rule
-    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trial.standing.via, grant.principal)})"
+    rule = requirement.rule if grant.effect == "allow" else trace.system.deny_rule
+    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trace.standing.via, grant.principal)})"
     return Reason(code, message, rule, grant.statement_id.document, grant.statement_id.statement)
 
 

@@ -17,7 +17,7 @@ from policy.core.facts import BOUND, Lookup, Reads
 from policy.core.model import Grant, PermissionCheck
 from policy.core.names import is_simple
 from policy.core.request import CLAIMS, Request, usable_time
-from policy.evaluation.evaluate import conclude, failed, leaf, try_request
+from policy.evaluation.evaluate import conclude, evaluate_request, failed, leaf
 from policy.evaluation.trace import EvaluationTrace
 from policy.matching.grants import EffectivePermissions
 from policy.store.snapshot import Snapshot, Via
@@ -37,19 +37,19 @@ class PreparedQuery:
     where the answer depends on the id.
     """
 
-    __slots__ = ("_answers", "_timeless", "_trial", "atom", "for_every_id", "reads", "request", "since", "until")
+    __slots__ = ("_answers", "_timeless", "_trace", "atom", "for_every_id", "reads", "request", "since", "until")
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
         self.request, self._timeless = request, at is None
-        self._trial: EvaluationTrace | None = None
+        self._trace: EvaluationTrace | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
         self.for_every_id = False
         try:
-            self._trial = try_request(snapshot, request, trust, reads)
-            self.atom = _atom_of(self._trial)
-            self.for_every_id = self.atom is not None or not self._trial.system.reads_resource_id
+            self._trace = evaluate_request(snapshot, request, trust, reads)
+            self.atom = _atom_of(self._trace)
+            self.for_every_id = self.atom is not None or not self._trace.system.reads_resource_id
         except Exception as failure:
             self._answers[request.resource.id] = failed(failure)
         self.reads = frozenset((*reads.lookups, BOUND))
@@ -67,21 +67,21 @@ class PreparedQuery:
     @property
     def effective(self) -> EffectivePermissions:
         """What the subject may do by the permission of ``atom``."""
-        assert self._trial is not None
+        assert self._trace is not None
         assert self.atom is not None
-        return self._trial.standing.permissions(self.atom.permission)
+        return self._trace.standing.permissions(self.atom.permission)
 
     @property
     def via(self) -> Via:
         """The effective principals of the subject, each with the membership by which it was reached."""
-        assert self._trial is not None
-        return self._trial.standing.via
+        assert self._trace is not None
+        return self._trace.standing.via
 
     @property
     def beside(self) -> tuple[Hashable, ...]:
         """What answers say beside the atom, the same for every resource."""
-        assert self._trial is not None
-        return self._trial.claims, self._trial.notes, self._trial.untrusted
+        assert self._trace is not None
+        return self._trace.claims, self._trace.notes, self._trace.untrusted
 
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or unless ``for_every_id`` the request's own."""
@@ -101,8 +101,8 @@ class PreparedQuery:
     def _work_out(self, resource: str) -> Decision:
         if self.atom is not None and resource != self.request.resource.id:
             return self._answer_on(self.atom, resource)
-        assert self._trial is not None
-        return conclude(self._trial)
+        assert self._trace is not None
+        return conclude(self._trace)
 
     def _answer_on(self, atom: PermissionCheck, resource: str) -> Decision:
         name_of = all_systems()[self.request.system].name_of_resource
@@ -113,8 +113,8 @@ class PreparedQuery:
 
     def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
-        assert self._trial is not None
-        return conclude(msgspec.structs.replace(self._trial, evidence=leaf(atom, grants)))
+        assert self._trace is not None
+        return conclude(msgspec.structs.replace(self._trace, evidence=leaf(atom, grants)))
 
 
 def check_resource(id_: str) -> None:
@@ -123,11 +123,11 @@ def check_resource(id_: str) -> None:
         check_name(id_, "resource.id")
 
 
-def _atom_of(trial: EvaluationTrace) -> PermissionCheck | None:
+def _atom_of(trace: EvaluationTrace) -> PermissionCheck | None:
     """What is needed, where nothing but its object depends on the resource's id."""
-    needed = trial.evidence.requirement
+    needed = trace.evidence.requirement
     return (
-        needed if trial.system.name_of_resource and type(needed) is PermissionCheck and not needed.principals else None
+        needed if trace.system.name_of_resource and type(needed) is PermissionCheck and not needed.principals else None
     )
 
 

@@ -22,7 +22,7 @@ from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, PermissionCh
 from policy.core.pattern import EVERYTHING, matches
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
-from policy.evaluation.evaluate import try_request
+from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
@@ -336,11 +336,11 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     asked = parse_request(request)
     assert isinstance(asked, Request)
     try:
-        trial = try_request(snapshot, asked)
-        held = holdings(trial.standing, asked.time)
+        trace = evaluate_request(snapshot, asked)
+        held = holdings(trace.standing, asked.time)
     except Unanswerable:
         return
-    for leaf in leaves(trial.evidence):
+    for leaf in leaves(trace.evidence):
         if isinstance(leaf.requirement, PermissionCheck) and not leaf.requirement.principals:
             name, object_ = leaf.requirement.permission, leaf.requirement.object
             meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]
