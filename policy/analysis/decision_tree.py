@@ -46,23 +46,23 @@ def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[
     notes = [f"rests on what the request claims: {', '.join(trace.claims)}"] if trace.claims else []
     notes += [note.message for note in trace.notes]
     notes += [reason.message for reason in decision.reasons if reason.code in ABOVE_ALL_PARTS]
-    return Node(title, held, "", tuple(notes), (_node(trace.evidence, trace),))
+    return Node(title, held, "", tuple(notes), (_node(trace.result, trace),))
 
 
-def _node(evidence: ExpressionResult, trace: EvaluationTrace) -> Node:
-    requirement = evidence.requirement
-    items = tuple(_node(item, trace) for item in evidence.items)
-    return Node(_text(requirement), evidence.held, requirement.rule, tuple(_notes(evidence, trace)), items)
+def _node(result: ExpressionResult, trace: EvaluationTrace) -> Node:
+    expression = result.expression
+    items = tuple(_node(item, trace) for item in result.items)
+    return Node(_text(expression), result.held, expression.rule, tuple(_notes(result, trace)), items)
 
 
-def _text(requirement: Expression) -> str:
-    if isinstance(requirement, All | AnyOf):
-        needed = "all of" if isinstance(requirement, All) else "any of"
-        return f"{requirement.text}: {needed}" if requirement.text else needed
-    return requirement.message if isinstance(requirement, Condition) else sentence(requirement)
+def _text(expression: Expression) -> str:
+    if isinstance(expression, All | AnyOf):
+        needed = "all of" if isinstance(expression, All) else "any of"
+        return f"{expression.text}: {needed}" if expression.text else needed
+    return expression.message if isinstance(expression, Condition) else sentence(expression)
 
 
-def _notes(evidence: ExpressionResult, trace: EvaluationTrace) -> Iterator[str]:
-    for grant in sorted(evidence.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
+def _notes(result: ExpressionResult, trace: EvaluationTrace) -> Iterator[str]:
+    for grant in sorted(result.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
         verb = "allowed" if grant.effect == "allow" else "denied"
-        yield f"{verb} by {grant.statement_id} ({route(trace.standing.via, grant.principal)})"
+        yield f"{verb} by {grant.statement_id} ({route(trace.effective_principals.via, grant.principal)})"

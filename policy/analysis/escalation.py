@@ -188,7 +188,7 @@ class _Comparison:
         self._said = {edit.document: edit.before for edit in edits}
         self._says = {edit.document: edit.after for edit in edits}
         self._before, self._after = Side(policy_set, self._said, at), Side(policy_set, self._says, at)
-        self._realm = policy_set
+        self._policy_set = policy_set
         self._powers = PowerTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
         self._found: dict[_Place, _Found] = {}
@@ -260,7 +260,7 @@ class _Comparison:
 
     @functools.cached_property
     def _links(self) -> Links:
-        return Links(self._realm, self._said.values())
+        return Links(self._policy_set, self._said.values())
 
     @functools.cached_property
     def _ground(self) -> ShadowIndex:

@@ -125,23 +125,23 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     Raises MalformedRequest and Unanswerable.
     """
     asked = _single(request)
-    standing = evaluate_request(snapshot, asked, trust).standing
-    return holdings(standing, usable_time(asked, trust))
+    effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
+    return holdings(effective_principals, usable_time(asked, trust))
 
 
-def holdings(standing: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
+def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
-    held = [grant for grant in standing.grants() if in_force(grant.window, at)]
+    held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
     ordered = sorted(held, key=lambda grant: grant.statement_id.place)
-    return tuple(_holding(grant, standing, denies if grant.effect != DENY else []) for grant in ordered)
+    return tuple(_holding(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered)
 
 
-def _holding(grant: Grant, standing: EffectivePrincipals, denies: list[Grant]) -> Holding:
+def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]) -> Holding:
     cancelling = tuple(deny for deny in denies if swallows(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return Holding(grant, route(standing.via, grant.principal), cancelling, narrowing)
+    return Holding(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
 
 def swallows(wide: Grant, narrow: Grant) -> bool:

@@ -51,7 +51,7 @@ class Side:
     """
 
     def __init__(self, policy_set: PolicySet, readings: Mapping[str, CompiledDocument], at: int) -> None:
-        self._realm, self._replaced, self._future = policy_set, readings.keys(), Window(at)
+        self._policy_set, self._replaced, self._future = policy_set, readings.keys(), Window(at)
         self._grants: dict[str, list[Grant]] = {}
         self._ways: dict[str, list[Membership]] = {}
         for reading in readings.values():
@@ -65,11 +65,11 @@ class Side:
 
     def principals(self) -> list[str]:
         """Everything that holds a grant, sorted."""
-        return sorted({*self._realm.grants, *self._grants})
+        return sorted({*self._policy_set.grants, *self._grants})
 
     def grants(self, principal: str) -> list[Grant]:
         """What a holder itself holds."""
-        return [*self._kept(self._realm.grants.get(principal, ())), *self._grants.get(principal, ())]
+        return [*self._kept(self._policy_set.grants.get(principal, ())), *self._grants.get(principal, ())]
 
     def reached(self, *starts: str) -> dict[str, Windows]:
         """Every holder that ``starts`` are, at any depth, and when: the windows on the ways there taken together."""
@@ -77,7 +77,7 @@ class Side:
         todo = [(start, ALWAYS) for start in starts]
         while todo:
             member, window = todo.pop()
-            for way in (*self._kept(self._realm.memberships.get(member, ())), *self._ways.get(member, ())):
+            for way in (*self._kept(self._policy_set.memberships.get(member, ())), *self._ways.get(member, ())):
                 both, known = window.meet(way.window), found.get(way.principal, ())
                 if both is not None and not any(other.covers(both) for other in known):
                     found[way.principal] = (*known, both)
@@ -119,7 +119,7 @@ class Side:
         return both if both is not None and both.meet(self._future) is not None else None
 
     def _holds_any(self, principal: str) -> bool:
-        return principal in self._realm.grants or principal in self._grants
+        return principal in self._policy_set.grants or principal in self._grants
 
     def _kept(self, written: Iterable[Written]) -> Iterable[Written]:
         return (one for one in written if one.statement_id.document not in self._replaced)

@@ -39,12 +39,12 @@ def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLA
         allowed = False
         if isinstance(item, Request) and (given := answer(snapshot, item, trust)).outcome != "error":
             allowed = given.allowed
-            yield from _uses(evaluate_request(snapshot, item, trust).evidence)
+            yield from _uses(evaluate_request(snapshot, item, trust).result)
         if isinstance(asked, Batch) and STOPS.get(asked.semantic) is allowed:
             return
 
 
-def _uses(evidence: ExpressionResult) -> Iterator[Use]:
-    for leaf in evidence.deciding():
+def _uses(result: ExpressionResult) -> Iterator[Use]:
+    for leaf in result.deciding():
         if leaf.grants:
             yield Use(tuple(dict.fromkeys(grant.statement_id for grant in leaf.grants)))

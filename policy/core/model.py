@@ -141,7 +141,7 @@ class AuthorizationQuery(msgspec.Struct, frozen=True):
     """
 
     principals: tuple[str, ...]
-    requirement: Expression
+    expression: Expression
     claims: tuple[str, ...] = ()
     notes: tuple[Reason, ...] = ()
     untrusted: tuple[str, ...] = ()

@@ -27,18 +27,18 @@ def evaluate_request(
         raise Unanswerable("unknown-system", f"system {request.system!r} is not one of {known}")
     system = all_systems()[request.system]
     at = usable_time(request, trust)
-    question = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
-    standing = _sound_standing(policy_set, question.principals, at)
-    evidence = Evaluation(policy_set, standing, at).of(question.requirement)
-    return EvaluationTrace(system, evidence, standing, question.claims, question.notes, question.untrusted)
+    query = authorization_query(system, request, policy_set.facts.at(at, reads), trust)
+    effective_principals = _sound_principals(policy_set, query.principals, at)
+    result = Evaluation(policy_set, effective_principals, at).of(query.expression)
+    return EvaluationTrace(system, result, effective_principals, query.claims, query.notes, query.untrusted)
 
 
-def _sound_standing(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+def _sound_principals(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:
     """Whoever a refused document binds is answered ``error``: it may have held a deny."""
-    standing, broken = policy_set.standing(principals, at), policy_set.broken_at(at)
-    for principal in sorted(standing.via.keys() & broken.keys()) if broken else ():
+    effective_principals, broken = policy_set.effective_principals(principals, at), policy_set.broken_at(at)
+    for principal in sorted(effective_principals.via.keys() & broken.keys()) if broken else ():
         raise Unanswerable("refused-document", _refusal(broken[principal], principal))
-    return standing
+    return effective_principals
 
 
 def _refusal(document: str, principal: str) -> str:
@@ -51,27 +51,27 @@ def _refusal(document: str, principal: str) -> str:
 class Evaluation:
     """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
 
-    def __init__(self, policy_set: PolicySet, standing: EffectivePrincipals, at: int | None) -> None:
-        self._realm = policy_set
-        self._standing = standing
+    def __init__(self, policy_set: PolicySet, effective_principals: EffectivePrincipals, at: int | None) -> None:
+        self._policy_set = policy_set
+        self._effective_principals = effective_principals
         self._at = at
         self._parts = 0
         self._objects: set[str] = set()
 
-    def of(self, requirement: Expression) -> ExpressionResult:
-        """The evidence for ``requirement``; raises Unanswerable past the limit of related objects."""
-        if isinstance(requirement, PermissionCheck):
-            self._objects.add(requirement.object_text)
-            standing = self._standing
-            if requirement.principals:
-                standing = _sound_standing(self._realm, requirement.principals, self._at)
-            return leaf(requirement, standing.permissions(requirement.permission).on(requirement.object))
-        if isinstance(requirement, Condition):
-            return ExpressionResult(requirement, requirement.held)
-        self._bound(len(requirement.items))
-        items = tuple(self.of(item) for item in requirement.items)
+    def of(self, expression: Expression) -> ExpressionResult:
+        """The evidence for ``expression``; raises Unanswerable past the limit of related objects."""
+        if isinstance(expression, PermissionCheck):
+            self._objects.add(expression.object_text)
+            effective_principals = self._effective_principals
+            if expression.principals:
+                effective_principals = _sound_principals(self._policy_set, expression.principals, self._at)
+            return leaf(expression, effective_principals.permissions(expression.permission).on(expression.object))
+        if isinstance(expression, Condition):
+            return ExpressionResult(expression, expression.held)
+        self._bound(len(expression.items))
+        items = tuple(self.of(item) for item in expression.items)
         self._bound(0)
-        return ExpressionResult(requirement, _combine(requirement, [item.held for item in items]), (), items)
+        return ExpressionResult(expression, _combine(expression, [item.held for item in items]), (), items)
 
     def _bound(self, more: int) -> None:
         """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
@@ -81,14 +81,14 @@ class Evaluation:
             raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} objects")
 
 
-def leaf(requirement: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionResult:
+def leaf(expression: PermissionCheck, grants: tuple[Grant, ...]) -> ExpressionResult:
     """The evidence for an atom that these grants determine."""
-    return ExpressionResult(requirement, bool(grants) and grants[0].effect != DENY, grants)
+    return ExpressionResult(expression, bool(grants) and grants[0].effect != DENY, grants)
 
 
-def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
+def _combine(expression: All | AnyOf, held: list[bool | None]) -> bool | None:
     """Kleene's three values; an empty All does not hold."""
-    decisive = isinstance(requirement, AnyOf)
+    decisive = isinstance(expression, AnyOf)
     if decisive in held:
         return decisive
     if None in held:
@@ -98,17 +98,17 @@ def _combine(requirement: All | AnyOf, held: list[bool | None]) -> bool | None:
 
 def conclude(trace: EvaluationTrace) -> Decision:
     """The decision of an evaluation."""
-    evidence = trace.evidence
+    result = trace.result
     reasons = (*reasons_of(trace), *trace.notes)
-    if evidence.held:
+    if result.held:
         return Decision("allow", reasons, (), trace.claims)
-    if evidence.held is None:
-        return Decision("error", reasons, missing_of(evidence), trace.claims)
-    if trace.untrusted and not evidence.denied:
+    if result.held is None:
+        return Decision("error", reasons, missing_of(result), trace.claims)
+    if trace.untrusted and not result.denied:
         needed = ", ".join(trace.untrusted)
         message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
         return error(Reason("untrusted-claim", message))
-    return Decision("deny", reasons, missing_of(evidence), trace.claims)
+    return Decision("deny", reasons, missing_of(result), trace.claims)
 
 
 def failed(failure: Exception) -> Decision:

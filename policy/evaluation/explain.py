@@ -10,54 +10,54 @@ from policy.store.snapshot import Via
 
 def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
-    if not trace.evidence.items:
-        return (_reason(trace.evidence, trace),)
+    if not trace.result.items:
+        return (_reason(trace.result, trace),)
     told: dict[Reason, None] = {}
-    for evidence in trace.evidence.deciding(every=False):
-        told.setdefault(_reason(evidence, trace))
+    for result in trace.result.deciding(every=False):
+        told.setdefault(_reason(result, trace))
     return tuple(told)
 
 
-def missing_of(evidence: ExpressionResult) -> tuple[Missing, ...]:
+def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
     """The atoms that failed or could not be told."""
-    found = (_missing(leaf) for leaf in _leaves(evidence) if not leaf.held)
+    found = (_missing(leaf) for leaf in _leaves(result) if not leaf.held)
     return tuple(dict.fromkeys(found))
 
 
-def _leaves(evidence: ExpressionResult) -> Iterator[ExpressionResult]:
-    if not evidence.items:
-        yield evidence
-    for item in evidence.items:
+def _leaves(result: ExpressionResult) -> Iterator[ExpressionResult]:
+    if not result.items:
+        yield result
+    for item in result.items:
         if not item.held:
             yield from _leaves(item)
 
 
 def _reason(leaf: ExpressionResult, trace: EvaluationTrace) -> Reason:
-    requirement = leaf.requirement
-    if isinstance(requirement, Condition):
-        code = requirement.code if requirement.held is not None else "fact-missing"
-        return Reason(code, requirement.message, requirement.rule)
-    if not isinstance(requirement, PermissionCheck):
-        return Reason(
-            "nothing-required", requirement.text or "there is nothing that could be allowed", requirement.rule
-        )
+    expression = leaf.expression
+    if isinstance(expression, Condition):
+        code = expression.code if expression.held is not None else "fact-missing"
+        return Reason(code, expression.message, expression.rule)
+    if not isinstance(expression, PermissionCheck):
+        return Reason("nothing-required", expression.text or "there is nothing that could be allowed", expression.rule)
     if leaf.grants:
-        return _granted(requirement, leaf.grants[0], trace)
-    rule = trace.system.default_rule or requirement.rule
-    return Reason("no-grant", f"no grant of {sentence(requirement)}", rule)
+        return _granted(expression, leaf.grants[0], trace)
+    rule = trace.system.default_rule or expression.rule
+    return Reason("no-grant", f"no grant of {sentence(expression)}", rule)
 
 
-def _granted(requirement: PermissionCheck, grant: Grant, trace: EvaluationTrace) -> Reason:
+def _granted(expression: PermissionCheck, grant: Grant, trace: EvaluationTrace) -> Reason:
     verb, code = ("allows", "allowed") if grant.effect == "allow" else ("denies", "denied")
-    rule = requirement.rule if grant.effect == "allow" else trace.system.deny_rule
-    message = f"{grant.statement_id} {verb} {sentence(requirement)} ({route(trace.standing.via, grant.principal)})"
+    rule = expression.rule if grant.effect == "allow" else trace.system.deny_rule
+    message = (
+        f"{grant.statement_id} {verb} {sentence(expression)} ({route(trace.effective_principals.via, grant.principal)})"
+    )
     return Reason(code, message, rule, grant.statement_id.document, grant.statement_id.statement)
 
 
-def sentence(requirement: PermissionCheck) -> str:
+def sentence(expression: PermissionCheck) -> str:
     """ "READ on connection:db, a connection of pipeline:orders"."""
-    because = f", {requirement.because}" if requirement.because else ""
-    return f"{requirement.permission_text} on {requirement.object_text}{because}"
+    because = f", {expression.because}" if expression.because else ""
+    return f"{expression.permission_text} on {expression.object_text}{because}"
 
 
 def route(via: Via, principal: str) -> str:
@@ -69,10 +69,10 @@ def route(via: Via, principal: str) -> str:
 
 
 def _missing(leaf: ExpressionResult) -> Missing:
-    requirement = leaf.requirement
-    if isinstance(requirement, PermissionCheck):
+    expression = leaf.expression
+    if isinstance(expression, PermissionCheck):
         verb = "is denied" if leaf.grants else "is not granted"
-        message = f"{sentence(requirement)} {verb}"
-        return Missing(requirement.permission_text, requirement.object_text, requirement.rule, message)
-    message = requirement.message if isinstance(requirement, Condition) else requirement.text
-    return Missing("", "", requirement.rule, message)
+        message = f"{sentence(expression)} {verb}"
+        return Missing(expression.permission_text, expression.object_text, expression.rule, message)
+    message = expression.message if isinstance(expression, Condition) else expression.text
+    return Missing("", "", expression.rule, message)

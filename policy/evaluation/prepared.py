@@ -69,13 +69,13 @@ class PreparedQuery:
         """What the subject may do by the permission of ``atom``."""
         assert self._trace is not None
         assert self.atom is not None
-        return self._trace.standing.permissions(self.atom.permission)
+        return self._trace.effective_principals.permissions(self.atom.permission)
 
     @property
     def via(self) -> Via:
         """The effective principals of the subject, each with the membership by which it was reached."""
         assert self._trace is not None
-        return self._trace.standing.via
+        return self._trace.effective_principals.via
 
     @property
     def beside(self) -> tuple[Hashable, ...]:
@@ -114,7 +114,7 @@ class PreparedQuery:
     def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
         assert self._trace is not None
-        return conclude(msgspec.structs.replace(self._trace, evidence=leaf(atom, grants)))
+        return conclude(msgspec.structs.replace(self._trace, result=leaf(atom, grants)))
 
 
 def check_resource(id_: str) -> None:
@@ -125,7 +125,7 @@ def check_resource(id_: str) -> None:
 
 def _atom_of(trace: EvaluationTrace) -> PermissionCheck | None:
     """What is needed, where nothing but its object depends on the resource's id."""
-    needed = trace.evidence.requirement
+    needed = trace.result.expression
     return (
         needed if trace.system.name_of_resource and type(needed) is PermissionCheck and not needed.principals else None
     )

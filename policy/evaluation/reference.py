@@ -47,13 +47,13 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
         return "error"
     try:
         policy_set = snapshot.policy_sets[request.system]
-        question = authorization_query(all_systems()[request.system], request, policy_set.facts.at(at), trust)
+        query = authorization_query(all_systems()[request.system], request, policy_set.facts.at(at), trust)
         denies = [False]
-        grants = _grants(policy_set, question.principals, at)
-        held = _holds(question.requirement, policy_set, grants, at, denies)
+        grants = _grants(policy_set, query.principals, at)
+        held = _holds(query.expression, policy_set, grants, at, denies)
     except (KeyError, Unanswerable):
         return "error"
-    if held is None or (not held and question.untrusted and not any(denies)):
+    if held is None or (not held and query.untrusted and not any(denies)):
         return "error"
     return "allow" if held else "deny"
 

@@ -12,7 +12,7 @@ from policy.systems.kit.system import System
 class ExpressionResult(msgspec.Struct, frozen=True):
     """A requirement with its truth (None: cannot be told), the grants that decided, and its parts."""
 
-    requirement: Expression
+    expression: Expression
     held: bool | None
     grants: tuple[Grant, ...] = ()
     items: tuple["ExpressionResult", ...] = ()
@@ -31,7 +31,7 @@ class ExpressionResult(msgspec.Struct, frozen=True):
             yield self
             return
         items = [item for item in self.items if item.held is self.held]
-        enough = self.held and isinstance(self.requirement, AnyOf) and not every
+        enough = self.held and isinstance(self.expression, AnyOf) and not every
         for item in items[:1] if enough else items:
             yield from item.deciding(every)
 
@@ -40,8 +40,8 @@ class EvaluationTrace(msgspec.Struct, frozen=True):
     """A question with its evidence: what `decide` answers from, and what tools draw."""
 
     system: System
-    evidence: ExpressionResult
-    standing: EffectivePrincipals
+    result: ExpressionResult
+    effective_principals: EffectivePrincipals
     claims: tuple[str, ...]
     notes: tuple[Reason, ...]
     untrusted: tuple[str, ...]

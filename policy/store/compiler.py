@@ -100,7 +100,7 @@ class Compiler:
         policy_sets: dict[str, RealmChange] = {}
         for system in all_systems() if nameless else systems:
             of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
-            policy_sets[system] = self._realm(system, of_system, nameless, system in contradicting)
+            policy_sets[system] = self._policy_set(system, of_system, nameless, system in contradicting)
         for key, before in changed.items():
             self._write(key, before, after[key])
         policy_sets = {system: policy_set for system, policy_set in policy_sets.items() if policy_set != RealmChange()}
@@ -144,7 +144,7 @@ class Compiler:
         _replace(self._lines, before.lines, after.lines)
         _replace(self._warnings, _warnings(key, before), _warnings(key, after))
 
-    def _realm(
+    def _policy_set(
         self, system: str, changed: Mapping[Key, tuple[_Compiled, _Compiled]], nameless: bool, contradicting: bool
     ) -> RealmChange:
         refused = None

@@ -45,17 +45,17 @@ class EffectivePrincipals:
 
     def __init__(self, policy_set: "PolicySet", via: Via, at: int | None) -> None:
         self.via = via
-        self._realm, self._at, self._epoch = policy_set, at, policy_set.held_epoch(at)
+        self._policy_set, self._at, self._epoch = policy_set, at, policy_set.held_epoch(at)
         self._held = policy_set.index.held_by(via)
         self._permissions: dict[TrieState[int], EffectivePermissions] = {}
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
-        return itertools.chain.from_iterable(self._realm.grants.get(principal, ()) for principal in self.via)
+        return itertools.chain.from_iterable(self._policy_set.grants.get(principal, ()) for principal in self.via)
 
     def permissions(self, permission: Name) -> EffectivePermissions:
         """What may be done by one permission."""
-        index = self._realm.index
+        index = self._policy_set.index
         patterns = index.permission(permission)
         found = self._permissions.get(patterns)
         if found is None:
@@ -186,21 +186,21 @@ class PolicySet:
         until += [edge for edge in edges if edge > at]
         return max(since, default=None), min(until, default=None)
 
-    def standing(self, start: tuple[str, ...], at: int | None) -> EffectivePrincipals:
+    def effective_principals(self, start: tuple[str, ...], at: int | None) -> EffectivePrincipals:
         """Every holder that ``start`` is, directly or through memberships in force at ``at``.
 
         Raises Unanswerable when it depends on the time, and that is not known.
         """
         key = (start, self.held_epoch(at))
-        standing = self._standings.get(key)
-        if standing is None:
+        effective_principals = self._standings.get(key)
+        if effective_principals is None:
             via = self._walk((*start, EVERYONE), at)
             if at is None:
                 self._check_complete(via)
-            standing = EffectivePrincipals(self, via, at)
+            effective_principals = EffectivePrincipals(self, via, at)
             weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
-            self._standings.hold(key, standing, weight)
-        return standing
+            self._standings.hold(key, effective_principals, weight)
+        return effective_principals
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
         """Every holder on the shortest way, of several the first by name: the same whatever the order of documents."""
@@ -290,7 +290,7 @@ class Snapshot:
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
         self.history_held = policies.history_held
-        self.policy_sets = {name: _realm(name, policies) for name in all_systems()}
+        self.policy_sets = {name: _policy_set(name, policies) for name in all_systems()}
         if facts is not None:
             layer = layer_of(facts)
             self.policy_sets = {
@@ -331,7 +331,7 @@ class Snapshot:
         return other
 
 
-def _realm(system: str, policies: Library) -> PolicySet:
+def _policy_set(system: str, policies: Library) -> PolicySet:
     histories = [shelf for key, shelf in policies.histories.items() if key.system == system]
     refused = refused_of(
         (refusal for shelf in histories for refusal in shelf.refusals()), nameless_of(system, policies)

@@ -72,8 +72,8 @@ def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["K
     from streaming.kafka.stored import find_key, read_stored
 
     kept = {identify(document.value) for document in documents}
-    standing = (find_key(stored.key) for stored in read_stored(settings, {key.system for key in kept}))
-    return sorted(key for key in standing if key is not None and key not in kept)
+    effective_principals = (find_key(stored.key) for stored in read_stored(settings, {key.system for key in kept}))
+    return sorted(key for key in effective_principals if key is not None and key not in kept)
 
 
 def _show_offsets(offsets: "Offsets", summary: str, as_json: bool) -> None:
@@ -107,14 +107,14 @@ def get(
       lockkeeper policy get lenses6 --json
     """
     settings = settings_of(config, bootstrap)
-    found = _standing(settings, key)
+    found = _effective_principals(settings, key)
     for stored in found:
         _show_stored(stored, as_json)
     if broken := [stored for stored in found if stored.error is not None]:
         raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
 
 
-def _standing(settings: "Settings", key: str) -> list["Stored"]:
+def _effective_principals(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
     from streaming.kafka.stored import read_stored
 
@@ -185,7 +185,7 @@ def delete(
     wanted = [_full_key(key) for key in keys]
     settings = settings_of(config, bootstrap)
     for key in keys:
-        if key not in {stored.key for stored in _standing(settings, key)}:
+        if key not in {stored.key for stored in _effective_principals(settings, key)}:
             raise Failure(f"{key}: no such document; nothing was deleted")
     _show_offsets(publish(settings, [], wanted), f"{len(wanted)} deleted", as_json)
 

@@ -77,7 +77,7 @@ class AsyncClient(Asker):
     ) -> list[Decision]:
         begun: list[Asked] = []
         try:
-            begun.extend(self._ask(None, timeout, {**asking, **question}) for question in questions)
+            begun.extend(self._ask(None, timeout, {**asking, **query}) for query in questions)
             return list(await asyncio.gather(*map(self._answer, begun)))
         finally:
             self._give_up(begun)
@@ -125,8 +125,8 @@ class AsyncClient(Asker):
 
             @functools.wraps(function)
             async def ask_first(*args: P.args, **kwargs: P.kwargs) -> R:
-                question = call.question(args, kwargs)
-                self._guard(await self._authorize(None, guard.get("timeout"), question))
+                query = call.query(args, kwargs)
+                self._guard(await self._authorize(None, guard.get("timeout"), query))
                 return await function(*args, **kwargs)
 
             return ask_first

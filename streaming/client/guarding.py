@@ -72,7 +72,7 @@ class Call:
     def __init__(self, function: Callable[..., Any], guard: Mapping[str, Any]) -> None:
         self._signature, self._guard = inspect.signature(function), dict(guard)
 
-    def question(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def query(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The request in short. Raises TypeError for arguments that the function does not take."""
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()

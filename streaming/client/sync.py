@@ -52,7 +52,7 @@ class Client(Asker):
         """
         begun: list[Asked] = []
         try:
-            begun.extend(self._ask(None, timeout, {**asking, **question}) for question in questions)
+            begun.extend(self._ask(None, timeout, {**asking, **query}) for query in questions)
             return [self._answer(asked) for asked in begun]
         finally:
             self._give_up(begun)
@@ -99,8 +99,8 @@ class Client(Asker):
 
             @functools.wraps(function)
             def ask_first(*args: P.args, **kwargs: P.kwargs) -> R:
-                question: Any = call.question(args, kwargs)
-                self._guard(self.authorize(timeout=guard.get("timeout"), **question))
+                query: Any = call.query(args, kwargs)
+                self._guard(self.authorize(timeout=guard.get("timeout"), **query))
                 return function(*args, **kwargs)
 
             return ask_first

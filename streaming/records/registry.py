@@ -73,11 +73,11 @@ class Registry:
         found = self._ask(lambda: self._client.get_version(reference.subject, reference.version))
         return self._texts(found.schema)
 
-    def _ask(self, question: Callable[[], Answer]) -> Answer:
+    def _ask(self, query: Callable[[], Answer]) -> Answer:
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
-            return question()
+            return query()
         except SchemaRegistryError as error:
             raise self._failure(error.http_status_code, error.error_message) from error
         except Exception as error:  # no connection, a time-out, an answer that is none: each library has its own

@@ -91,19 +91,19 @@ def _follow(shelving: Loader, record: Record) -> tuple[Change | None, Key | None
     """Put one record into the library. None for the change: the document stays as it was."""
     told = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
     key = shelving.key_of(told)
-    before = _standing(shelving.library, key)
+    before = _effective_principals(shelving.library, key)
     refused = shelving.take(told)
     if refused is not None:
         return _change(record, refused.document, "refused", list(refused.errors)), key
     assert key is not None
-    after = _standing(shelving.library, key)
+    after = _effective_principals(shelving.library, key)
     if (before and before.digest) == (after and after.digest):
         return None, key
     manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
     return _change(record, str(key), manner, list(_differences(before, after))), key
 
 
-def _standing(library: Library, key: Key | None) -> Version | None:
+def _effective_principals(library: Library, key: Key | None) -> Version | None:
     """The version in force; None when there is none, or a deletion."""
     shelf = library.histories.get(key) if key is not None else None
     version = shelf.in_force if shelf is not None else None

@@ -61,11 +61,11 @@ class Replay:
     def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], Asked]) -> None:
         """Ask a request again unless the same was asked, or too many were."""
         self._requests += 1
-        question = self._question(topic, envelope, at)
-        if question not in self._seen:
+        query = self._question(topic, envelope, at)
+        if query not in self._seen:
             if len(self._seen) >= self._most:
                 return
-            self._seen.add(question)
+            self._seen.add(query)
             self._ask(parse(), self._trust[topic])
         self._covered += 1
 

@@ -71,8 +71,8 @@ def test_it_brings_the_command_the_licence_and_what_it_needs(
     assert f"pyspark=={_pyspark(project)}" in needed
 
 
-def _name(requirement: str) -> str:
-    return requirement.split("[")[0].split("<")[0].split(">")[0].split("=")[0].strip()
+def _name(expression: str) -> str:
+    return expression.split("[")[0].split("<")[0].split(">")[0].split("=")[0].strip()
 
 
 def _pyspark(project: dict[str, Any]) -> str:

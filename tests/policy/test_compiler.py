@@ -131,11 +131,11 @@ def told_of(snapshot: Snapshot) -> Any:
     return (
         snapshot.version,
         snapshot.history_held,
-        {name: _realm(policy_set) for name, policy_set in snapshot.policy_sets.items()},
+        {name: _policy_set(policy_set) for name, policy_set in snapshot.policy_sets.items()},
     )
 
 
-def _realm(policy_set: PolicySet) -> Any:
+def _policy_set(policy_set: PolicySet) -> Any:
     broken = [policy_set.broken_at(at) for at in (None, *policy_set.edges)]
     grants = {principal: Counter(grants) for principal, grants in policy_set.grants.items()}
     return (

@@ -70,11 +70,14 @@ class Held:
     """What every asker holds at every probed place, as a sum of ALLOWED and DENIED."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._realm = snapshot.policy_sets["lenses6"]
+        self._policy_set = snapshot.policy_sets["lenses6"]
         self._effects = {who: [self._effect(who, *place) for place in PLACES] for who in (*SUBJECTS, *CLAIMS)}
 
     def _effect(self, who: str, permission: Name, object_: Name) -> int:
-        effects = {grant.effect for grant in self._realm.standing((who,), 0).permissions(permission).on(object_)}
+        effects = {
+            grant.effect
+            for grant in self._policy_set.effective_principals((who,), 0).permissions(permission).on(object_)
+        }
         return ALLOWED * ("allow" in effects) | DENIED * ("deny" in effects)
 
     def at_all_places(self, askers: Askers) -> Iterable[int]:

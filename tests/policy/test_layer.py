@@ -96,7 +96,7 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
     """Else each login would have it worked out anew."""
     snapshot = policy.compile_documents(POLICIES)
     policy_set, other = (some.policy_sets["streamsets"] for some in (snapshot, snapshot.with_facts(FactOverlay())))
-    assert other.standing(("user:dana",), 20) is policy_set.standing(("user:dana",), 20)
+    assert other.effective_principals(("user:dana",), 20) is policy_set.effective_principals(("user:dana",), 20)
     assert other.index is policy_set.index
 
 

@@ -85,9 +85,9 @@ def results() -> list[Result]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_every_open_question_has_a_case_for_it_and_a_case_against(question: str, results: list[Result]) -> None:
+def test_every_open_question_has_a_case_for_it_and_a_case_against(query: str, results: list[Result]) -> None:
     """The interpretation given for each open question is shown by an allow and by a refusal."""
-    signs = {sign for result in results if question in result.rules for sign in result.signs}
+    signs = {sign for result in results if query in result.rules for sign in result.signs}
     assert signs == {True, False}
 
 

@@ -67,4 +67,4 @@ def test_the_shortest_way_is_told_and_of_two_the_first_by_name() -> None:
     memberships = [Membership(member, principal, StatementId(f"{member}/{principal}")) for member, principal in ends]
     for order in itertools.islice(itertools.permutations(memberships), 0, 5040, 7):
         policy_set = PolicySet([CompiledDocument(memberships=(one,)) for one in order], FactTable())
-        assert route(policy_set.standing(("user",), 0).via, "held") == "user → c → held"
+        assert route(policy_set.effective_principals(("user",), 0).via, "held") == "user → c → held"

@@ -337,12 +337,12 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     assert isinstance(asked, Request)
     try:
         trace = evaluate_request(snapshot, asked)
-        held = holdings(trace.standing, asked.time)
+        held = holdings(trace.effective_principals, asked.time)
     except Unanswerable:
         return
     for leaf in leaves(trace.evidence):
-        if isinstance(leaf.requirement, PermissionCheck) and not leaf.requirement.principals:
-            name, object_ = leaf.requirement.permission, leaf.requirement.object
+        if isinstance(leaf.expression, PermissionCheck) and not leaf.expression.principals:
+            name, object_ = leaf.expression.permission, leaf.expression.object
             meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]
             effects = {h.grant.effect for h in meet}
             assert leaf.held is (effects == {ALLOW})

@@ -188,11 +188,14 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
         Membership("c", "b", statement_id),
     ]
     policy_set = PolicySet([CompiledDocument(memberships=(ways[number],)) for number in order], FactTable())
-    standing = policy_set.standing(("a",), None)
-    assert (sorted(standing.via), route(standing.via, "b")) == (["*", "a", "b", "c"], "a → c → b")
-    assert route(policy_set.standing(("a",), FROM).via, "b") == "a → b"
+    effective_principals = policy_set.effective_principals(("a",), None)
+    assert (sorted(effective_principals.via), route(effective_principals.via, "b")) == (
+        ["*", "a", "b", "c"],
+        "a → c → b",
+    )
+    assert route(policy_set.effective_principals(("a",), FROM).via, "b") == "a → b"
     with pytest.raises(Unanswerable, match="time"):
-        PolicySet([CompiledDocument(memberships=tuple(ways[:2]))], FactTable()).standing(("a",), None)
+        PolicySet([CompiledDocument(memberships=tuple(ways[:2]))], FactTable()).effective_principals(("a",), None)
 
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:

@@ -6,7 +6,7 @@ from policy import Library
 from streaming.report.changes import sum_up_changes
 from streaming.report.gather import Report
 from streaming.settings import MIB
-from tests.report.world import BEGIN, DECISIONS, REQUESTS, SPAN, World, decision_record, question, record, role
+from tests.report.world import BEGIN, DECISIONS, REQUESTS, SPAN, World, decision_record, query, record, role
 
 HACKED = "hacked"
 LONG = "x" * 10_000
@@ -47,7 +47,7 @@ def hostile_report(address: str = "127.0.0.1:9") -> Report:
 
 
 def _deny(world: World, text: str) -> None:
-    request = question(text, "Get", "x") | {"resource": {"type": text, "id": text}, "system": text}
+    request = query(text, "Get", "x") | {"resource": {"type": text, "id": text}, "system": text}
     offset = len(world.requests)
     world.requests.append(record(REQUESTS, offset, BEGIN, request))
     answer = {"decision": False, "context": {"outcome": "deny", "reasons": [{"code": text, "message": text}]}}

@@ -15,7 +15,7 @@ from tests.report.world import (
     World,
     decision_record,
     group,
-    question,
+    query,
     record,
     role,
 )
@@ -31,10 +31,10 @@ def orders_world() -> World:
 
 def test_decisions_are_counted_by_system_outcome_and_step() -> None:
     world = orders_world()
-    world.ask(question("user:dana", "GetTopicDetails", "orders"), times=3)
-    world.ask(question("user:dana", "DeleteTopic", "orders"), times=2, at=BEGIN + HOUR)
-    world.ask(question("dana", "DeleteTopic", "orders"), at=SPAN.end - 1)
-    world.ask(question("user:dana", "DeleteTopic", "orders") | {"system": "no\x00such"}, at=SPAN.end - 1)
+    world.ask(query("user:dana", "GetTopicDetails", "orders"), times=3)
+    world.ask(query("user:dana", "DeleteTopic", "orders"), times=2, at=BEGIN + HOUR)
+    world.ask(query("dana", "DeleteTopic", "orders"), at=SPAN.end - 1)
+    world.ask(query("user:dana", "DeleteTopic", "orders") | {"system": "no\x00such"}, at=SPAN.end - 1)
     totals = world.tally()[0].totals()
     assert (totals.total, totals.allow, totals.deny, totals.error) == (7, 3, 2, 2)
     lenses, other = totals.systems
@@ -52,13 +52,13 @@ def test_decisions_are_counted_by_system_outcome_and_step() -> None:
 def test_what_lies_outside_of_the_range_does_not_count_though_kafka_gave_it() -> None:
     world = orders_world()
     for at in (SPAN.start - 1, SPAN.start, SPAN.end - 1, SPAN.end):
-        world.ask(question("user:dana", "GetTopicDetails", "orders"), at=at)
+        world.ask(query("user:dana", "GetTopicDetails", "orders"), at=at)
     assert world.tally()[0].totals().total == 2
 
 
 def test_what_is_no_decision_is_told_and_stops_nothing() -> None:
     world = orders_world()
-    world.ask(question("user:dana", "GetTopicDetails", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"))
     bad = (b"", b"\xc3\x01avro", b"[]", b'{"id": "x"}', b"{" * 100_000, {"id": "x", "system": "s", "context": {}})
     world.decisions += [record(DECISIONS, 10 + number, BEGIN, value) for number, value in enumerate(bad)]
     totals = world.tally()[0].totals()
@@ -67,9 +67,9 @@ def test_what_is_no_decision_is_told_and_stops_nothing() -> None:
 
 def test_who_was_denied_what_is_looked_up_in_the_requests() -> None:
     world = orders_world()
-    world.ask(question("user:eve", "GetTopicDetails", "orders"), times=3)
-    world.ask(question("user:dana", "DeleteTopic", "orders"))
-    world.ask(question("user:dana", "GetTopicDetails", "orders"), times=5)
+    world.ask(query("user:eve", "GetTopicDetails", "orders"), times=3)
+    world.ask(query("user:dana", "DeleteTopic", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"), times=5)
     counted, answered = world.tally()
     denied = world.study(answered)[0].denied(10)
     assert denied.answers == counted.totals().denied_answers == 4
@@ -81,7 +81,7 @@ def test_only_requests_whose_decision_is_in_the_range_count() -> None:
     """Requests between them, decided before or after, are passed over."""
     world = orders_world()
     for at in (SPAN.start, SPAN.start - 1, SPAN.end - 1):
-        world.ask(question("user:eve", "GetTopicDetails", "orders"), at=at)
+        world.ask(query("user:eve", "GetTopicDetails", "orders"), at=at)
     _, answered = world.tally()
     assert world.study(answered)[0].denied(10).answers == 2
 
@@ -90,7 +90,7 @@ def test_each_evaluation_of_a_batch_counts_among_the_denied_and_a_batch_as_one_d
     """Those that were not answered any more do not."""
     world = orders_world()
     items = [{}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": {"name": "kafka:DeleteTopic"}}, {"subject": 1}]
-    batch = question("user:dana", "GetTopicDetails", "orders", evaluations=items)
+    batch = query("user:dana", "GetTopicDetails", "orders", evaluations=items)
     world.ask(batch)
     world.ask({**batch, "options": {"evaluations_semantic": "deny_on_first_deny"}})
     counted, answered = world.tally()
@@ -106,8 +106,8 @@ def test_each_evaluation_of_a_batch_counts_among_the_denied_and_a_batch_as_one_d
 def test_a_request_topic_that_was_made_anew_is_not_mistaken_for_the_old_one() -> None:
     """The decision's id begins with the id of the topic it counts in."""
     world = orders_world()
-    world.ask(question("user:eve", "GetTopicDetails", "orders"))
-    anew = decision_record(question("user:dana", "x", "y"), DENY, 0) | {"id": "another-topic-id-0-0"}
+    world.ask(query("user:eve", "GetTopicDetails", "orders"))
+    anew = decision_record(query("user:dana", "x", "y"), DENY, 0) | {"id": "another-topic-id-0-0"}
     world.decisions = [record(DECISIONS, 0, BEGIN, anew)]
     counted, answered = world.tally()
     assert counted.totals().denied_answers == 1
@@ -120,7 +120,7 @@ def test_answers_beyond_the_bound_are_left_out_and_not_held() -> None:
     answered = Answered({"requests": TOPIC_ID}, most_chunks=1, most_items=2)
     item = {"decision": False, "context": {"outcome": "deny"}}
     for offset, evaluations in ((5, []), (CHUNK, []), (6, [item, item]), (7, [item])):
-        told = decision_record(question("u", "a", "t"), DENY, offset) | {"evaluations": evaluations}
+        told = decision_record(query("u", "a", "t"), DENY, offset) | {"evaluations": evaluations}
         decision = read_decision(record(DECISIONS, 0, 0, told).value)
         assert decision is not None
         answered.note(decision)

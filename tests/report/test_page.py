@@ -9,7 +9,7 @@ from streaming.report.page import render
 from streaming.report.plots import length_text
 from streaming.report.untrusted import visible
 from tests.report.hostile import HACKED, hostile_report, hostile_texts
-from tests.report.world import BEGIN, HOUR, SPAN, World, group, question, record, role
+from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, record, role
 
 ORDERS = "kafka:topic:prod/main/orders"
 OURS = """
@@ -40,8 +40,8 @@ def busy_world() -> World:
     """Some of everything."""
     statements = (("allow", "kafka:Get*", ORDERS), ("deny", "kafka:DeleteTopic", "*"), ("allow", "kafka:List*", ORDERS))
     world = World(role("r", *statements), group("g", ["r"], "user:dana"))
-    world.ask(question("user:dana", "GetTopicDetails", "orders"), times=1200)
-    world.ask(question("user:dana", "DeleteTopic", "orders"), times=7, at=BEGIN + 5 * HOUR)
+    world.ask(query("user:dana", "GetTopicDetails", "orders"), times=1200)
+    world.ask(query("user:dana", "DeleteTopic", "orders"), times=7, at=BEGIN + 5 * HOUR)
     world.alert(severity="high", message="something is wrong")
     world.dead_letter("not a request: no id")
     return world
@@ -144,7 +144,7 @@ def test_approximate_counts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streaming.report.untrusted.BoundedCounter.__init__.__defaults__", (2,))
     world = busy_world()
     for number in range(20):
-        world.ask(question(f"user:{number}", "GetTopicDetails", "orders"), times=1 + number % 3)
+        world.ask(query(f"user:{number}", "GetTopicDetails", "orders"), times=1 + number % 3)
     told = " ".join(Page(render(world.report())).texts)
     assert "Approximate: there were too many different names to hold" in told
 

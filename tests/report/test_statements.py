@@ -3,7 +3,7 @@
 from policy.core.model import StatementId
 from streaming.report.decisions import Shelved
 from streaming.report.statements import Candidate, StatementTotals
-from tests.report.world import BEGIN, HOUR, SPAN, World, group, question, role
+from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, role
 
 ORDERS = "kafka:topic:prod/main/orders"
 
@@ -19,8 +19,8 @@ def _unused(totals: StatementTotals) -> list[tuple[str, int | None]]:
 def test_a_statement_that_stands_in_the_reasons_of_an_allow_or_a_deny_decided() -> None:
     statements = (("allow", "kafka:Get*", ORDERS), ("deny", "kafka:DeleteTopic", "*"), ("allow", "kafka:List*", ORDERS))
     world = World(role("r", *statements), group("g", ["r"], "user:dana"))
-    world.ask(question("user:dana", "GetTopicDetails", "orders"), times=2)
-    world.ask(question("user:dana", "DeleteTopic", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"), times=2)
+    world.ask(query("user:dana", "DeleteTopic", "orders"))
     totals = world.statements()
     assert (totals.in_force, totals.named, totals.unused_statements) == (3, 2, 1)
     assert _unused(totals) == [("r", 2)]
@@ -40,7 +40,7 @@ def test_one_that_matched_but_is_never_named_is_redundant_and_not_unused() -> No
     """Reasons name the first of several; the replay finds the others, and says beside which."""
     twins = [role(name, ("allow", "kafka:Get*", ORDERS)) for name in ("a", "b")]
     world = World(*twins, group("g", ["a", "b"], "user:dana"))
-    world.ask(question("user:dana", "GetTopicDetails", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"))
     totals = world.statements()
     assert _unused(totals) == []
     assert _places(totals.redundant) == [("a", 0), ("b", 0)]
@@ -54,22 +54,22 @@ def test_one_that_was_needed_alone_once_is_not_redundant() -> None:
         role("b", ("allow", "kafka:*", ORDERS)),
         group("g", ["a", "b"], "user:dana"),
     )
-    world.ask(question("user:dana", "GetTopicDetails", "orders"), times=5)
-    world.ask(question("user:dana", "DeleteTopic", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"), times=5)
+    world.ask(query("user:dana", "DeleteTopic", "orders"))
     assert _places(world.statements().redundant) == [("a", 0)]
 
 
 def test_an_allow_that_a_deny_always_takes_away_decided_nothing() -> None:
     statements = (("allow", "kafka:DeleteTopic", ORDERS), ("deny", "kafka:DeleteTopic", "*"))
     world = World(role("r", *statements), group("g", ["r"], "user:dana"))
-    world.ask(question("user:dana", "DeleteTopic", "orders"))
+    world.ask(query("user:dana", "DeleteTopic", "orders"))
     assert _unused(world.statements()) == [("r", 0)]
 
 
 def test_a_decision_under_an_older_version_says_nothing_of_the_newer_one() -> None:
     """Statement 0 of a document may have said something else before."""
     world = World(role("r", ("allow", "kafka:Get*", ORDERS)), group("g", ["r"], "user:dana"))
-    world.ask(question("user:dana", "GetTopicDetails", "orders"))
+    world.ask(query("user:dana", "GetTopicDetails", "orders"))
     origin = StatementId("lenses6/Role/r", 0)
     world.shelved[origin] = Shelved("policies", 100, BEGIN + HOUR)
     assert world.tally()[0].named == {}
@@ -99,7 +99,7 @@ def test_one_that_was_not_valid_in_the_range_says_so() -> None:
 def test_the_replay_asks_the_same_question_once_and_no_more_than_it_may() -> None:
     world = World(role("r", ("allow", "kafka:*", ORDERS)), group("g", ["r"], "user:dana"))
     for name in ("Get", "List", "Read", "Get", "Get"):
-        world.ask(question("user:dana", f"{name}Topic", "orders"))
+        world.ask(query("user:dana", f"{name}Topic", "orders"))
     told = world.statements(replay=2).replayed
     assert (told.requests, told.covered, told.questions, told.complete) == (5, 4, 2, False)
     assert world.statements(replay=3).replayed.complete
@@ -108,7 +108,7 @@ def test_the_replay_asks_the_same_question_once_and_no_more_than_it_may() -> Non
 def test_questions_that_differ_in_trust_time_or_context_are_not_the_same() -> None:
     bound = role("r", ("allow", "kafka:*", ORDERS)) | {"valid_from": BEGIN + HOUR}
     world = World(bound, group("g", ["r"], "user:dana"))
-    asked = question("user:dana", "GetTopicDetails", "orders")
+    asked = query("user:dana", "GetTopicDetails", "orders")
     world.ask(asked, times=3)
     world.ask(asked, at=BEGIN + 2 * HOUR)
     world.ask(asked | {"context": {"x": 1}})

@@ -40,7 +40,7 @@ def group(name: str, roles: list[str], *members: str) -> dict[str, Any]:
     return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": list(members)}}
 
 
-def question(user: str, action: str, topic: str, **more: Any) -> dict[str, Any]:
+def query(user: str, action: str, topic: str, **more: Any) -> dict[str, Any]:
     """May a user do something on a topic?"""
     return {
         "id": f"{user}-{action}-{topic}",

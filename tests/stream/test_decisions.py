@@ -96,10 +96,10 @@ def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None
         "error": {**base, "system": "nothing"},
         "batch": {**base, "evaluations": [{}, {"action": {"name": "kafka:DeleteTopic"}}, {"subject": 1}]},
     }
-    for name, question in asked.items():
-        question = {**question, "id": f"{name}-{user}"}
-        expected = json.loads(json.dumps(decide(compile_documents(documents), question).to_record()))
-        decision = _ask(world, question)
+    for name, query in asked.items():
+        query = {**query, "id": f"{name}-{user}"}
+        expected = json.loads(json.dumps(decide(compile_documents(documents), query).to_record()))
+        decision = _ask(world, query)
         expected_parts, parts = (told.get("evaluations", []) for told in (expected, decision))
         for wanted, found in zip([expected, *expected_parts], [decision, *parts], strict=True):
             assert found["decision"] is wanted["decision"]

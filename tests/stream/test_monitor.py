@@ -192,7 +192,7 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
             "view": ("dana", "pipeline.view", "pipeline:p"),  # dana logs in
             "monitor": ("nora", "job.monitor", "job:j"),  # nora never does, so that the newest counts for her
         }
-        world.send(_ask(f"{stage}-{name}", *question) for name, question in asked.items())
+        world.send(_ask(f"{stage}-{name}", *query) for name, query in asked.items())
         found = decisions.until(lambda seen: len(seen) >= len(asked), f"the answers of {stage}")
         told = {record["request_id"]: record for record in (json.loads(message.value()) for message in found)}
         found.clear()

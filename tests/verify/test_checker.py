@@ -114,9 +114,9 @@ def test_dirty_reads_of_policies_show_as_answers_and_versions_of_no_offsets(hist
 
 
 def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def inverted(requirement: Any, grants: list[Any]) -> Evidence:
+    def inverted(expression: Any, grants: list[Any]) -> Evidence:
         denies = [grant for grant in grants if grant.effect == DENY]
-        return Evidence(requirement, bool(denies) or not grants, tuple(denies or grants))
+        return Evidence(expression, bool(denies) or not grants, tuple(denies or grants))
 
     monkeypatch.setattr(sys.modules["policy.evaluation.evaluate"], "leaf", inverted)
     history = History()

@@ -17,7 +17,7 @@ from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import Need, requirement
+from policy.systems.kit.query import Need, expression
 from policy.systems.kit.system import Kind, kind_of
 
 CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders
@@ -63,7 +63,7 @@ class Cdap:
         groups = (f"{CLAIMS[claim]}:{name}" for claim, one in told.items() for name in one.names)
         principals = (f"user:{request.subject.id}", *groups)
         questions = Questions(request, entity, facts, trust, principals)
-        needed = requirement(need, questions.leaf) or All((), need.get("rule", ""))
+        needed = expression(need, questions.leaf) or All((), need.get("rule", ""))
         claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
         return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
 

@@ -36,15 +36,15 @@ Need = Mapping[str, Any]
 Leaf = Callable[[Need, str], Expression | None]
 
 
-def requirement(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
-    """``need`` as a requirement. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
+def expression(need: Need, leaf: Leaf, rule: str = "") -> Expression | None:
+    """``need`` as a expression. ``leaf`` reads a leaf under a rule; None: it asks nothing of this request.
 
     A tree that asks nothing is None too; at the top the caller must take that for "never".
     """
     rule = need.get("rule", rule)
     if "all" not in need and "any" not in need:
         return leaf(need, rule)
-    parts = (requirement(part, leaf, rule) for part in need.get("all", need.get("any", ())))
+    parts = (expression(part, leaf, rule) for part in need.get("all", need.get("any", ())))
     items = tuple(part for part in parts if part is not None)
     if not items:
         return None

@@ -16,9 +16,9 @@ from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
+from policy.systems.lenses5.expression import Builder
 from policy.systems.lenses5.groups import read_group
 from policy.systems.lenses5.inventory import KINDS, read_inventory
-from policy.systems.lenses5.requirement import Builder
 from policy.systems.lenses5.target import find_target
 
 
@@ -62,11 +62,11 @@ class Lenses5:
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
         requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
-        requirement = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
+        expression = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
         told, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(
             principals=(subject, *(f"claim:{group}" for group in told.names)),
-            requirement=requirement,
+            expression=expression,
             claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
             untrusted=told.untrusted,

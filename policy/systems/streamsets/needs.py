@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.model import All, Condition, Expression, Unanswerable
 from policy.core.times import to_text
-from policy.systems.kit.query import Need, requirement
+from policy.systems.kit.query import Need, expression
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
 from policy.systems.streamsets.checks import CHECKS, Asked, Context, named
@@ -33,7 +33,7 @@ class Needs:
         def leaf(written: Need, rule: str) -> Expression | None:
             return self._leaf(msgspec.convert(written, Leaf), name, rule)
 
-        return requirement(need, leaf, self._rule) or All((), self._rule)
+        return expression(need, leaf, self._rule) or All((), self._rule)
 
     def _leaf(self, leaf: Leaf, name: str, rule: str) -> Expression | None:
         if leaf.fact:

@@ -29,7 +29,7 @@ from policy.core.names import fold
 from policy.core.pattern import Name, exactly
 from policy.core.request import Request, Resource
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.query import Need, check_name, requirement
+from policy.systems.kit.query import Need, check_name, expression
 from policy.systems.kit.system import Kind, kind_of
 from policy.systems.kit.validator import Validator
 from policy.systems.ververica.authentication import identity, read_authentication
@@ -82,7 +82,7 @@ class Ververica:
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
         leaf = functools.partial(_leaf, request.resource, facts)
-        needed = requirement(need_of(request.action.name), leaf) or All((), self.default_rule)
+        needed = expression(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
         principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
         return AuthorizationQuery(principals, needed, who.claims, who.notes, who.untrusted)

@@ -114,10 +114,10 @@ class Builder:
 
     def _no_topics(self, field: str, rule: str) -> Expression:
         """Topics that are not known deny where the specification says so (L5-Q9, L5-Q11)."""
-        question = self._is.target.thing.unknown
-        if question is None or field in self._is.withheld:
+        query = self._is.target.thing.unknown
+        if query is None or field in self._is.withheld:
             return self._unknown(field, rule)
-        return Condition(False, f"{_words(field)} of {self._is.text} is not known", question, "fact-missing")
+        return Condition(False, f"{_words(field)} of {self._is.text} is not known", query, "fact-missing")
 
     def _unknown(self, field: str, rule: str) -> Expression:
         told = "; the request tells it and is not trusted to" if field in self._is.withheld else ""
