@@ -24,7 +24,7 @@ def said(shelf: DocumentHistory | None) -> CompiledDocument:
     Older versions that count for who logged in before (Kind.looks_back) are left out: they open nothing new.
     """
     current = shelf.in_force if shelf is not None else None
-    return current.reading if current is not None else CompiledDocument()
+    return current.compiled if current is not None else CompiledDocument()
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -45,18 +45,18 @@ def starts(here: CompiledDocuments, there: CompiledDocuments, side: Side, effect
     ``here``, ``there``: what the changed documents say on either side, by name; ``side``: all that is said here.
     """
     known = {placeless(grant) for grant in _grants(there, effect)}
-    links = {placeless(way) for reading in there.values() for way in reading.memberships}
-    for document, reading in here.items():
-        new = (grant for grant in _grants({document: reading}, effect) if placeless(grant) not in known)
+    links = {placeless(way) for compiled in there.values() for way in compiled.memberships}
+    for document, compiled in here.items():
+        new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in known)
         yield from (Start(document, (principal,), tuple(held)) for principal, held in _by_holder(new).items())
-        ways = (way for way in reading.memberships if placeless(way) not in links)
+        ways = (way for way in compiled.memberships if placeless(way) not in links)
         for principal, led in _by_holder(ways).items():
             members = tuple(dict.fromkeys(way.member for way in led))
             yield Start(document, members, _beyond(side, principal, effect), tuple(led))
 
 
 def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
-    return (grant for reading in readings.values() for grant in reading.grants if grant.effect == effect)
+    return (grant for compiled in readings.values() for grant in compiled.grants if grant.effect == effect)
 
 
 def _by_holder(written: Iterable[Written]) -> dict[str, list[Written]]:

@@ -233,7 +233,7 @@ class _Comparison:
     @functools.cached_property
     def _held(self) -> set[tuple[Pattern, Pattern]]:
         """What the changed documents gave somebody before."""
-        return {(grant.permission, grant.object) for reading in self._said.values() for grant in reading.grants}
+        return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
 
     def _lost(self, start: Start) -> None:
         """Denies that somebody is rid of, where there is something to allow beneath."""
@@ -321,8 +321,8 @@ class _Comparison:
         """What each statement of the changed documents said, and what it says."""
         found: tuple[dict[StatementId, list[Grant]], ...] = ({}, {})
         for lines, readings in zip(found, (self._said, self._says), strict=True):
-            for reading in readings.values():
-                for grant in reading.grants:
+            for compiled in readings.values():
+                for grant in compiled.grants:
                     lines.setdefault(grant.statement_id, []).append(grant)
         return found
 

@@ -54,7 +54,7 @@ def lint_library(library: Library) -> list[Finding]:
 
 def _odd(library: Library) -> Iterator[Finding]:
     for key, shelf in library.histories.items():
-        yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.reading().warnings)
+        yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.compiled().warnings)
 
 
 def _closed(library: Library) -> Iterator[Finding]:
@@ -78,10 +78,10 @@ class _Policies:
         self._grants: dict[str, list[Grant]] = {}
         self._memberships: dict[str, list[Membership]] = {}
         for shelf in histories.values():
-            reading = shelf.reading()
-            for grant in reading.grants:
+            compiled = shelf.compiled()
+            for grant in compiled.grants:
                 self._grants.setdefault(grant.principal, []).append(grant)
-            for membership in reading.memberships:
+            for membership in compiled.memberships:
                 self._memberships.setdefault(membership.member, []).append(membership)
         self._givers: dict[str, set[str]] = {}
         self._gives: dict[str, set[str]] = {}  # those that deny something

@@ -29,7 +29,7 @@ class Links:
 
     def __init__(self, policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> None:
         self._members: dict[str, list[str]] = {}
-        for ways in (*policy_set.memberships.values(), *(reading.memberships for reading in readings)):
+        for ways in (*policy_set.memberships.values(), *(compiled.memberships for compiled in readings)):
             for way in ways:
                 self._members.setdefault(way.principal, []).append(way.member)
 
@@ -54,10 +54,10 @@ class Side:
         self._policy_set, self._replaced, self._future = policy_set, readings.keys(), Window(at)
         self._grants: dict[str, list[Grant]] = {}
         self._ways: dict[str, list[Membership]] = {}
-        for reading in readings.values():
-            for grant in reading.grants:
+        for compiled in readings.values():
+            for grant in compiled.grants:
                 self._grants.setdefault(grant.principal, []).append(grant)
-            for way in reading.memberships:
+            for way in compiled.memberships:
                 self._ways.setdefault(way.member, []).append(way)
         self._index, self._filed = SubsumptionIndex(), set[str]()  # what those hold who were asked for
         self._bearings: dict[str, Bearing] = {}

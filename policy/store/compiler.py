@@ -26,7 +26,7 @@ WHOLE = 4  # where more than one of so many documents has changed, all are compi
 class _Compiled(msgspec.Struct, frozen=True):
     """What is known of one document. `lines`: of the version; `at`: the moment of its newest version, ms."""
 
-    reading: CompiledDocument = CompiledDocument()
+    compiled: CompiledDocument = CompiledDocument()
     refusals: tuple[Refusal, ...] = ()
     lines: tuple[str, ...] = ()
     rejected: tuple[Rejected, ...] = ()
@@ -124,16 +124,16 @@ class Compiler:
 
     def _contradicts(self, key: Key, one: _Compiled) -> bool:
         """Whether other documents say something of the same things."""
-        return any(self._places[place] > 1 for place in _places(key, one.reading))
+        return any(self._places[place] > 1 for place in _places(key, one.compiled))
 
     def _count(self, key: Key, before: _Compiled, after: _Compiled) -> None:
         """Put what is known of a document in place of what was."""
         self._superseded += after.superseded - before.superseded
         self.in_force[key.system] += after.in_force - before.in_force
         self.refused[key.system] += after.refused - before.refused
-        self._places.subtract(_places(key, before.reading))
-        self._places.update(_places(key, after.reading))
-        for place in _places(key, before.reading):
+        self._places.subtract(_places(key, before.compiled))
+        self._places.update(_places(key, after.compiled))
+        for place in _places(key, before.compiled):
             if not self._places[place]:
                 del self._places[place]
         _keep(self._refusals.setdefault(key.system, {}), key, after.refusals)
@@ -151,7 +151,7 @@ class Compiler:
         if nameless or any(before.refusals != after.refusals for before, after in changed.values()):
             refusals = itertools.chain.from_iterable(self._refusals[system].values())
             refused = refused_of(refusals, nameless_of(system, self._library))
-        pairs = [(before.reading, after.reading) for before, after in changed.values()]
+        pairs = [(before.compiled, after.compiled) for before, after in changed.values()]
         grants = _together(difference(before.grants, after.grants) for before, after in pairs)
         ways = _together(difference(before.memberships, after.memberships) for before, after in pairs)
         facts = _together((before.facts, after.facts) for before, after in pairs if before.facts != after.facts)
@@ -169,7 +169,7 @@ class Compiler:
 def _compiled(key: Key, shelf: DocumentHistory) -> _Compiled:
     current = shelf.in_force
     return _Compiled(
-        shelf.reading(),
+        shelf.compiled(),
         tuple(shelf.refusals()),
         tuple(lines_of(key, shelf)),
         tuple(Rejected(str(key), version.errors) for version in shelf.versions if version.errors),
@@ -180,12 +180,12 @@ def _compiled(key: Key, shelf: DocumentHistory) -> _Compiled:
     )
 
 
-def _places(key: Key, reading: CompiledDocument) -> set[tuple[str, str, str]]:
-    return {(key.system, fact.kind, fact.name) for fact in reading.facts}
+def _places(key: Key, compiled: CompiledDocument) -> set[tuple[str, str, str]]:
+    return {(key.system, fact.kind, fact.name) for fact in compiled.facts}
 
 
 def _warnings(key: Key, one: _Compiled) -> list[tuple[str, str]]:
-    return [(str(key), text) for text in one.reading.warnings]
+    return [(str(key), text) for text in one.compiled.warnings]
 
 
 def _keep(held: dict[Key, tuple[Any, ...]], key: Key, some: tuple[Any, ...]) -> None:

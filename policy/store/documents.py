@@ -44,7 +44,7 @@ class Version(msgspec.Struct):
     order: int
     digest: str
     document: Document | None
-    reading: CompiledDocument
+    compiled: CompiledDocument
     errors: tuple[str, ...] = ()
     affected_principals: frozenset[str] = frozenset()
     begins: int = SINCE_EVER
@@ -59,7 +59,7 @@ class Version(msgspec.Struct):
         if self.document is not None:
             key = self.document.key
             self.affected_principals = affected(all_systems()[key.system], key, {"spec": self.document.spec})
-        self.document, self.reading, self.errors = None, CompiledDocument(), (*self.errors, error)
+        self.document, self.compiled, self.errors = None, CompiledDocument(), (*self.errors, error)
 
     @property
     def deleted(self) -> bool:
@@ -125,7 +125,7 @@ class DocumentHistory:
                     self.key, window, frozenset().union(*(version.affected_principals for version in refused))
                 )
 
-    def reading(self) -> CompiledDocument:
+    def compiled(self) -> CompiledDocument:
         """What the document says, with its older versions where its kind looks back.
 
         Of several versions that begin at moments of their own, all that they say, each within its window.
@@ -166,10 +166,10 @@ class DocumentHistory:
         if current is None or current.document is None or (current.deleted and not self.kind.point_in_time):
             return CompiledDocument()
         if not self.kind.point_in_time:
-            return current.reading
+            return current.compiled
         older = tuple(v.document for v in self.versions if v.document is not None and v is not current)
         if not older and self.known_from == current.document.known_from:
-            return current.reading
+            return current.compiled
         document = msgspec.structs.replace(current.document, history=older, known_from=self.known_from)
         return all_systems()[self.key.system].read(document)
 
@@ -216,12 +216,12 @@ class Refusal(msgspec.Struct, frozen=True):
     affected_principals: frozenset[str]
 
 
-def within(reading: CompiledDocument, window: Window) -> CompiledDocument:
+def within(compiled: CompiledDocument, window: Window) -> CompiledDocument:
     """A reading that counts while ``window`` holds."""
     if window is ALWAYS:
-        return reading
-    grants, memberships = _met(reading.grants, window), _met(reading.memberships, window)
-    return CompiledDocument(tuple(grants), tuple(memberships), tuple(_met(reading.facts, window)), reading.warnings)
+        return compiled
+    grants, memberships = _met(compiled.grants, window), _met(compiled.memberships, window)
+    return CompiledDocument(tuple(grants), tuple(memberships), tuple(_met(compiled.facts, window)), compiled.warnings)
 
 
 def _met(written: Iterable[Bounded], window: Window) -> Iterator[Bounded]:
@@ -236,7 +236,7 @@ def _together(readings: Sequence[CompiledDocument]) -> CompiledDocument:
         return readings[0]
     parts = ((r.grants, r.memberships, r.facts) for r in readings)
     grants, memberships, facts = (tuple(itertools.chain.from_iterable(part)) for part in zip(*parts, strict=True))
-    warnings = dict.fromkeys(warning for reading in readings for warning in reading.warnings)
+    warnings = dict.fromkeys(warning for compiled in readings for warning in compiled.warnings)
     return CompiledDocument(grants, memberships, facts, tuple(warnings))
 
 

@@ -48,7 +48,7 @@ def change_of(key: Key, shelf: DocumentHistory | None) -> FactChange:
         return FactChange(key)
     at = shelf.newest.at if shelf.broken or shelf.in_force is None else shelf.in_force.at
     return FactChange(
-        key, shelf.reading().facts, shelf.broken, shelf.affected_principals if shelf.broken else frozenset(), at
+        key, shelf.compiled().facts, shelf.broken, shelf.affected_principals if shelf.broken else frozenset(), at
     )
 
 

@@ -71,10 +71,10 @@ class PolicySet:
         self.memberships: dict[str, list[Membership]] = {}
         self.facts, self._policy_facts = Facts(facts), facts
         self._take_refused(refused)
-        for reading in readings:
-            for grant in reading.grants:
+        for compiled in readings:
+            for grant in compiled.grants:
                 self.grants.setdefault(grant.principal, []).append(grant)
-            for membership in reading.memberships:
+            for membership in compiled.memberships:
                 self.memberships.setdefault(membership.member, []).append(membership)
         for ways in self.memberships.values():
             if len(ways) > 1:
@@ -336,7 +336,7 @@ def _policy_set(system: str, policies: Library) -> PolicySet:
     refused = refused_of(
         (refusal for shelf in histories for refusal in shelf.refusals()), nameless_of(system, policies)
     )
-    return PolicySet((shelf.reading() for shelf in histories), fact_table(histories, refused), refused)
+    return PolicySet((shelf.compiled() for shelf in histories), fact_table(histories, refused), refused)
 
 
 def nameless_of(system: str, policies: Library) -> Mapping[Key, frozenset[str]]:
@@ -351,14 +351,14 @@ def _key_of(rejected: Rejected) -> Key:
 
 def fact_table(histories: Iterable[DocumentHistory], refused: Refused = NONE_REFUSED) -> FactTable:
     """The facts of these documents; of one thing the last one counts."""
-    table = FactTable(fact for shelf in histories for fact in shelf.reading().facts)
+    table = FactTable(fact for shelf in histories for fact in shelf.compiled().facts)
     return table.with_changes((), (), refused.of_facts())
 
 
 def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:
     """(document, warning) pairs of all documents in force, sorted."""
     histories = policies.histories.items()
-    return tuple(sorted((str(key), text) for key, shelf in histories for text in shelf.reading().warnings))
+    return tuple(sorted((str(key), text) for key, shelf in histories for text in shelf.compiled().warnings))
 
 
 def compile_documents(documents: Iterable[object]) -> Snapshot:

@@ -118,16 +118,16 @@ def _change(record: Record, document: str, manner: Manner, lines: list[str]) -> 
 
 def _differences(before: Version | None, after: Version | None) -> Iterator[str]:
     """Grants and memberships that went and came; where these are the same, the fields that differ."""
-    old, new = (_says(version.reading) if version else set() for version in (before, after))
+    old, new = (_says(version.compiled) if version else set() for version in (before, after))
     yield from (f"− {line}" for line in sorted(old - new))
     yield from (f"+ {line}" for line in sorted(new - old))
     if old == new and before and after and before.document and after.document:
         yield from _fields(before.document, after.document)
 
 
-def _says(reading: CompiledDocument) -> set[str]:
-    ways = {f"{way.member} is {way.principal} {window_text(way.window)}".strip() for way in reading.memberships}
-    return {grant_text(grant) for grant in reading.grants} | ways
+def _says(compiled: CompiledDocument) -> set[str]:
+    ways = {f"{way.member} is {way.principal} {window_text(way.window)}".strip() for way in compiled.memberships}
+    return {grant_text(grant) for grant in compiled.grants} | ways
 
 
 def _fields(before: Document, after: Document) -> Iterator[str]:
