@@ -10,12 +10,12 @@ from policy.core.model import Reason
 from policy.core.pattern import match_text as matches
 from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import answer, decide
-from policy.store.documents import Library, Rejected
+from policy.store.documents import DocumentStore, Rejected
 from policy.store.snapshot import Snapshot, compile_documents
 
 __all__ = [
     "Decision",
-    "Library",
+    "DocumentStore",
     "MalformedRequest",
     "Missing",
     "Reason",

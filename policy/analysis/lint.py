@@ -17,7 +17,7 @@ from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementI
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
-from policy.store.documents import DocumentHistory, Library
+from policy.store.documents import DocumentHistory, DocumentStore
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
@@ -35,35 +35,37 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 def lint(documents: Iterable[object]) -> list[Finding]:
     """Every finding about ``documents``, by document."""
-    library = Library()
+    store = DocumentStore()
     for document in documents:
-        library.put(document)
-    return lint_library(library)
+        store.put(document)
+    return lint_library(store)
 
 
-def lint_library(library: Library) -> list[Finding]:
-    """Every finding about the documents in force in ``library``, by document."""
-    found = [Finding(r.key, None, "error", "refused", error) for r in library.rejected() for error in r.errors]
-    found += _odd(library)
-    found += _closed(library)
-    for system in sorted({key.system for key in library.histories}):
-        histories = {key: shelf for key, shelf in library.histories.items() if key.system == system}
+def lint_library(store: DocumentStore) -> list[Finding]:
+    """Every finding about the documents in force in ``store``, by document."""
+    found = [Finding(r.key, None, "error", "refused", error) for r in store.rejected() for error in r.errors]
+    found += _odd(store)
+    found += _closed(store)
+    for system in sorted({key.system for key in store.histories}):
+        histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
         found += _Policies(histories).findings()
     return sorted(found, key=lambda f: (f.document, -1 if f.statement is None else f.statement, f.code, f.message))
 
 
-def _odd(library: Library) -> Iterator[Finding]:
-    for key, shelf in library.histories.items():
-        yield from (Finding(str(key), None, "warning", "odd", text) for text in shelf.compiled().warnings)
+def _odd(store: DocumentStore) -> Iterator[Finding]:
+    for key, document_history in store.histories.items():
+        yield from (Finding(str(key), None, "warning", "odd", text) for text in document_history.compiled().warnings)
 
 
-def _closed(library: Library) -> Iterator[Finding]:
+def _closed(store: DocumentStore) -> Iterator[Finding]:
     """Refused documents of which it cannot be determined whom they affect."""
-    histories = library.histories.items()
+    histories = store.histories.items()
     found = [
-        (str(key), key.system) for key, shelf in histories if shelf.broken and EVERYONE in shelf.affected_principals
+        (str(key), key.system)
+        for key, document_history in histories
+        if document_history.broken and EVERYONE in document_history.affected_principals
     ]
-    nameless = library.nameless.items()
+    nameless = store.nameless.items()
     found += [(r.key, systems[0] if len(systems) == 1 else "every system") for r, systems in nameless if systems]
     for document, system in found:
         message = f"every request of {system} is answered error until it is corrected or deleted"
@@ -74,11 +76,15 @@ class _Policies:
     """The grants and memberships of one system, by holder."""
 
     def __init__(self, histories: Mapping[Key, DocumentHistory]) -> None:
-        self._own = {f"{key.kind.lower()}:{key.name}": key for key, shelf in histories.items() if not _gone(shelf)}
+        self._own = {
+            f"{key.kind.lower()}:{key.name}": key
+            for key, document_history in histories.items()
+            if not _gone(document_history)
+        }
         self._grants: dict[str, list[Grant]] = {}
         self._memberships: dict[str, list[Membership]] = {}
-        for shelf in histories.values():
-            compiled = shelf.compiled()
+        for document_history in histories.values():
+            compiled = document_history.compiled()
             for grant in compiled.grants:
                 self._grants.setdefault(grant.principal, []).append(grant)
             for membership in compiled.memberships:
@@ -157,8 +163,8 @@ def _indexed(grants: Iterable[Grant]) -> _Index:
     return index
 
 
-def _gone(shelf: DocumentHistory) -> bool:
-    return shelf.in_force is not None and shelf.in_force.deleted
+def _gone(document_history: DocumentHistory) -> bool:
+    return document_history.in_force is not None and document_history.in_force.deleted
 
 
 def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: Iterable[_Index]) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.core.document import MAX_BYTES, Key, identify
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.systems import all_systems
 
 Level = Literal["error", "warning", "note"]
@@ -145,7 +145,7 @@ def refusal(document: Document) -> tuple[str, ...]:
     size = len(json.dumps(document, ensure_ascii=False).encode())
     if size > MAX_BYTES:
         return (f"has {size} bytes as JSON; a document has at most {MAX_BYTES}",)
-    rejected = Library().put(document)
+    rejected = DocumentStore().put(document)
     return () if rejected is None else rejected.errors
 
 

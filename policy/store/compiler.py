@@ -15,7 +15,7 @@ import msgspec
 from policy.core.document import Key
 from policy.core.model import CompiledDocument
 from policy.store.delta import RealmChange, SnapshotChange, difference, refused_of
-from policy.store.documents import DocumentHistory, Library, Refusal, Rejected, lines_of, version_of
+from policy.store.documents import DocumentHistory, DocumentStore, Refusal, Rejected, lines_of, version_of
 from policy.store.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
 
@@ -47,20 +47,20 @@ class Compiler:
     ``in_force``, ``refused``: by system, how many documents are in force, and how many have a refused newest version.
     """
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self, store: DocumentStore) -> None:
+        self._store = store
         self._changes: list[tuple[Snapshot, SnapshotChange]] = []  # each with the snapshot before it
         self._start()
 
     def _start(self) -> None:
-        library = self._library
-        library.take_changed()
-        self.snapshot = Snapshot(library)
-        self._documents = {key: _compiled(key, shelf) for key, shelf in library.histories.items()}
+        store = self._store
+        store.take_changed()
+        self.snapshot = Snapshot(store)
+        self._documents = {key: _compiled(key, document_history) for key, document_history in store.histories.items()}
         documents = self._documents.values()
         self._lines = sorted(line for one in documents for line in one.lines)
         self._warnings = list(self.snapshot.warnings)
-        self._nameless = dict(library.nameless)
+        self._nameless = dict(store.nameless)
         self._refusals: dict[str, dict[Key, tuple[Refusal, ...]]] = {name: {} for name in all_systems()}
         self._rejected: dict[Key, tuple[Rejected, ...]] = {}
         self._places: Counter[tuple[str, str, str]] = Counter()  # of facts, with how many documents say some
@@ -84,8 +84,8 @@ class Compiler:
 
     def compile(self) -> SnapshotChange | None:
         """Bring ``snapshot`` up to date. Returns what it differs in from the one before; None: in too much."""
-        changed = {key: self._documents.get(key, NOTHING) for key in self._library.take_changed()}
-        if WHOLE * len(changed) > len(self._library.histories):
+        changed = {key: self._documents.get(key, NOTHING) for key in self._store.take_changed()}
+        if WHOLE * len(changed) > len(self._store.histories):
             self._start()
             self._changes.clear()
             return None
@@ -95,8 +95,8 @@ class Compiler:
         for key, before in changed.items():
             self._count(key, before, after[key])
         contradicting |= {key.system for key in changed if self._contradicts(key, after[key])}
-        nameless = self._nameless != self._library.nameless
-        self._nameless = dict(self._library.nameless)
+        nameless = self._nameless != self._store.nameless
+        self._nameless = dict(self._store.nameless)
         policy_sets: dict[str, RealmChange] = {}
         for system in all_systems() if nameless else systems:
             of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
@@ -115,11 +115,11 @@ class Compiler:
         return change
 
     def _again(self, key: Key) -> _Compiled:
-        shelf = self._library.histories.get(key)
-        if shelf is None:
+        document_history = self._store.histories.get(key)
+        if document_history is None:
             self._documents.pop(key, None)
             return NOTHING
-        found = self._documents[key] = _compiled(key, shelf)
+        found = self._documents[key] = _compiled(key, document_history)
         return found
 
     def _contradicts(self, key: Key, one: _Compiled) -> bool:
@@ -150,15 +150,18 @@ class Compiler:
         refused = None
         if nameless or any(before.refusals != after.refusals for before, after in changed.values()):
             refusals = itertools.chain.from_iterable(self._refusals[system].values())
-            refused = refused_of(refusals, nameless_of(system, self._library))
+            refused = refused_of(refusals, nameless_of(system, self._store))
         pairs = [(before.compiled, after.compiled) for before, after in changed.values()]
         grants = _together(difference(before.grants, after.grants) for before, after in pairs)
         ways = _together(difference(before.memberships, after.memberships) for before, after in pairs)
         facts = _together((before.facts, after.facts) for before, after in pairs if before.facts != after.facts)
         table = None
         if contradicting and facts != ((), ()):
-            histories = self._library.histories.values()
-            table, facts = fact_table(shelf for shelf in histories if shelf.key.system == system), ((), ())
+            histories = self._store.histories.values()
+            table, facts = (
+                fact_table(document_history for document_history in histories if document_history.key.system == system),
+                ((), ()),
+            )
         return RealmChange(*grants, *ways, *facts, refused, table)
 
     def _version(self) -> str:
@@ -166,17 +169,17 @@ class Compiler:
         return version_of([*self._lines, *nameless])
 
 
-def _compiled(key: Key, shelf: DocumentHistory) -> _Compiled:
-    current = shelf.in_force
+def _compiled(key: Key, document_history: DocumentHistory) -> _Compiled:
+    current = document_history.in_force
     return _Compiled(
-        shelf.compiled(),
-        tuple(shelf.refusals()),
-        tuple(lines_of(key, shelf)),
-        tuple(Rejected(str(key), version.errors) for version in shelf.versions if version.errors),
-        shelf.superseded,
+        document_history.compiled(),
+        tuple(document_history.refusals()),
+        tuple(lines_of(key, document_history)),
+        tuple(Rejected(str(key), version.errors) for version in document_history.versions if version.errors),
+        document_history.superseded,
         current is not None and not current.deleted,
-        not shelf.newest.good,
-        shelf.newest.at,
+        not document_history.newest.good,
+        document_history.newest.at,
     )
 
 

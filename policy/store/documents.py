@@ -109,7 +109,7 @@ class DocumentHistory:
     @property
     def broken(self) -> bool:
         """The newest is refused and nothing good stands in its place, at some moment."""
-        return any(shelf._is_broken() for _, shelf in self._eras())
+        return any(document_history._is_broken() for _, document_history in self._eras())
 
     @property
     def affected_principals(self) -> frozenset[str]:
@@ -118,9 +118,9 @@ class DocumentHistory:
 
     def refusals(self) -> Iterator["Refusal"]:
         """When it is broken, and whom it binds then."""
-        for window, shelf in self._eras():
-            if shelf._is_broken():
-                refused = itertools.takewhile(lambda version: not version.good, reversed(shelf.versions))
+        for window, document_history in self._eras():
+            if document_history._is_broken():
+                refused = itertools.takewhile(lambda version: not version.good, reversed(document_history.versions))
                 yield Refusal(
                     self.key, window, frozenset().union(*(version.affected_principals for version in refused))
                 )
@@ -131,7 +131,9 @@ class DocumentHistory:
         Of several versions that begin at moments of their own, all that they say, each within its window.
         """
         if self._reading is None:
-            self._reading = _together([within(shelf._read(), window) for window, shelf in self._good_eras()])
+            self._reading = _together(
+                [within(document_history._read(), window) for window, document_history in self._good_eras()]
+            )
         return self._reading
 
     def _good_eras(self) -> Iterator[tuple[Window, "DocumentHistory"]]:
@@ -240,7 +242,7 @@ def _together(readings: Sequence[CompiledDocument]) -> CompiledDocument:
     return CompiledDocument(grants, memberships, facts, tuple(warnings))
 
 
-class Library:
+class DocumentStore:
     """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone.
 
     ``nameless``: what cannot be shelved, with the systems of which every request is answered ``error`` for it.
@@ -326,19 +328,22 @@ class Library:
         Systems that ``horizons`` does not name keep everything.
         """
         named = [self.histories[key] for key in self._superseding if key.system in horizons]
-        dropped = {shelf.key: shelf.forget_before(horizons[shelf.key.system]) for shelf in named}
-        for shelf in named:
-            if shelf.nothing_left(horizons[shelf.key.system]):
-                dropped[shelf.key] += self.histories.pop(shelf.key).versions
+        dropped = {
+            document_history.key: document_history.forget_before(horizons[document_history.key.system])
+            for document_history in named
+        }
+        for document_history in named:
+            if document_history.nothing_left(horizons[document_history.key.system]):
+                dropped[document_history.key] += self.histories.pop(document_history.key).versions
         found = {key: versions for key, versions in dropped.items() if versions}
         for key in found:
             self._note(key)
         return found
 
-    def copy(self) -> "Library":
+    def copy(self) -> "DocumentStore":
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
-        other = Library(self._facts_only)
-        other.histories = {key: shelf.copy() for key, shelf in self.histories.items()}
+        other = DocumentStore(self._facts_only)
+        other.histories = {key: document_history.copy() for key, document_history in self.histories.items()}
         other.nameless = dict(self.nameless)
         other._superseding = set(self._superseding)
         return other
@@ -346,18 +351,18 @@ class Library:
     def _note(self, key: Key) -> None:
         """Note that versions of a document came or went."""
         self._changed.add(key)
-        shelf = self.histories.get(key)
-        if shelf is not None and (len(shelf.versions) > 1 or shelf.newest.deleted):
+        document_history = self.histories.get(key)
+        if document_history is not None and (len(document_history.versions) > 1 or document_history.newest.deleted):
             self._superseding.add(key)
         else:
             self._superseding.discard(key)
 
     def forget(self, key: Key) -> None:
         """Drop the superseded versions of a document whose kind does not look back, and all of one that is deleted."""
-        shelf = self.histories.get(key)
-        if shelf is not None:
-            shelf.forget_before(None)
-            if shelf.nothing_left(None):
+        document_history = self.histories.get(key)
+        if document_history is not None:
+            document_history.forget_before(None)
+            if document_history.nothing_left(None):
                 del self.histories[key]
             self._note(key)
 
@@ -372,7 +377,7 @@ class Library:
     @property
     def history_held(self) -> int:
         """How many superseded versions are held, over all documents."""
-        return sum(shelf.superseded for shelf in self.histories.values())
+        return sum(document_history.superseded for document_history in self.histories.values())
 
     def rejected(self) -> tuple[Rejected, ...]:
         """Every refused version still on a shelf, and what could not be shelved, sorted."""
@@ -381,7 +386,9 @@ class Library:
 
     def version(self) -> str:
         """``sha256:…`` over the policy documents (not the facts), whatever their order."""
-        lines = sorted(line for key, shelf in self.histories.items() for line in lines_of(key, shelf))
+        lines = sorted(
+            line for key, document_history in self.histories.items() for line in lines_of(key, document_history)
+        )
         lines += sorted(f"{rejected.key} {rejected.errors}" for rejected in self.nameless)
         return version_of(lines)
 
@@ -397,10 +404,10 @@ class Library:
         return kind
 
     def _add(self, key: Key, kind: Kind, version: Version) -> None:
-        shelf = self.histories.get(key)
-        if shelf is None:
-            shelf = self.histories[key] = DocumentHistory(key, kind)
-        shelf.add(version)
+        document_history = self.histories.get(key)
+        if document_history is None:
+            document_history = self.histories[key] = DocumentHistory(key, kind)
+        document_history.add(version)
         self._note(key)
 
 
@@ -461,13 +468,19 @@ def version_of(lines: Iterable[str]) -> str:
     return "sha256:" + hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def lines_of(key: Key, shelf: DocumentHistory) -> list[str]:
+def lines_of(key: Key, document_history: DocumentHistory) -> list[str]:
     """What the version of a policy set is made of, of one document."""
-    if shelf.kind.fact:
+    if document_history.kind.fact:
         return []
-    if any(version.begins > SINCE_EVER for version in shelf.versions):
-        return [f"{key} {version.digest} from {version.at}" for version in shelf.versions if not version.deleted]
-    current = shelf.in_force
-    counted = shelf.versions if shelf.kind.point_in_time else [v for v in (current, shelf.newest) if v]
-    moments = {v.digest: v.at if shelf.kind.point_in_time else "" for v in counted if not v.deleted}
+    if any(version.begins > SINCE_EVER for version in document_history.versions):
+        return [
+            f"{key} {version.digest} from {version.at}" for version in document_history.versions if not version.deleted
+        ]
+    current = document_history.in_force
+    counted = (
+        document_history.versions
+        if document_history.kind.point_in_time
+        else [v for v in (current, document_history.newest) if v]
+    )
+    moments = {v.digest: v.at if document_history.kind.point_in_time else "" for v in counted if not v.deleted}
     return [f"{key} {mark} {at}" for mark, at in moments.items()]

@@ -17,7 +17,7 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.facts import BOUND, FactSource, Lookup, edges_of
 from policy.core.model import NO_LONGER_KNOWN, Fact, Unanswerable
 from policy.core.times import to_text
-from policy.store.documents import DocumentHistory, Library
+from policy.store.documents import DocumentHistory, DocumentStore
 from policy.store.persistent import Names, PersistentMap
 from policy.systems import all_systems
 
@@ -42,20 +42,28 @@ class FactChange(msgspec.Struct, frozen=True):
     at: int = SINCE_EVER
 
 
-def change_of(key: Key, shelf: DocumentHistory | None) -> FactChange:
+def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
     """What the document of a shelf says now; None: it is gone."""
-    if shelf is None:
+    if document_history is None:
         return FactChange(key)
-    at = shelf.newest.at if shelf.broken or shelf.in_force is None else shelf.in_force.at
+    at = (
+        document_history.newest.at
+        if document_history.broken or document_history.in_force is None
+        else document_history.in_force.at
+    )
     return FactChange(
-        key, shelf.compiled().facts, shelf.broken, shelf.affected_principals if shelf.broken else frozenset(), at
+        key,
+        document_history.compiled().facts,
+        document_history.broken,
+        document_history.affected_principals if document_history.broken else frozenset(),
+        at,
     )
 
 
-def changes_of(key: Key, shelf: DocumentHistory, new: int) -> Iterator[FactChange]:
+def changes_of(key: Key, document_history: DocumentHistory, new: int) -> Iterator[FactChange]:
     """What the document of a shelf said after each of its `new` newest versions."""
-    for count in range(max(len(shelf.versions) - new, 0) + 1, len(shelf.versions) + 1):
-        yield change_of(key, shelf.first(count))
+    for count in range(max(len(document_history.versions) - new, 0) + 1, len(document_history.versions) + 1):
+        yield change_of(key, document_history.first(count))
 
 
 class Version(msgspec.Struct, frozen=True):
@@ -483,6 +491,6 @@ def _versions(change: FactChange) -> dict[Place, Version]:
     return found
 
 
-def layer_of(library: Library) -> FactOverlay:
+def layer_of(store: DocumentStore) -> FactOverlay:
     """The layer of all documents in a library of facts."""
-    return FactOverlay(change_of(key, shelf) for key, shelf in library.histories.items())
+    return FactOverlay(change_of(key, document_history) for key, document_history in store.histories.items())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from policy.core.document import Key, identify
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.repository import Located
 
 
@@ -15,10 +15,10 @@ def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
     Beside what the systems refuse: `effective_at`, since the log dates the versions; two documents
     with one key, since one of them would be lost; and more than `max_bytes`.
     """
-    library, errors = Library(), list[str]()
+    store, errors = DocumentStore(), list[str]()
     places: dict[Key, Located] = {}
     for order, document in enumerate(documents):
-        rejected = library.put(document.value, at=0, order=order)
+        rejected = store.put(document.value, at=0, order=order)
         if rejected:
             errors += [f"{document.place}: {rejected.key}: {error}" for error in rejected.errors]
         else:

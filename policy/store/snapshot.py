@@ -22,7 +22,7 @@ from policy.matching.grants import EffectivePermissions, Grants
 from policy.matching.index import TrieState
 from policy.store.affected import ALL
 from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
-from policy.store.documents import DocumentHistory, Library, Rejected
+from policy.store.documents import DocumentHistory, DocumentStore, Rejected
 from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems import all_systems
@@ -285,7 +285,7 @@ class Snapshot:
     ``history_held``: how many superseded versions of documents it holds for decisions that look back.
     """
 
-    def __init__(self, policies: Library, facts: Library | None = None) -> None:
+    def __init__(self, policies: DocumentStore, facts: DocumentStore | None = None) -> None:
         self.version = policies.version()
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
@@ -331,15 +331,18 @@ class Snapshot:
         return other
 
 
-def _policy_set(system: str, policies: Library) -> PolicySet:
-    histories = [shelf for key, shelf in policies.histories.items() if key.system == system]
+def _policy_set(system: str, policies: DocumentStore) -> PolicySet:
+    histories = [document_history for key, document_history in policies.histories.items() if key.system == system]
     refused = refused_of(
-        (refusal for shelf in histories for refusal in shelf.refusals()), nameless_of(system, policies)
+        (refusal for document_history in histories for refusal in document_history.refusals()),
+        nameless_of(system, policies),
     )
-    return PolicySet((shelf.compiled() for shelf in histories), fact_table(histories, refused), refused)
+    return PolicySet(
+        (document_history.compiled() for document_history in histories), fact_table(histories, refused), refused
+    )
 
 
-def nameless_of(system: str, policies: Library) -> Mapping[Key, frozenset[str]]:
+def nameless_of(system: str, policies: DocumentStore) -> Mapping[Key, frozenset[str]]:
     """The documents of which every request of a system is answered ``error``: they do not say which they are."""
     return {_key_of(rejected): ALL for rejected, systems in policies.nameless.items() if system in systems}
 
@@ -351,14 +354,16 @@ def _key_of(rejected: Rejected) -> Key:
 
 def fact_table(histories: Iterable[DocumentHistory], refused: Refused = NONE_REFUSED) -> FactTable:
     """The facts of these documents; of one thing the last one counts."""
-    table = FactTable(fact for shelf in histories for fact in shelf.compiled().facts)
+    table = FactTable(fact for document_history in histories for fact in document_history.compiled().facts)
     return table.with_changes((), (), refused.of_facts())
 
 
-def _warnings(policies: Library) -> tuple[tuple[str, str], ...]:
+def _warnings(policies: DocumentStore) -> tuple[tuple[str, str], ...]:
     """(document, warning) pairs of all documents in force, sorted."""
     histories = policies.histories.items()
-    return tuple(sorted((str(key), text) for key, shelf in histories for text in shelf.compiled().warnings))
+    return tuple(
+        sorted((str(key), text) for key, document_history in histories for text in document_history.compiled().warnings)
+    )
 
 
 def compile_documents(documents: Iterable[object]) -> Snapshot:
@@ -366,11 +371,11 @@ def compile_documents(documents: Iterable[object]) -> Snapshot:
 
     Refused ones are listed in ``snapshot.rejected``, each with ``key`` and ``errors``.
     """
-    library = Library()
+    store = DocumentStore()
     with _without_collections():
         for document in documents:
-            library.put(document)
-        return Snapshot(library)
+            store.put(document)
+        return Snapshot(store)
 
 
 @contextlib.contextmanager

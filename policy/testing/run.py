@@ -15,7 +15,7 @@ from policy.core.document import SINCE_EVER, Key
 from policy.core.model import StatementId
 from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
-from policy.store.documents import Library, Rejected
+from policy.store.documents import DocumentStore, Rejected
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import (
     Case,
@@ -127,8 +127,8 @@ class _Shelves:
     """The documents of a case, over its stages."""
 
     def __init__(self, system: str, given: Documents) -> None:
-        self.policies = Library()
-        self.facts = Library(facts_only=True)
+        self.policies = DocumentStore()
+        self.facts = DocumentStore(facts_only=True)
         self._system = system
         self._order = itertools.count()
         together = next(self._order)
@@ -141,21 +141,21 @@ class _Shelves:
             self._delete(full_key(self._system, name), at)
         became: dict[str, Rejected | None] = {}
         together = next(self._order)  # without a moment, they say themselves from when on they are in force
-        for library, documents in ((self.policies, stage.apply), (self.facts, stage.facts)):
+        for store, documents in ((self.policies, stage.apply), (self.facts, stage.facts)):
             for document in arrange(documents):
                 put = {"system": self._system, **document}
                 key, order = document_key(self._system, put), together if at is None else next(self._order)
-                became[key] = library.put(put, at, order) or became.get(key)
+                became[key] = store.put(put, at, order) or became.get(key)
         return became
 
     def _delete(self, name: str, at: int | None) -> None:
         """From both layers, wherever it is; raises CaseFileError when it is nowhere."""
         key = Key(*name.split("/", 2))
-        holding = [library for library in (self.policies, self.facts) if key in library.histories]
+        holding = [store for store in (self.policies, self.facts) if key in store.histories]
         if not holding:
             raise CaseFileError(f"delete: there is no {name} to delete")
-        for library in holding:
-            library.delete(key, SINCE_EVER if at is None else at, next(self._order))
+        for store in holding:
+            store.delete(key, SINCE_EVER if at is None else at, next(self._order))
 
 
 def _judge_documents(

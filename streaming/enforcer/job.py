@@ -254,7 +254,7 @@ class Enforcer:
             self._read_policies()
             snapshots = self._published()
             if self._candidate is not None:
-                self._candidate.follow(self._policies.library, self._policies.snapshot)
+                self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
             eras = (*self._past.held(), *snapshots)
             facts = self._facts.current(self._policies.layer, self._policies.take_fact_changes())

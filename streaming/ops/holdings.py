@@ -3,13 +3,13 @@
 from collections import Counter
 
 from policy.store.compiler import Compiler
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.systems import all_systems
 from streaming.ops.metrics import Compiled
 from streaming.ops.tally import OTHER
 
 
-def measure(seconds: float, compiler: Compiler, policies: Library) -> Compiled:
+def measure(seconds: float, compiler: Compiler, policies: DocumentStore) -> Compiled:
     """What was compiled within `seconds` from a library, which still holds what it will forget then."""
     nameless = (rejected.key.split("/", 1)[0] for rejected in policies.nameless)
     refused = compiler.refused + Counter(system if system in all_systems() else OTHER for system in nameless)

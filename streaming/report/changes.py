@@ -8,7 +8,7 @@ import msgspec
 from policy.analysis.wording import grant_text, window_text
 from policy.core.document import Document, Key
 from policy.core.model import CompiledDocument
-from policy.store.documents import Library, Version
+from policy.store.documents import DocumentStore, Version
 from streaming.report.records import Record
 from streaming.report.span import Span
 from streaming.report.untrusted import Newest, shortened
@@ -61,8 +61,8 @@ def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_b
 
     ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
     """
-    library = Library()
-    shelvings = {topic: Loader(library, system, max_bytes) for topic, system in by_topic.items()}
+    store = DocumentStore()
+    shelvings = {topic: Loader(store, system, max_bytes) for topic, system in by_topic.items()}
     counts: dict[tuple[str, str], int] = {}
     newest = Newest[Change](NEWEST)
     for record in records:
@@ -73,8 +73,8 @@ def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_b
             counts[system, name] = counts.get((system, name), 0) + 1
             if change is not None:
                 newest.add((record.at, record.topic, record.offset), change)
-        if key is not None and key in library.histories:
-            library.histories[key].forget_before(None)
+        if key is not None and key in store.histories:
+            store.histories[key].forget_before(None)
     return _totals(counts, newest)
 
 
@@ -91,22 +91,22 @@ def _follow(shelving: Loader, record: Record) -> tuple[Change | None, Key | None
     """Put one record into the library. None for the change: the document stays as it was."""
     told = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
     key = shelving.key_of(told)
-    before = _effective_principals(shelving.library, key)
+    before = _effective_principals(shelving.store, key)
     refused = shelving.take(told)
     if refused is not None:
         return _change(record, refused.document, "refused", list(refused.errors)), key
     assert key is not None
-    after = _effective_principals(shelving.library, key)
+    after = _effective_principals(shelving.store, key)
     if (before and before.digest) == (after and after.digest):
         return None, key
     manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
     return _change(record, str(key), manner, list(_differences(before, after))), key
 
 
-def _effective_principals(library: Library, key: Key | None) -> Version | None:
+def _effective_principals(store: DocumentStore, key: Key | None) -> Version | None:
     """The version in force; None when there is none, or a deletion."""
-    shelf = library.histories.get(key) if key is not None else None
-    version = shelf.in_force if shelf is not None else None
+    document_history = store.histories.get(key) if key is not None else None
+    version = document_history.in_force if document_history is not None else None
     return None if version is None or version.deleted else version
 
 

@@ -140,8 +140,8 @@ def _in_force(settings: Settings) -> InForce:
 
 def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Shelved]]:
     topics = settings.topics.policy_topics()
-    for key, shelf in policies.library.histories.items():
-        if (version := shelf.in_force) is not None:
+    for key, document_history in policies.store.histories.items():
+        if (version := document_history.in_force) is not None:
             yield str(key), Shelved(topics[key.system], version.order, version.at)
 
 

@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from policy.core.document import Key
-from policy.store.documents import DocumentHistory, Library
+from policy.store.documents import DocumentHistory, DocumentStore
 from policy.store.overlay import FactOverlay, layer_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -170,7 +170,7 @@ class _State(msgspec.Struct):
     """The documents at some offsets (by topic), those of them without any good version, and what was compiled."""
 
     offsets: dict[str, int]
-    library: Library
+    store: DocumentStore
     refused: tuple[Key, ...] = ()
     compiled: Any = None
 
@@ -198,8 +198,8 @@ class DocumentLog:
         self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
         self._kept: dict[str, dict[int, Kept]] = {topic: {} for topic in by_topic}
-        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), Library()))
-        self._facts = _States(_State({names.facts: NOTHING_READ}, Library(facts_only=True)))
+        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), DocumentStore()))
+        self._facts = _States(_State({names.facts: NOTHING_READ}, DocumentStore(facts_only=True)))
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ class DocumentLog:
             states.keep(state)
         self._check_refused(state)
         if state.compiled is None:
-            state.compiled = compile_(state.library)
+            state.compiled = compile_(state.store)
         return state
 
     def _last_record(self, topic: str, offset: int) -> int:
@@ -306,40 +306,40 @@ class DocumentLog:
 
     def _moved(self, state: _State, offsets: Mapping[str, int]) -> _State:
         """The state with the records up to these offsets."""
-        library = state.library.copy()
+        store = state.store.copy()
         for topic, offset in offsets.items():
-            shelving = Loader(library, self._systems[topic], self._max_bytes)
+            shelving = Loader(store, self._systems[topic], self._max_bytes)
             for record in self._logs[topic].between(state.offsets[topic], offset):
                 shelving.take(record)
-                self._mark_lost(library, shelving.key_of(record), record)
-        library.forget_before(ALL_VERSIONS)
-        refused = tuple(key for key, shelf in library.histories.items() if shelf.in_force is None)
-        return _State(dict(offsets), library, refused)
+                self._mark_lost(store, shelving.key_of(record), record)
+        store.forget_before(ALL_VERSIONS)
+        refused = tuple(key for key, document_history in store.histories.items() if document_history.in_force is None)
+        return _State(dict(offsets), store, refused)
 
-    def _mark_lost(self, library: Library, key: Key | None, record: Record) -> None:
+    def _mark_lost(self, store: DocumentStore, key: Key | None, record: Record) -> None:
         """Versions before the first one that is known may be missing, as at a start of the job."""
-        shelf = library.histories.get(key) if key is not None else None
-        if shelf is None:
+        document_history = store.histories.get(key) if key is not None else None
+        if document_history is None:
             return
-        before = shelf.versions[-2].order if len(shelf.versions) > 1 else None
+        before = document_history.versions[-2].order if len(document_history.versions) > 1 else None
         first_known = before is None and not self._logs[record.topic].all_seen_above(record.offset, record.at)
         if first_known or (record.topic, before) in self._gaps:
-            shelf.lost_before(record.at)
+            document_history.lost_before(record.at)
 
     def _check_refused(self, state: _State) -> None:
         """Raise NoLongerKnown where a good version below a refused one may have been in force and removed since."""
         for key in state.refused:
-            if self._may_lack_good_version(key, state.library.histories[key], state):
+            if self._may_lack_good_version(key, state.store.histories[key], state):
                 raise NoLongerKnown(f"{key}: refused, and its last good version may have been removed")
 
-    def _may_lack_good_version(self, key: Key, shelf: DocumentHistory, state: _State) -> bool:
-        first = shelf.versions[0]
+    def _may_lack_good_version(self, key: Key, document_history: DocumentHistory, state: _State) -> bool:
+        first = document_history.versions[0]
         are_facts = self._names.facts in state.offsets
         topic = self._names.facts if are_facts else self._names.policy_topics()[key.system]
         log = self._logs[topic]
         if are_facts or log.all_seen_above(first.order, first.at):
             return not log.all_seen_above(first.order, first.at)
-        shelving = Loader(state.library, key.system, self._max_bytes)
+        shelving = Loader(state.store, key.system, self._max_bytes)
         later = log.between(state.offsets[topic], log.end)
         return not self._history_lasts and any(shelving.key_of(record) == key for record in later)
 

@@ -13,7 +13,7 @@ import structlog
 from pyspark.core.broadcast import Broadcast
 
 from policy.core.document import identify
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.publishable import refusals
 from policy.store.repository import FilesRefused, Located, document_files, read_documents
 from policy.store.snapshot import Snapshot
@@ -24,15 +24,15 @@ Stamp = tuple[tuple[str, int, int], ...]
 """The folder's files with their times of change (ns) and sizes (bytes): while it is the same, so are they."""
 
 
-def with_documents(live: Library, documents: Iterable[Any], at: int) -> Library:
+def with_documents(live: DocumentStore, documents: Iterable[Any], at: int) -> DocumentStore:
     """The live documents with others in their places, as if published at `at` (ms). `live` stays as it is."""
-    library, values = Library(), list(documents)
-    library.histories = dict(live.histories)
+    store, values = DocumentStore(), list(documents)
+    store.histories = dict(live.histories)
     for value in values:
-        library.histories.pop(identify(value), None)
+        store.histories.pop(identify(value), None)
     for order, value in enumerate(values):
-        library.put(value, at, order)
-    return library
+        store.put(value, at, order)
+    return store
 
 
 class Candidate:
@@ -50,14 +50,14 @@ class Candidate:
         self.number = 0
         self.broadcast: Broadcast[Snapshot] | None = None
 
-    def follow(self, library: Library, live: Snapshot) -> None:
+    def follow(self, store: DocumentStore, live: Snapshot) -> None:
         """Broadcast the candidate anew when the folder or the live policies changed; None while there is none."""
         changed = self._reread()
         if not self._documents or (live is self._live and not changed):
             return
         self._live = live
         values = (document.value for document in self._documents)
-        snapshot = Snapshot(with_documents(library, values, time.time_ns() // 1_000_000))
+        snapshot = Snapshot(with_documents(store, values, time.time_ns() // 1_000_000))
         if self.broadcast is not None:
             self._replaced.append(self.broadcast)
         self.number, self.broadcast = self.number + 1, self._send(snapshot)

@@ -31,7 +31,7 @@ from policy.analysis.wording import grant_text
 from policy.core.document import Key
 from policy.core.limits import Work
 from policy.core.model import CompiledDocument
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from streaming.kafka.clients import Partition
@@ -112,43 +112,43 @@ class Changes:
         self._untold: list[Result] = []
         self._analysis = _Analysis(self._found)
 
-    def note(self, key: Key, record: Record, library: Library) -> None:
+    def note(self, key: Key, record: Record, store: DocumentStore) -> None:
         """Note a record of a policy topic that is about to be put into the library."""
         told = self._told.get(record.topic)
         if told is None or record.offset < told:
             return
-        self._close_before(record, library)
+        self._close_before(record, store)
         newest = Published(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
-            self._changed[key] = _Changed(said(library.histories.get(key)), newest, newest)
+            self._changed[key] = _Changed(said(store.histories.get(key)), newest, newest)
         else:
             known.newest = newest
 
-    def _close_before(self, record: Record, library: Library) -> None:
+    def _close_before(self, record: Record, store: DocumentStore) -> None:
         """After a restart: compare the changes of before it one by one, though they are read in one go."""
         boundaries = self._boundaries.get(record.topic)
         while boundaries and record.offset >= boundaries[0]:
             boundaries.popleft()
             if any(one.first.topic == record.topic for one in self._changed.values()):
                 system = self._systems[record.topic]
-                self._close(system, library, functools.partial(_realm_of, system, library.copy()))
+                self._close(system, store, functools.partial(_realm_of, system, store.copy()))
 
-    def compare(self, library: Library, snapshot: Snapshot) -> None:
+    def compare(self, store: DocumentStore, snapshot: Snapshot) -> None:
         """The topics are read to their ends, of which the snapshot was taken: see what has changed."""
         for system in set(self._systems.values()):
-            self._close(system, library, functools.partial(snapshot.policy_sets.__getitem__, system))
+            self._close(system, store, functools.partial(snapshot.policy_sets.__getitem__, system))
         for topic in self._systems.keys() - self._told.keys():
-            self._untold += self._baseline(topic, library, snapshot)
+            self._untold += self._baseline(topic, store, snapshot)
             self._told[topic] = 0
         self._is_read = True
 
-    def _close(self, system: str, library: Library, policy_set: Callable[[], PolicySet]) -> None:
+    def _close(self, system: str, store: DocumentStore, policy_set: Callable[[], PolicySet]) -> None:
         """Have what was noted of a system compared."""
         documents = {key: one for key, one in self._changed.items() if key.system == system}
         for key, one in documents.items():
             del self._changed[key]
-            one.after = said(library.histories.get(key))
+            one.after = said(store.histories.get(key))
         if documents:
             first = min((one.first for one in documents.values()), key=lambda record: record.offset)
             self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
@@ -186,12 +186,12 @@ class Changes:
                 self._alerts_topic, last, sorted(published), analysis.complete, change.merged, analysis.escalations
             )
 
-    def _baseline(self, topic: str, library: Library, snapshot: Snapshot) -> Iterator[Result]:
+    def _baseline(self, topic: str, store: DocumentStore, snapshot: Snapshot) -> Iterator[Result]:
         """What a first start reports: where nothing is enforced."""
         system = self._systems[topic]
         for grant in open_to_everyone(all_systems()[system], snapshot.policy_sets[system]):
             key = Key(*grant.statement_id.document.split("/", 2))
-            current = library.histories[key].in_force
+            current = store.histories[key].in_force
             assert current is not None, "it grants something"
             record = Published(str(key), topic, current.order, current.at)
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])
@@ -233,8 +233,8 @@ class Changes:
         self._analysis.close()
 
 
-def _realm_of(system: str, library: Library) -> PolicySet:
-    return Snapshot(library).policy_sets[system]
+def _realm_of(system: str, store: DocumentStore) -> PolicySet:
+    return Snapshot(store).policy_sets[system]
 
 
 class _Analysis:

@@ -6,7 +6,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.plain_data import Unreadable, read_value
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 
@@ -34,7 +34,7 @@ class Refused(msgspec.Struct, frozen=True):
 class Loader(msgspec.Struct, frozen=True):
     """How a topic's records become documents: `system` of a policy topic, None for the facts topic."""
 
-    library: Library
+    store: DocumentStore
     system: str | None
     max_bytes: int
 
@@ -55,15 +55,15 @@ class Loader(msgspec.Struct, frozen=True):
 
     def _shelve(self, key: Key, record: Record) -> tuple[str, ...]:
         if not record.value:
-            self.library.delete(key, record.at, record.offset)
+            self.store.delete(key, record.at, record.offset)
             return ()
         try:
             value = self._read(record)
         except Unreadable as error:
-            return self.library.refuse(key, [str(error)], record.at, record.offset).errors
+            return self.store.refuse(key, [str(error)], record.at, record.offset).errors
         if wrong := _misplaced(key, value):
-            return self.library.refuse(key, [wrong], record.at, record.offset, value).errors
-        rejected = self.library.put(value, record.at, record.offset)
+            return self.store.refuse(key, [wrong], record.at, record.offset, value).errors
+        rejected = self.store.put(value, record.at, record.offset)
         return rejected.errors if rejected else ()
 
     def _read(self, record: Record) -> Any:
@@ -77,9 +77,9 @@ class Loader(msgspec.Struct, frozen=True):
         if self.system is not None:
             key = Key(self.system, NO_KIND, record.key.decode(errors="backslashreplace"))
             if not record.value:
-                self.library.delete(key, record.at, record.offset)
+                self.store.delete(key, record.at, record.offset)
                 return ()
-            self.library.refuse(key, [self._no_key(record)], record.at, record.offset)
+            self.store.refuse(key, [self._no_key(record)], record.at, record.offset)
         return (self._no_key(record),)
 
     def _no_key(self, record: Record) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.times import LAST_MS
-from policy.store.documents import Library, Version
+from policy.store.documents import DocumentStore, Version
 from streaming.commit.formats import FORMAT, check_format
 from streaming.kafka.topic_logs import TopicLog, parse_log
 from streaming.records.packing import Result
@@ -99,46 +99,46 @@ class History:
         with contextlib.suppress(ValueError):
             self.known_logs[key.removeprefix(LOG).decode()] = parse_log((value or b"").decode())
 
-    def close_gaps(self, library: Library, now: int) -> None:
+    def close_gaps(self, store: DocumentStore, now: int) -> None:
         """Once all topics are read: end kept versions whose successor is lost, and say from when all is known.
 
         `now`: ms.
         """
         for (key, offset), successor in self._successors.items():
-            shelf = library.histories.get(key)
-            at = {version.order: version.at for version in shelf.versions} if shelf else {}
+            document_history = store.histories.get(key)
+            at = {version.order: version.at for version in document_history.versions} if document_history else {}
             if offset in at and successor not in at:
-                library.delete(key, at[offset], successor)
+                store.delete(key, at[offset], successor)
                 self._changed.add(key)
                 following = min((order for order in at if order > successor), default=offset)
-                library.lost_before(at[following], key)
+                store.lost_before(at[following], key)
         self._successors.clear()
-        for key, shelf in library.histories.items():
-            if shelf.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
-                library.lost_before(shelf.versions[0].at, key)
+        for key, document_history in store.histories.items():
+            if document_history.versions[0].at < now - KEPT_BY_TOPIC_MS + CLOCKS_DIFFER_MS:
+                store.lost_before(document_history.versions[0].at, key)
 
-    def settle(self, library: Library, dropped: Iterable[Key]) -> None:
+    def settle(self, store: DocumentStore, dropped: Iterable[Key]) -> None:
         """Let go of versions that the library does not hold any more. `dropped`: the documents that it took some of."""
         self._changed.update(dropped)
         for key in self._changed:
-            held = {version.order for version in _versions_of(library, key)}
+            held = {version.order for version in _versions_of(store, key)}
             kept = {offset: record for offset, record in self._versions.pop(key, {}).items() if offset in held}
             if kept:
                 self._versions[key] = kept
 
-    def changes(self, library: Library) -> list[Result]:
+    def changes(self, store: DocumentStore) -> list[Result]:
         """What to write so that the topic holds what is needed, and nothing else; see `written`."""
-        needed = {(key, older): newer for key in self._changed for older, newer in self._needed(library, key)}
+        needed = {(key, older): newer for key in self._changed for older, newer in self._needed(store, key)}
         written = {(key, offset) for key in self._changed for offset in self._written.get(key, ())}
         added = [self._to_keep(place, needed[place]) for place in sorted(needed.keys() - written)]
         gone = sorted((written | self._void) - needed.keys())
         return self._new_logs() + added + [(self._topic, _key(place), None, []) for place in gone]
 
-    def written(self, library: Library) -> None:
+    def written(self, store: DocumentStore) -> None:
         """Note that the transaction with these changes was committed."""
         for key in self._changed:
             self._written.pop(key, None)
-            if needed := {older for older, _ in self._needed(library, key)}:
+            if needed := {older for older, _ in self._needed(store, key)}:
                 self._written[key] = needed
         self._changed.clear()
         self._void.clear()
@@ -148,10 +148,10 @@ class History:
         new = ((topic, log) for topic, log in self._logs.items() if self.known_logs.get(topic) != log)
         return [(self._topic, LOG + topic.encode(), str(log).encode(), []) for topic, log in sorted(new)]
 
-    def _needed(self, library: Library, key: Key) -> Iterator[tuple[int, int]]:
+    def _needed(self, store: DocumentStore, key: Key) -> Iterator[tuple[int, int]]:
         """The versions of a document to keep, each with the offset of its successor."""
         noted = self._versions.get(key, {})
-        pairs = itertools.pairwise(version.order for version in _versions_of(library, key))
+        pairs = itertools.pairwise(version.order for version in _versions_of(store, key))
         return ((older, newer) for older, newer in pairs if older in noted)
 
     def _to_keep(self, place: Place, successor: int) -> Result:
@@ -163,9 +163,9 @@ class History:
         return self._topic, _key(place), value, headers
 
 
-def _versions_of(library: Library, key: Key) -> list[Version]:
-    shelf = library.histories.get(key)
-    return [] if shelf is None else shelf.versions
+def _versions_of(store: DocumentStore, key: Key) -> list[Version]:
+    document_history = store.histories.get(key)
+    return [] if document_history is None else document_history.versions
 
 
 class Kept(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from policy.core.document import Key
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactChange, FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -70,7 +70,7 @@ class Policies:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
         self._logs = find_logs(admin_client(settings), document_topics(topics)) if logs is None else logs
-        self._policies, self._facts = Library(), Library(facts_only=True)
+        self._policies, self._facts = DocumentStore(), DocumentStore(facts_only=True)
         by_system = topics.policy_topics()
         self._shelvings = {topic: Loader(self._policies, system, limit) for system, topic in by_system.items()}
         self._shelvings[topics.facts] = Loader(self._facts, None, limit)
@@ -182,8 +182,8 @@ class Policies:
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""
         for key, count in self._facts_read.items():
-            shelf = self._facts.histories.get(key)
-            changes = list(changes_of(key, shelf, count)) if shelf is not None else []
+            document_history = self._facts.histories.get(key)
+            changes = list(changes_of(key, document_history, count)) if document_history is not None else []
             for change in changes:
                 self.layer.apply(change)
             self._facts.forget(key)
@@ -223,7 +223,7 @@ class Policies:
         return self._compiler.changes_since(snapshot)
 
     @property
-    def library(self) -> Library:
+    def store(self) -> DocumentStore:
         """The policy documents with their versions: to be read, not to be changed."""
         return self._policies
 

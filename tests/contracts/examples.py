@@ -10,7 +10,7 @@ import msgspec
 
 from policy.core.request import Action, MalformedRequest, Request, Resource, Subject, parse_request
 from policy.core.times import to_ms
-from policy.store.documents import Library, Rejected
+from policy.store.documents import DocumentStore, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
@@ -76,7 +76,7 @@ def _case_documents() -> Iterator[Put]:
 
 
 def _put(document: dict[str, Any], facts: bool) -> Put:
-    return Put(document, Library(facts_only=facts).put(document, None, 1))
+    return Put(document, DocumentStore(facts_only=facts).put(document, None, 1))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from policy.core.request import CLAIMS
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.repository import read_documents
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import CaseFileError, full_request, load_cases
@@ -131,10 +131,10 @@ def _some_changed(dice: Random, documents: tuple[Data, ...], vocabulary: list[st
 
 def build(sample: Sample) -> World:
     """The sample in force."""
-    policies, facts = Library(), Library(facts_only=True)
-    for library, documents in ((policies, sample.policies), (facts, sample.facts)):
+    policies, facts = DocumentStore(), DocumentStore(facts_only=True)
+    for store, documents in ((policies, sample.policies), (facts, sample.facts)):
         for document in documents:
-            library.put(document)
+            store.put(document)
     texts = texts_in([*sample.policies, *sample.facts, *sample.requests])
     return World(sample, Snapshot(policies, facts), sorted({text for text in texts if len(text) <= LONGEST_WORD}))
 

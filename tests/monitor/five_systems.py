@@ -15,7 +15,7 @@ from policy import answer
 from policy.core.document import Key
 from policy.core.request import parse_request
 from policy.core.times import to_text
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
@@ -59,7 +59,7 @@ class Cluster:
         topics = self._names.policy_topics()
         retention = {topic: Retention(7 * DAY_MS) for topic in topics.values()}
         self._log, self._ends = DocumentLog(self._names, 1 << 20, START, retention), dict.fromkeys(topics.values(), 0)
-        self._facts, self.layer = Library(facts_only=True), FactOverlay(all_held_after=START - DAY_MS)
+        self._facts, self.layer = DocumentStore(facts_only=True), FactOverlay(all_held_after=START - DAY_MS)
         self.layer.sees_all_from_now(START - DAY_MS)
         self._rebuilt: dict[int, Snapshot] = {}
         self._answers: dict[int, AuditAnswers] = {}

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Histogram
 
 from policy.store.compiler import Compiler
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.histogram import CountedHistogram
 from streaming.ops.holdings import measure
@@ -128,7 +128,7 @@ def _role(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
-    policies = Library()
+    policies = DocumentStore()
     policies.put(_role("good"), 1_000, 0)
     policies.put(_role("was-good"), 2_000, 1)
     policies.put(_role("was-good", typo=1), 3_000, 2)
@@ -143,9 +143,9 @@ def test_documents_are_told_apart_in_force_refused_and_deleted() -> None:
     assert told.grants["lenses6"] > 0
 
 
-def policies_key(library: Library, name: str) -> Any:
+def policies_key(store: DocumentStore, name: str) -> Any:
     """The key of a document by its name."""
-    return next(key for key in library.histories if key.name == name)
+    return next(key for key in store.histories if key.name == name)
 
 
 PROGRESS = {

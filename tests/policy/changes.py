@@ -6,7 +6,7 @@ from typing import Any
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, escalations
 from policy.core.document import Key, identify
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 
@@ -17,18 +17,18 @@ class Change:
     """Documents of one system, and a change of them: ``before`` and ``after`` it, and what it opened."""
 
     def __init__(self, system: str, old: Documents, new: Documents, gone: Iterable[Key] = (), at: int = 0) -> None:
-        library = Library()
+        store = DocumentStore()
         for order, document in enumerate(old):
-            library.put(document, 0, order)
-        self.before = Snapshot(library)
+            store.put(document, 0, order)
+        self.before = Snapshot(store)
         keys = sorted({*map(identify, new), *gone})
-        before = {key: said(library.histories.get(key)) for key in keys}
+        before = {key: said(store.histories.get(key)) for key in keys}
         for order, document in enumerate(new, len(old)):
-            library.put(document, at, order)
+            store.put(document, at, order)
         for order, key in enumerate(gone, len(old) + len(new)):
-            library.delete(key, at, order)
-        self.after = Snapshot(library)
-        self.edits = [Edit(str(key), before[key], said(library.histories.get(key))) for key in keys]
+            store.delete(key, at, order)
+        self.after = Snapshot(store)
+        self.edits = [Edit(str(key), before[key], said(store.histories.get(key))) for key in keys]
         self.system, self.at = all_systems()[system], at
         self.told = self.judged(self.edits)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policy import Snapshot, compile_documents, decide
 from policy.core.pattern import Exact, Pattern, Prefix, matches, overlaps, wildcard
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.systems.cdap import SYSTEM
 from policy.systems.cdap.catalogue import actions, catalogue, lineage
 from policy.systems.cdap.grants import BELOW
@@ -127,7 +127,7 @@ def test_one_misnamed_entity_makes_no_namespace_too_large() -> None:
 
 def test_what_the_policy_topics_refuse_the_facts_topic_does_not_place() -> None:
     """A refused document of the policies may say where the entity is, whatever the facts topic says."""
-    policies, facts = Library(), Library(facts_only=True)
+    policies, facts = DocumentStore(), DocumentStore(facts_only=True)
     for document in (entity("dataset:d", "dataset:n"), grant("dataset:d", "READ")):
         policies.put(document)
     facts.put(entity("dataset:d", "namespace:n"))

@@ -18,7 +18,7 @@ from policy.store import compiler as compiling
 from policy.store.affected import UNREADABLE
 from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
@@ -60,26 +60,26 @@ def _key(document: dict[str, Any]) -> Key:
     return Key(document["system"], document["kind"], document["name"])
 
 
-def _edit(library: Library, what: str, given_: Any, order: int, logged: bool) -> None:
+def _edit(store: DocumentStore, what: str, given_: Any, order: int, logged: bool) -> None:
     at = order if logged else None
     if what == "put":
         for document in given_:
             document = msgspec.json.decode(msgspec.json.encode(document))
             if logged:
                 document.pop("effective_at", None)
-            library.put(document, at, order if logged else 0)
+            store.put(document, at, order if logged else 0)
     elif what == "spoil":
-        library.put({**given_, "spec": {"wrong": 1}}, at, order if logged else 0)
+        store.put({**given_, "spec": {"wrong": 1}}, at, order if logged else 0)
     elif what == "delete":
-        library.delete(_key(given_), order, order)
+        store.delete(_key(given_), order, order)
     elif what == "unreadable":
-        library.refuse(_key(given_), ["not JSON"], order, order, UNREADABLE)
+        store.refuse(_key(given_), ["not JSON"], order, order, UNREADABLE)
     elif what == "nameless":
-        library.put(given_, at, order if logged else 0)
+        store.put(given_, at, order if logged else 0)
     elif what == "forget":
-        library.forget_before(dict.fromkeys(all_systems(), given_))
-    elif _key(given_) in library.histories:
-        library.lost_before(order, _key(given_))
+        store.forget_before(dict.fromkeys(all_systems(), given_))
+    elif _key(given_) in store.histories:
+        store.lost_before(order, _key(given_))
 
 
 @pytest.mark.parametrize("system", WRITTEN)
@@ -87,26 +87,28 @@ def _edit(library: Library, what: str, given_: Any, order: int, logged: bool) ->
 @given(data=st.data(), logged=st.booleans())
 def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.DataObject, logged: bool) -> None:
     """Also where decisions are made, which get what is different: one by one, and all of it at once."""
-    library = Library()
+    store = DocumentStore()
     for order, document in enumerate(data.draw(dated(system))):
-        _edit(library, "put", [document], order, logged)
-    compiler, others = Compiler(library), data.draw(st.sampled_from(WRITTEN))
+        _edit(store, "put", [document], order, logged)
+    compiler, others = Compiler(store), data.draw(st.sampled_from(WRITTEN))
     base: bytes = pickle.dumps(compiler.snapshot.without_findings())
     remote, changes = pickle.loads(base), list[SnapshotChange]()
-    older = [(compiler.snapshot, told_of(Snapshot(library)))]
+    older = [(compiler.snapshot, told_of(Snapshot(store)))]
     requests = [data.draw(requests_of(system)) for _ in range(3)]
     for order, (what, given_) in enumerate([*data.draw(edits_of(system)), *data.draw(edits_of(others))], 10):
         event(what)
-        _edit(library, what, given_, order, logged)
+        _edit(store, what, given_, order, logged)
         if data.draw(st.booleans()):
             continue
         change = compiler.compile()
         assert change is not None
         changes.append(pickle.loads(pickle.dumps(change)))
-        expected = Snapshot(library)
+        expected = Snapshot(store)
         _check(compiler.snapshot, expected, requests)
         assert (compiler.snapshot.rejected, compiler.snapshot.warnings) == (expected.rejected, expected.warnings)
-        assert compiler.newest == max((shelf.newest.at for shelf in library.histories.values()), default=0)
+        assert compiler.newest == max(
+            (document_history.newest.at for document_history in store.histories.values()), default=0
+        )
         remote = remote.with_change(changes[-1])
         _check(remote, expected, requests)
         _check(pickle.loads(base).with_change(together(changes)), expected, requests)
@@ -185,23 +187,23 @@ def test_what_contradicts_counts_as_it_does_in_all_documents() -> None:
         {"system": "streamsets", "kind": kind, "name": "x:org", "spec": {"owner": owner}}
         for kind, owner in (("Pipeline", "a@org"), ("Connection", "b@org"))
     ]
-    library = Library()
+    store = DocumentStore()
     for order, document in enumerate(documents):
-        library.put(document, order, order)
-    compiler = Compiler(library)
+        store.put(document, order, order)
+    compiler = Compiler(store)
     for order, key in enumerate(map(_key, documents), 5):
-        library.delete(key, order, order)
+        store.delete(key, order, order)
         compiler.compile()
-        assert told_of(compiler.snapshot) == told_of(Snapshot(library))
+        assert told_of(compiler.snapshot) == told_of(Snapshot(store))
 
 
 def test_an_edit_shares_what_it_does_not_touch() -> None:
-    library = Library()
+    store = DocumentStore()
     for order in range(50):
-        library.put(role(f"r{order}", ("allow", f"kafka:Get{order}*", f"kafka:topic:e/c/n{order}")), order, order)
-    compiler = Compiler(library)
+        store.put(role(f"r{order}", ("allow", f"kafka:Get{order}*", f"kafka:topic:e/c/n{order}")), order, order)
+    compiler = Compiler(store)
     before = compiler.snapshot
-    library.put(role("r7", ("deny", "kafka:Get7*", "kafka:topic:e/c/n7")), 99, 99)
+    store.put(role("r7", ("deny", "kafka:Get7*", "kafka:topic:e/c/n7")), 99, 99)
     change = compiler.compile()
     assert change is not None
     assert (change.size, list(change.policy_sets)) == (2, ["lenses6"])
@@ -215,9 +217,9 @@ def test_an_edit_shares_what_it_does_not_touch() -> None:
 
 def test_where_most_has_changed_all_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "WHOLE", 4)
-    library = Library()
-    compiler = Compiler(library)
+    store = DocumentStore()
+    compiler = Compiler(store)
     for order in range(4):
-        library.put(role(f"r{order}", ("allow", "*", "*")), order, order)
+        store.put(role(f"r{order}", ("allow", "*", "*")), order, order)
     assert compiler.compile() is None
-    assert told_of(compiler.snapshot) == told_of(Snapshot(library))
+    assert told_of(compiler.snapshot) == told_of(Snapshot(store))

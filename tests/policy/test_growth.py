@@ -17,7 +17,7 @@ from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, ov
 from policy.core.plain_data import Unreadable, _object, read_json
 from policy.core.suggest import COMPARED, nearest
 from policy.evaluation.authorize import decide
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.validator import HINTED
@@ -97,11 +97,11 @@ def _documents(system: str, kind: str, specs: dict[str, dict[str, Any]]) -> list
     return [{"system": system, "kind": kind, "name": name, "spec": spec} for name, spec in specs.items()]
 
 
-def _library(*documents: dict[str, Any]) -> Library:
-    library = Library()
+def _store(*documents: dict[str, Any]) -> DocumentStore:
+    store = DocumentStore()
     for document in documents:
-        library.put(document)
-    return library
+        store.put(document)
+    return store
 
 
 LIST = {
@@ -124,7 +124,7 @@ def _list_beside_refused(size: int) -> int:
     refused = {f"program:shop.a{number}.p": {"parent": 5} for number in numbers}
     entities = _documents("cdap", "Entity", {"namespace:shop": {}, "dataset:shop.d": {"parent": 5}, **refused})
     held = _held(*(entity for n in numbers for entity in (f"application:shop.a{n}", f"program:shop.a?.p{n}")))
-    snapshot = Snapshot(_library(*entities, *held))
+    snapshot = Snapshot(_store(*entities, *held))
     return work(lambda: decide(snapshot, LIST))
 
 
@@ -138,7 +138,7 @@ def test_lists_of_cdap_beside_refused_entities() -> None:
 
 def test_of_many_refused_entities_the_answer_names_the_first_and_counts_the_others() -> None:
     refused = _documents("cdap", "Entity", {f"application:shop.a{number:03}": {"parent": 5} for number in range(130)})
-    answer = decide(Snapshot(_library(*_documents("cdap", "Entity", {"namespace:shop": {}}), *refused)), LIST)
+    answer = decide(Snapshot(_store(*_documents("cdap", "Entity", {"namespace:shop": {}}), *refused)), LIST)
     messages = [reason.message for reason in answer.reasons]
     assert (answer.outcome, len([text for text in messages if "was refused" in text])) == ("error", 100)
     assert "30 more documents of cdap/Entity were refused, so where it lies is not known" in messages
@@ -189,7 +189,7 @@ whatever_is_renamed = pytest.mark.parametrize("policies", POLICIES, ids=lambda p
 @whatever_is_renamed
 def test_a_diff_of_renamed_statements(policies: Policies) -> None:
     def measure(size: int) -> int:
-        old, new = (Snapshot(_library(*policies(size, topic))) for topic in ("old", "new"))
+        old, new = (Snapshot(_store(*policies(size, topic))) for topic in ("old", "new"))
         return work(lambda: compare(old, new))
 
     assert grows_with_its_input(measure, 20)
@@ -198,8 +198,8 @@ def test_a_diff_of_renamed_statements(policies: Policies) -> None:
 @whatever_is_renamed
 def test_lint(policies: Policies) -> None:
     def measure(size: int) -> int:
-        library = _library(*policies(size, "old"))
-        return work(lambda: lint_library(library))
+        store = _store(*policies(size, "old"))
+        return work(lambda: lint_library(store))
 
     assert grows_with_its_input(measure, 20)
 
@@ -207,8 +207,11 @@ def test_lint(policies: Policies) -> None:
 @whatever_is_renamed
 def test_escalations_of_renamed_statements(policies: Policies) -> None:
     def measure(size: int) -> int:
-        before, after = (_library(*policies(size, topic)) for topic in ("old", "new"))
-        edits = [Edit(str(key), said(before.histories[key]), said(shelf)) for key, shelf in after.histories.items()]
+        before, after = (_store(*policies(size, topic)) for topic in ("old", "new"))
+        edits = [
+            Edit(str(key), said(before.histories[key]), said(document_history))
+            for key, document_history in after.histories.items()
+        ]
         policy_set = Snapshot(after).policy_sets["lenses6"]
         return work(lambda: escalations(all_systems()["lenses6"], policy_set, edits, 0))
 

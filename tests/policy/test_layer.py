@@ -12,7 +12,7 @@ from policy.core.facts import FactSource
 from policy.core.model import Fact, Unanswerable
 from policy.core.times import Window
 from policy.store import overlay as layer_module
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactChange, FactOverlay, change_of, changes_of
 from policy.store.snapshot import Snapshot
 
@@ -59,7 +59,7 @@ VERBS = ("pipeline.view", "pipeline.design")
 @given(CHANGES)
 def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tuple[str, str, str], Any]]) -> None:
     """Good versions, refused ones and deletions, in any order."""
-    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
+    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for document in POLICIES:
         assert policies.put(document) is None
     followed = Snapshot(policies).with_facts(layer)
@@ -80,10 +80,10 @@ def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tupl
 
 
 def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
-    policies, layer = Library(), FactOverlay()
+    policies, layer = DocumentStore(), FactOverlay()
     for document in POLICIES:
         policies.put(document)
-    facts, key = Library(facts_only=True), Key("streamsets", "Session", "dana")
+    facts, key = DocumentStore(facts_only=True), Key("streamsets", "Session", "dana")
     outcomes = []
     for order, spec in enumerate(({"wrong": 1}, {"login_at": 5})):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
@@ -104,7 +104,7 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
 @given(CHANGES)
 def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(changes: list[tuple[Any, Any]]) -> None:
     """Facts, those that bind, what is refused and what is found by a key: all of it is as it was put together."""
-    snapshot, facts, layer = policy.compile_documents(POLICIES), Library(facts_only=True), FactOverlay()
+    snapshot, facts, layer = policy.compile_documents(POLICIES), DocumentStore(facts_only=True), FactOverlay()
     seen = []
     for order, (place, spec) in enumerate(changes):
         _put(facts, layer, place, spec, order)
@@ -125,7 +125,7 @@ def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None
     assert [bool(each.policy_sets["streamsets"].broken) for each in (before, after)] == [False, True]
 
 
-def _put(facts: Library, layer: FactOverlay, place: tuple[str, str, str], spec: Any, order: int) -> None:
+def _put(facts: DocumentStore, layer: FactOverlay, place: tuple[str, str, str], spec: Any, order: int) -> None:
     key = Key(*place)
     if spec is None:
         facts.delete(key, order, order)
@@ -183,7 +183,7 @@ def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
 
 def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:
     """A login is reported some time after it. For requests it counts as soon as it is read (`facts_offset`)."""
-    facts, layer, key = Library(facts_only=True), _live(), Key("streamsets", "Session", "dana")
+    facts, layer, key = DocumentStore(facts_only=True), _live(), Key("streamsets", "Session", "dana")
     for at in (20, 40):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at - 5}}, at, at)
         layer.apply(change_of(key, facts.histories[key]))
@@ -241,7 +241,7 @@ def test_after_a_restart_what_is_younger_than_the_compaction_lag_is_known() -> N
 
 
 def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
-    facts = Library(facts_only=True)
+    facts = DocumentStore(facts_only=True)
     for at, spec in (
         (10, {"login_at": 5}),
         (20, {"wrong": 1}),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policy import Library, Snapshot, compile_documents, decide
+from policy import DocumentStore, Snapshot, compile_documents, decide
 from policy.core.document import Key
 from policy.store.affected import affected
 from policy.systems.kit.validator import MAX_STATEMENTS
@@ -127,11 +127,11 @@ def consumers(topics: list[str]) -> dict[str, Any]:
 
 def test_a_group_does_not_belong_in_the_facts_topic() -> None:
     """Whoever may publish inventories may not grant with them."""
-    facts = Library(facts_only=True)
+    facts = DocumentStore(facts_only=True)
     rejected = facts.put(group(administration=["License / Manage"]))
     assert rejected is not None
     assert "does not belong in the facts topic" in rejected.errors[0]
-    assert Snapshot(Library(), facts).policy_sets["lenses5"].grants == {}
+    assert Snapshot(DocumentStore(), facts).policy_sets["lenses5"].grants == {}
 
 
 def test_every_error_of_a_document_is_named() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy.analysis.lint import Finding, lint, lint_library
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 
 
 def role(name: str, *statements: tuple[str, str, str], **envelope: Any) -> dict[str, Any]:
@@ -62,13 +62,13 @@ def test_a_role_that_does_not_exist() -> None:
 
 def test_a_role_that_was_deleted_does_not_exist() -> None:
     """In a log, where deletions stand among the versions."""
-    library = Library()
-    library.put(group("g", "r"), at=1, order=1)
-    library.put(role("r", READ), at=2, order=2)
-    assert lint_library(library) == []
-    (key,) = [key for key in library.histories if key.kind == "Role"]
-    library.delete(key, at=3, order=3)
-    assert [finding.code for finding in lint_library(library)] == ["does-not-exist"]
+    store = DocumentStore()
+    store.put(group("g", "r"), at=1, order=1)
+    store.put(role("r", READ), at=2, order=2)
+    assert lint_library(store) == []
+    (key,) = [key for key in store.histories if key.kind == "Role"]
+    store.delete(key, at=3, order=3)
+    assert [finding.code for finding in lint_library(store)] == ["does-not-exist"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from policy.core.facts import BOUND
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
 from policy.evaluation.prepared import PreparedQueries, PreparedQuery
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, change_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -82,7 +82,7 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
     for document in documents:
         document.pop("effective_at", None)
-    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
+    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for order, document in enumerate(document for document in documents if document["kind"] not in kinds):
         policies.put(document, order, order)
     compiled, queries = Snapshot(policies), PreparedQueries()
@@ -110,7 +110,7 @@ def deletion(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "spec": None}
 
 
-def change(facts: Library, document: dict[str, Any], order: int) -> Any:
+def change(facts: DocumentStore, document: dict[str, Any], order: int) -> Any:
     key = Key(document["system"], document["kind"], document["name"])
     if document["spec"] is None:
         facts.delete(key, order, order)
@@ -129,7 +129,7 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
             "spec": {"type": "pipeline", "owner": "o", "acl": {"user:dana": ["READ"], "user:nora": ["READ"]}},
         },
     ]
-    layer, facts = FactOverlay(), Library(facts_only=True)
+    layer, facts = FactOverlay(), DocumentStore(facts_only=True)
     snapshot, queries = policy.compile_documents(documents).with_facts(layer), PreparedQueries()
     for user in ("dana", "nora"):
         subject = {"type": "user", "id": user, "properties": {"organization": "acme"}}

@@ -89,11 +89,11 @@ def test_threads_that_share_a_snapshot_get_what_one_gets(
     requests = [_requests(subject) for subject in SUBJECTS]
     expected = [[policy.decide(policy.compile_documents(documents), one) for one in mine] for mine in requests]
     assert {decision.outcome for mine in expected for decision in mine} == {"allow", "deny"}
-    library = policy.Library()
+    store = policy.DocumentStore()
     for document in documents:
-        library.put(document)
+        store.put(document)
     for _ in range(ROUNDS):
-        shared = Snapshot(library)
+        shared = Snapshot(store)
 
         def ask(number: int, shared: Snapshot = shared) -> list[Decision]:
             return [policy.decide(shared, one) for one in requests[number]]

@@ -200,11 +200,11 @@ def test_what_is_held_at_every_moment_needs_no_time(order: tuple[int, ...]) -> N
 
 def test_a_log_orders_its_versions_whatever_its_clock_says() -> None:
     """A request may carry a moment before that of the newest policies, by another broker's clock."""
-    library = policy.Library()
+    store = policy.DocumentStore()
     for order, put in enumerate([group("user:dana"), role("allow"), role("deny")]):
-        assert library.put(put, at=1000, order=order) is None
-    assert answer(Snapshot(library), ASK, 5).outcome == "deny"
-    assert answer(Snapshot(library), ASK).outcome == "deny"
+        assert store.put(put, at=1000, order=order) is None
+    assert answer(Snapshot(store), ASK, 5).outcome == "deny"
+    assert answer(Snapshot(store), ASK).outcome == "deny"
 
 
 # Facts and settings
@@ -318,7 +318,7 @@ def test_a_login_in_the_future_does_not_count() -> None:
     assert outcomes(early, VIEW, BEFORE, FROM, 200) == ["allow", "allow", "allow"], "he holds what he held at his login"
     late = [*STREAMSETS, shared, document("streamsets", "Session", "dana", login_at=300)]
     assert outcomes(late, VIEW, BEFORE, FROM, 300) == ["allow", "deny", "deny"]
-    policies, facts = policy.Library(), policy.Library(facts_only=True)
+    policies, facts = policy.DocumentStore(), policy.DocumentStore(facts_only=True)
     for order, put in enumerate([STREAMSETS[0], {**shared, "effective_at": None}]):
         assert policies.put({name: part for name, part in put.items() if part is not None}, at=0, order=order) is None
     assert facts.put(login, at=151, order=0) is None

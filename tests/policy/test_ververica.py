@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from policy import Library, compile_documents, decide
+from policy import DocumentStore, compile_documents, decide
 from policy.core.document import Key
 from policy.store.affected import affected
 from policy.systems.kit.system import EVERYONE
@@ -116,5 +116,5 @@ def test_a_token_counts_if_all_it_names_is_the_user_and_by_one_enabled_protocol(
 
 def test_ververica_has_no_facts_of_the_facts_topic_and_never_looks_back() -> None:
     """All its kinds are policies (VV-Q10)."""
-    assert Library(facts_only=True).put(access()) is not None
+    assert DocumentStore(facts_only=True).put(access()) is not None
     assert SYSTEM.retention_floor(compile_documents([]).policy_sets["ververica"].facts) is None

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from policy import Library
+from policy import DocumentStore
 from streaming.report.changes import sum_up_changes
 from streaming.report.gather import Report
 from streaming.settings import MIB
@@ -30,7 +30,9 @@ def hostile_report(address: str = "127.0.0.1:9") -> Report:
     """Each text as subject, resource, system, reason, topic, document, statement, alert, evidence and dead letter."""
     texts = hostile_texts(address)
     roles = (role(text, ("allow", "kafka:Get*", "kafka:topic:prod/main/orders")) for text in texts)
-    world = World(*(one for one in roles if Library().put(one) is None))  # a name with unseen characters is refused
+    world = World(
+        *(one for one in roles if DocumentStore().put(one) is None)
+    )  # a name with unseen characters is refused
     for text in texts:
         _deny(world, text)
         fields = {"kind": text, "severity": text, "time": text, "subject": text, "message": text}

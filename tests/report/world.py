@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy import Library, Snapshot, decide
+from policy import DocumentStore, Snapshot, decide
 from policy.analysis.usage import statements
 from policy.core.document import identify
 from streaming.report.alerts import sum_up_alerts
@@ -69,13 +69,13 @@ class World:
     """Documents in force at offset 0 and up, and requests that are decided as they are asked."""
 
     def __init__(self, *documents: dict[str, Any], published: int = 0) -> None:
-        library = Library()
+        store = DocumentStore()
         self.policies: list[Record] = []
         for offset, document in enumerate(documents):
-            assert library.put(document, published, offset) is None
+            assert store.put(document, published, offset) is None
             key = f"{document['kind']}/{document['name']}"
             self.policies.append(record("policies", offset, published, document, key))
-        self.snapshot = Snapshot(library)
+        self.snapshot = Snapshot(store)
         versions = {str(identify(d)): Shelved("policies", n, published) for n, d in enumerate(documents)}
         self.written = statements(self.snapshot)
         self.shelved = {origin: versions[origin.document] for origin in self.written}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents, decide
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import Loader, Record
@@ -76,10 +76,10 @@ def test_every_state_of_a_young_log_is_that_of_its_documents() -> None:
     log = log_of(records, end=len(records))
     expected = ["deny", "allow", "allow", "deny", "deny", "allow"]
     for offset in [*range(6), *reversed(range(6))]:
-        library = Library()
+        store = DocumentStore()
         for record in records[: offset + 1]:
-            Loader(library, "lenses6", 1 << 20).take(record)
-        snapshot, other = at(log, offset), Snapshot(library)
+            Loader(store, "lenses6", 1 << 20).take(record)
+        snapshot, other = at(log, offset), Snapshot(store)
         assert may_read(snapshot) == expected[offset]
         assert snapshot.version == other.version
     assert may_read(at(log, -1)) == "deny"

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.kafka.topic_logs import TopicLog
 from streaming.records.packing import Result
@@ -32,17 +32,17 @@ def _published(rng: random.Random) -> tuple[list[Record], int]:
 
 def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
     """The snapshot of a job that reads each record as it comes, by offset; and what it writes to the history, when."""
-    library, history = Library(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
-    shelving, snapshots, written = Loader(library, "lenses6", 1 << 20), {-1: Snapshot(Library())}, []
+    store, history = DocumentStore(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
+    shelving, snapshots, written = Loader(store, "lenses6", 1 << 20), {-1: Snapshot(DocumentStore())}, []
     for record in records:
         key = shelving.key_of(record)
         assert key is not None
         history.note(key, record)
         shelving.take(record)
-        snapshots[record.offset] = Snapshot(library)
-        history.settle(library, library.forget_before({"lenses6": None}))
-        written += [(record.at, change) for change in history.changes(library)]
-        history.written(library)
+        snapshots[record.offset] = Snapshot(store)
+        history.settle(store, store.forget_before({"lenses6": None}))
+        written += [(record.at, change) for change in history.changes(store)]
+        history.written(store)
     return snapshots, written
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
@@ -25,11 +25,11 @@ ORDERS, PAYMENTS = (f"kafka:topic:prod/main/{name}" for name in ("orders", "paym
 LIVE = [role("readers", ORDERS), group("readers", "user:dana")]
 
 
-def _library(*documents: dict[str, Any]) -> Library:
-    library = Library()
+def _store(*documents: dict[str, Any]) -> DocumentStore:
+    store = DocumentStore()
     for document in documents:
-        assert library.put(document) is None
-    return library
+        assert store.put(document) is None
+    return store
 
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
@@ -66,7 +66,7 @@ def test_decisions_are_held_against_those_on_the_same_request_in_whatever_order_
 
 
 def test_a_document_stands_in_the_place_of_the_live_one_and_the_others_stay() -> None:
-    live = _library(*LIVE)
+    live = _store(*LIVE)
     before = Snapshot(live).version
     tried = Snapshot(with_documents(live, [role("readers", PAYMENTS)], 1))
     assert tried.version == compile_documents([role("readers", PAYMENTS), LIVE[1]]).version
@@ -76,7 +76,7 @@ def test_a_document_stands_in_the_place_of_the_live_one_and_the_others_stay() ->
 def test_a_folder_is_followed_and_a_broken_one_leaves_the_last_good_candidate(tmp_path: Path) -> None:
     sent: list[Snapshot] = []
     candidate = Candidate(tmp_path, 1 << 20, lambda snapshot: sent.append(snapshot) or snapshot)
-    live = _library(*LIVE)
+    live = _store(*LIVE)
     snapshot, file = Snapshot(live), tmp_path / "role.json"
     candidate.follow(live, snapshot)
     assert (candidate.number, sent) == (0, []), "an empty folder is no candidate"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policy.analysis.escalation import analyse
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import Partition
 from streaming.snapshots import changes
@@ -39,8 +39,8 @@ class CompiledDocument:
         unanalysed: Mapping[str, Sequence[int]] | None = None,
         reads: bool = True,
     ) -> None:
-        self._library = Library()
-        self._shelvings = {topic: Loader(self._library, system, 1 << 20) for topic, system in TOPICS.items()}
+        self._store = DocumentStore()
+        self._shelvings = {topic: Loader(self._store, system, 1 << 20) for topic, system in TOPICS.items()}
         self.changes = Changes("alerts", TOPICS, told, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
         if reads:
@@ -49,7 +49,7 @@ class CompiledDocument:
     def read(self, *records: Any, topic: str = "policies") -> None:
         """Read to the end once more: documents, or a key for what is refused."""
         self.read_some(*records, topic=topic)
-        self.changes.compare(self._library, Snapshot(self._library))
+        self.changes.compare(self._store, Snapshot(self._store))
 
     def read_some(self, *records: Any, topic: str = "policies") -> None:
         """The same, but not to the end."""
@@ -59,7 +59,7 @@ class CompiledDocument:
             record = Record(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
             shelved = self._shelvings[topic].key_of(record)
             assert shelved is not None
-            self.changes.note(shelved, record, self._library)
+            self.changes.note(shelved, record, self._store)
             self._shelvings[topic].take(record)
             self._next[topic] += 1
 

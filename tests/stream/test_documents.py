@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
 from streaming.kafka.topic_logs import TopicLog
@@ -26,8 +26,8 @@ class DocumentHistory:
     """A policy topic's records going into a library, and its history beside it."""
 
     def __init__(self, topic_id: str = "id-1") -> None:
-        self.library = Library()
-        self.shelving = Loader(self.library, "lenses6", 1 << 20)
+        self.store = DocumentStore()
+        self.shelving = Loader(self.store, "lenses6", 1 << 20)
         self.history = History("history", {"lenses6": TOPIC}, 1 << 20, {TOPIC: TopicLog(topic_id)})
 
     def take(self, record: Record) -> Refused | None:
@@ -39,12 +39,12 @@ class DocumentHistory:
 
     def changes(self) -> list[Any]:
         """What the history would write of versions."""
-        return [result for result in self.history.changes(self.library) if not (result[1] or b"").startswith(b"topic/")]
+        return [result for result in self.history.changes(self.store) if not (result[1] or b"").startswith(b"topic/")]
 
     def statements(self) -> list[Any]:
         """The statements in force."""
-        [shelf] = self.library.histories.values()
-        current = shelf.in_force
+        [document_history] = self.store.histories.values()
+        current = document_history.in_force
         return (
             [] if current is None or current.document is None else (current.document.spec or {}).get("statements", [])
         )
@@ -54,16 +54,16 @@ class DocumentHistory:
     "text", [json.dumps(ROLE).encode(), b"system: lenses6\nkind: Role\nname: r\nspec: {statements: []}"]
 )
 def test_json_and_yaml_come_into_force(text: bytes) -> None:
-    shelf = DocumentHistory()
-    assert shelf.take(_record(text)) is None
-    assert shelf.library.rejected() == ()
+    document_history = DocumentHistory()
+    assert document_history.take(_record(text)) is None
+    assert document_history.store.rejected() == ()
 
 
 def test_an_empty_value_deletes() -> None:
-    shelf = DocumentHistory()
-    shelf.take(_record(ROLE))
-    assert shelf.take(_record(b"", 1)) is None
-    assert shelf.statements() == []
+    document_history = DocumentHistory()
+    document_history.take(_record(ROLE))
+    assert document_history.take(_record(b"", 1)) is None
+    assert document_history.statements() == []
 
 
 REFUSED = {
@@ -84,45 +84,45 @@ REFUSED = {
 def test_what_is_not_the_document_its_place_says_is_refused_and_the_one_before_stays(
     value: Any, key: bytes, why: str
 ) -> None:
-    shelf = DocumentHistory()
-    shelf.take(_record(ROLE))
-    refused = shelf.take(_record(value, 1, key))
+    document_history = DocumentHistory()
+    document_history.take(_record(ROLE))
+    refused = document_history.take(_record(value, 1, key))
     assert refused is not None
     assert (refused.topic, refused.offset) == (TOPIC, 1)
     assert why in "; ".join(refused.errors)
-    held = next(held for known, held in shelf.library.histories.items() if str(known) == "lenses6/Role/r")
+    held = next(held for known, held in document_history.store.histories.items() if str(known) == "lenses6/Role/r")
     assert held.in_force is not None
     assert held.in_force.order == 0
 
 
 def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() -> None:
-    shelving = Loader(Library(facts_only=True), None, 1 << 20)
+    shelving = Loader(DocumentStore(facts_only=True), None, 1 << 20)
     refused = shelving.take(_record(ROLE, key=b"lenses6/Role/r"))
     assert refused is not None
     assert "does not belong in the facts topic" in refused.errors[0]
 
 
 def test_the_history_keeps_the_last_good_version_while_the_newest_is_refused() -> None:
-    shelf = DocumentHistory()
-    shelf.take(_record(ROLE, 3))
-    assert shelf.changes() == []
-    shelf.take(_record(b"{", 4))
+    document_history = DocumentHistory()
+    document_history.take(_record(ROLE, 3))
+    assert document_history.changes() == []
+    document_history.take(_record(b"{", 4))
     headers = [("at", b"1003"), ("next", b"4"), ("format", b"1"), ("topic-id", b"id-1")]
     added = [("history", b"lenses6/Role/r/3", json.dumps(ROLE).encode(), headers)]
-    assert shelf.changes() == added
-    shelf.history.written(shelf.library)
-    assert shelf.changes() == []
+    assert document_history.changes() == added
+    document_history.history.written(document_history.store)
+    assert document_history.changes() == []
 
 
 def test_the_history_lets_go_of_a_version_that_a_newer_good_one_replaced() -> None:
-    shelf = DocumentHistory()
+    document_history = DocumentHistory()
     for offset, value in enumerate((ROLE, b"{")):
-        shelf.take(_record(value, offset))
-    shelf.history.written(shelf.library)
-    shelf.take(_record(role("r", "kafka:topic:x/y/z"), 2))
-    for held in shelf.library.histories.values():
+        document_history.take(_record(value, offset))
+    document_history.history.written(document_history.store)
+    document_history.take(_record(role("r", "kafka:topic:x/y/z"), 2))
+    for held in document_history.store.histories.values():
         held.forget_before(None)
-    assert shelf.changes() == [("history", b"lenses6/Role/r/0", None, [])]
+    assert document_history.changes() == [("history", b"lenses6/Role/r/0", None, [])]
 
 
 def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
@@ -137,67 +137,67 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     for record in (_record(ROLE, 0), _record(b"{", 1)):
         after.take(record)
     assert after.statements() == before.statements() == ROLE["spec"]["statements"]
-    assert after.library.version() == before.library.version()
+    assert after.store.version() == before.store.version()
     assert after.changes() == []
 
 
 def _restarted(kept: list[Any], *records: Record) -> DocumentHistory:
     """A job that starts with what the history and the policy topic still hold."""
-    shelf = DocumentHistory()
+    document_history = DocumentHistory()
     for _, key, value, headers in kept:
-        record = shelf.history.read_back(key or b"", value, headers)
+        record = document_history.history.read_back(key or b"", value, headers)
         assert record is not None
-        shelf.take(record)
+        document_history.take(record)
     for record in records:
-        shelf.take(record)
-    shelf.history.close_gaps(shelf.library, 2000)
-    return shelf
+        document_history.take(record)
+    document_history.history.close_gaps(document_history.store, 2000)
+    return document_history
 
 
 def _kept_below_a_refused_version() -> list[Any]:
-    shelf = DocumentHistory()
+    document_history = DocumentHistory()
     for offset, value in enumerate((ROLE, b"{")):
-        shelf.take(_record(value, offset))
-    return list(shelf.changes())
+        document_history.take(_record(value, offset))
+    return list(document_history.changes())
 
 
 def test_a_kept_version_whose_successor_is_known_stays_in_force() -> None:
-    shelf = _restarted(_kept_below_a_refused_version(), _record(b"{", 1))
-    assert shelf.statements() == ROLE["spec"]["statements"]
+    document_history = _restarted(_kept_below_a_refused_version(), _record(b"{", 1))
+    assert document_history.statements() == ROLE["spec"]["statements"]
 
 
 def test_a_kept_version_does_not_come_back_when_the_deletion_after_it_was_compacted_away() -> None:
     """While the job was away, somebody deleted the document, and Kafka has forgotten even the deletion."""
-    shelf = _restarted(_kept_below_a_refused_version())
-    assert shelf.statements() == []
+    document_history = _restarted(_kept_below_a_refused_version())
+    assert document_history.statements() == []
 
 
 def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refused_one() -> None:
     """Between the two were others that compaction took: what was in force is not known, so nobody is allowed."""
-    shelf = _restarted(_kept_below_a_refused_version(), _record(b"{", 7))
-    [held] = shelf.library.histories.values()
-    assert shelf.statements() == []
+    document_history = _restarted(_kept_below_a_refused_version(), _record(b"{", 7))
+    [held] = document_history.store.histories.values()
+    assert document_history.statements() == []
     assert held.broken
 
 
 def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> None:
-    shelf = DocumentHistory()
-    shelf.take(_record(ROLE, 0))
-    shelf.take(Record(TOPIC, b"Role/r", b"", 1, 5))
-    assert shelf.statements() == []
+    document_history = DocumentHistory()
+    document_history.take(_record(ROLE, 0))
+    document_history.take(Record(TOPIC, b"Role/r", b"", 1, 5))
+    assert document_history.statements() == []
 
 
 def _started(topic_id: str, kept: list[Any], *records: Record) -> DocumentHistory:
     """A job that starts with kept versions, and with a policy topic of this id."""
-    shelf = DocumentHistory(topic_id)
+    document_history = DocumentHistory(topic_id)
     for _, key, value, headers in kept:
-        record = shelf.history.read_back(key or b"", value, headers, trusted=())
+        record = document_history.history.read_back(key or b"", value, headers, trusted=())
         if record is not None:
-            shelf.take(record)
+            document_history.take(record)
     for record in records:
-        shelf.take(record)
-    shelf.history.close_gaps(shelf.library, 2000)
-    return shelf
+        document_history.take(record)
+    document_history.history.close_gaps(document_history.store, 2000)
+    return document_history
 
 
 FROM_0_1_0 = [("at", b"1000"), ("next", b"1"), ("format", b"1")]
@@ -208,35 +208,35 @@ def test_a_kept_version_of_a_deleted_topic_grants_nothing_under_the_re_created_o
     """Though the new topic has the same document at the offset of its successor, refused: it has no good version."""
     [(topic, key, value, headers)] = _kept_below_a_refused_version()
     kept = [(topic, key, value, FROM_0_1_0 if older else headers)]
-    shelf = _started("id-2", kept, _record(b"{", 1))
-    assert shelf.statements() == []
-    assert shelf.changes() == [("history", key, None, [])], "it leaves the history topic"
-    shelf.history.written(shelf.library)
-    assert shelf.changes() == []
+    document_history = _started("id-2", kept, _record(b"{", 1))
+    assert document_history.statements() == []
+    assert document_history.changes() == [("history", key, None, [])], "it leaves the history topic"
+    document_history.history.written(document_history.store)
+    assert document_history.changes() == []
 
 
 def test_a_version_of_the_re_created_topic_replaces_the_kept_one_with_the_same_offset() -> None:
     kept, other = _kept_below_a_refused_version(), role("r", "kafka:topic:x/y/z")
-    shelf = _started("id-2", kept, _record(other, 0), _record(b"{", 1))
-    assert shelf.statements() == other["spec"]["statements"]
-    [(_, key, value, headers)] = shelf.changes()
+    document_history = _started("id-2", kept, _record(other, 0), _record(b"{", 1))
+    assert document_history.statements() == other["spec"]["statements"]
+    [(_, key, value, headers)] = document_history.changes()
     assert (key, json.loads(value), dict(headers)["topic-id"]) == (b"lenses6/Role/r/0", other, b"id-2")
 
 
 def test_the_logs_that_were_read_are_kept_and_read_back() -> None:
-    shelf = DocumentHistory()
-    [(topic, key, value, _)] = shelf.history.changes(shelf.library)
+    document_history = DocumentHistory()
+    [(topic, key, value, _)] = document_history.history.changes(document_history.store)
     assert (topic, key, value) == ("history", b"topic/policies", b"id-1")
     assert _started("id-1", [(topic, key, value, [])]).history.known_logs == {TOPIC: TopicLog("id-1")}
-    shelf.history.written(shelf.library)
-    assert shelf.history.changes(shelf.library) == []
+    document_history.history.written(document_history.store)
+    assert document_history.history.changes(document_history.store) == []
 
 
 @pytest.mark.parametrize("key", [b"", b"nothing", b"lenses6/Role/r/x", b"unknown/Role/r/1", b"\xff/1"])
 def test_what_is_not_ours_on_the_history_topic_is_left_alone(key: bytes) -> None:
-    shelf = DocumentHistory()
-    assert shelf.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
-    assert shelf.changes() == []
+    document_history = DocumentHistory()
+    assert document_history.history.read_back(key, b"{}", [("at", b"1"), ("next", b"2")]) is None
+    assert document_history.changes() == []
 
 
 MEMBERS = {"roles": ["none"], "members": ["user:dana"]}
@@ -266,45 +266,45 @@ def test_a_refused_record_affects_whom_its_key_and_its_document_name(key: bytes,
     for offset in (0, 1):
         assert before.take(_record(value, offset, key)) is not None
     after.take(_record(value, 1, key))
-    for shelf in (before, after):
-        policy_sets = Snapshot(shelf.library).policy_sets
+    for document_history in (before, after):
+        policy_sets = Snapshot(document_history.store).policy_sets
         assert policy_sets["lenses6"].broken.keys() >= bound
         assert ("*" in policy_sets["lenses6"].broken) is (bound == {"*"})
         assert not policy_sets["cdap"].broken
-    assert Snapshot(before.library).version == Snapshot(after.library).version
+    assert Snapshot(before.store).version == Snapshot(after.store).version
 
 
 @pytest.mark.parametrize("key", [key for key, _, _ in KEYED.values()], ids=KEYED.keys())
 def test_an_empty_value_under_the_same_key_lifts_it_and_is_harmless_before(key: bytes) -> None:
-    shelf, empty = DocumentHistory(), Snapshot(Library())
-    assert shelf.take(_record(b"", 0, key)) is None
-    assert not Snapshot(shelf.library).policy_sets["lenses6"].broken
-    assert shelf.take(_record(b"{", 1, key)) is not None
-    assert Snapshot(shelf.library).policy_sets["lenses6"].broken
-    assert shelf.take(_record(b"", 2, key)) is None
-    shelf.library.forget_before({"lenses6": None})
-    snapshot = Snapshot(shelf.library)
+    document_history, empty = DocumentHistory(), Snapshot(DocumentStore())
+    assert document_history.take(_record(b"", 0, key)) is None
+    assert not Snapshot(document_history.store).policy_sets["lenses6"].broken
+    assert document_history.take(_record(b"{", 1, key)) is not None
+    assert Snapshot(document_history.store).policy_sets["lenses6"].broken
+    assert document_history.take(_record(b"", 2, key)) is None
+    document_history.store.forget_before({"lenses6": None})
+    snapshot = Snapshot(document_history.store)
     assert (snapshot.policy_sets["lenses6"].broken, snapshot.rejected, snapshot.version) == ({}, (), empty.version)
-    assert not shelf.library.histories
+    assert not document_history.store.histories
 
 
 def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
-    shelf = DocumentHistory()
+    document_history = DocumentHistory()
     for offset, (key, value) in enumerate(((b"Grop/x", b"{"), (b"x", b"{"), (b"Grop/x", b"["), (b"x", b"["))):
-        shelf.take(_record(value, offset, key))
-    for _, key, value, headers in shelf.changes():
+        document_history.take(_record(value, offset, key))
+    for _, key, value, headers in document_history.changes():
         kept = DocumentHistory()
         record = kept.history.read_back(key or b"", value, headers)
         assert record is not None
         assert kept.take(record) is not None
-        assert "*" in Snapshot(kept.library).policy_sets["lenses6"].broken
+        assert "*" in Snapshot(kept.store).policy_sets["lenses6"].broken
 
 
 def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() -> None:
-    shelving = Loader(Library(facts_only=True), None, 1 << 20)
+    shelving = Loader(DocumentStore(facts_only=True), None, 1 << 20)
     for key in (b"lenses6/Role/r", b"x", b"\xff"):
         assert shelving.take(_record(ROLE, key=key)) is not None
-    assert not layer_of(shelving.library).bound("lenses6")
+    assert not layer_of(shelving.store).bound("lenses6")
     assert shelving.take(_record(ROLE, key=b"lenses6/Rle/r")) is not None
-    [bound] = layer_of(shelving.library).bound("lenses6").values()
+    [bound] = layer_of(shelving.store).bound("lenses6").values()
     assert bound == {"*"}

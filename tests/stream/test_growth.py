@@ -2,7 +2,7 @@
 
 import json
 
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from streaming.kafka.topic_logs import TopicLog
 from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import History
@@ -14,10 +14,10 @@ TOPIC = "policies"
 
 def _commit(documents: int) -> int:
     """Work of the history for one change and two commits, beside as many documents as are kept."""
-    library, names = Library(), {"lenses6": TOPIC}
+    store, names = DocumentStore(), {"lenses6": TOPIC}
     history, shelving = (
         History("history", names, 1 << 20, {TOPIC: TopicLog("id")}),
-        Loader(library, "lenses6", 1 << 20),
+        Loader(store, "lenses6", 1 << 20),
     )
 
     def read(name: str, offset: int, value: bytes) -> None:
@@ -28,19 +28,19 @@ def _commit(documents: int) -> int:
         shelving.take(record)
 
     def commit() -> int:
-        written = history.changes(library)
-        history.written(library)
+        written = history.changes(store)
+        history.written(store)
         return len(written)
 
     for number in range(documents):
         read(f"r{number}", 2 * number, json.dumps(role(f"r{number}", "kafka:topic:a/b/c")).encode())
         read(f"r{number}", 2 * number + 1, b"{")
-    dropped = library.forget_before({"lenses6": None})
-    history.settle(library, dropped)
+    dropped = store.forget_before({"lenses6": None})
+    history.settle(store, dropped)
     assert commit() == documents + 1
     read("r0", 2 * documents, b"[")
-    dropped = library.forget_before({"lenses6": None})
-    changed = work(lambda: history.settle(library, dropped))
+    dropped = store.forget_before({"lenses6": None})
+    changed = work(lambda: history.settle(store, dropped))
     written: list[int] = []
     changed += work(lambda: written.append(commit()))
     changed += work(lambda: written.append(commit()))

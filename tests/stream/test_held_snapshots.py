@@ -8,7 +8,7 @@ import pytest
 
 from policy.core.document import Key
 from policy.store.compiler import Compiler
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
@@ -64,14 +64,14 @@ def test_every_worker_has_what_the_driver_has(monkeypatch: pytest.MonkeyPatch, s
     """Whatever it missed; with changes that travel with the tasks, broadcast ones, and snapshots sent anew."""
     monkeypatch.setattr(broadcasts_module, "TAIL_BYTES", 2_000)
     monkeypatch.setattr(broadcasts_module, "SEGMENT_CHANGES", 9)
-    dice, library = random.Random(7), Library()
+    dice, store = random.Random(7), DocumentStore()
     for order in range(40):
-        library.put(_role(dice, order), order, order)
-    compiler, expected = Compiler(library), dict[int, Any]()
+        store.put(_role(dice, order), order, order)
+    compiler, expected = Compiler(store), dict[int, Any]()
     feed, processes = Broadcasts(_send, 3, lambda: None), [Process() for _ in range(4)]
     begun, sent = set[int](), 0
     for order in range(100, 220):
-        _edit(library, dice, order)
+        _edit(store, dice, order)
         compiler.compile()
         Sent.full = dice.random() < 0.1
         try:
@@ -80,7 +80,7 @@ def test_every_worker_has_what_the_driver_has(monkeypatch: pytest.MonkeyPatch, s
             continue
         finally:
             Sent.full = False
-        expected[eras[-1].number] = told_of(Snapshot(library))
+        expected[eras[-1].number] = told_of(Snapshot(store))
         begun |= {segment.first for segment in feed.segments}
         sent += bool(feed.segments[-1].sent)
         for process in processes:
@@ -103,14 +103,14 @@ def _role(dice: random.Random, number: int) -> dict[str, Any]:
     return role(f"r{number}", (effect, "kafka:Get*", f"kafka:topic:e/c/t{topic}*"), ("allow", "*", f"kafka:{topic}*"))
 
 
-def _edit(library: Library, dice: random.Random, order: int) -> None:
+def _edit(store: DocumentStore, dice: random.Random, order: int) -> None:
     number = dice.randrange(45)
     if dice.random() < 0.2:
-        library.delete(Key("lenses6", "Role", f"r{number}"), order, order)
+        store.delete(Key("lenses6", "Role", f"r{number}"), order, order)
     elif dice.random() < 0.2:
-        library.put({**_role(dice, number), "spec": {"wrong": 1}}, order, order)
+        store.put({**_role(dice, number), "spec": {"wrong": 1}}, order, order)
     else:
-        library.put(_role(dice, number), order, order)
+        store.put(_role(dice, number), order, order)
 
 
 def test_a_worker_that_keeps_up_reads_each_broadcast_of_all_policies_once_at_most(
@@ -118,17 +118,17 @@ def test_a_worker_that_keeps_up_reads_each_broadcast_of_all_policies_once_at_mos
 ) -> None:
     """Also when they are sent anew: it takes the change beside them."""
     monkeypatch.setattr(broadcasts_module, "SEGMENT_CHANGES", 4)
-    library, process = Library(), Process()
+    store, process = DocumentStore(), Process()
     for order in range(40):
-        library.put(_role(random.Random(order), order), order, order)
-    compiler = Compiler(library)
+        store.put(_role(random.Random(order), order), order, order)
+    compiler = Compiler(store)
     feed, bases = Broadcasts(_send, 2, lambda: None), list[Any]()
     for order in range(100, 130):
         eras = feed.current(compiler.snapshot, order, compiler.changes_since)
         process.snapshots(eras, feed.segments, feed.changes)
         bases += [] if bases and bases[-1] is eras[-1].broadcast else [eras[-1].broadcast]
         feed.tidy()
-        library.put(_role(random.Random(order), order % 40), order, order)
+        store.put(_role(random.Random(order), order % 40), order, order)
         compiler.compile()
     assert len(bases) > 4
     assert [base.read for base in bases] == [1, *[0] * (len(bases) - 1)]

@@ -16,7 +16,7 @@ from policy import compile_documents
 from policy.core.caching import BUDGET
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -411,7 +411,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
     asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay()
+    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for order, document in enumerate(documents):
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
@@ -446,35 +446,35 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
     asked = [{**data.draw(requests_of(of)), "id": str(number)} for number, of in enumerate((system, other, system))]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    library, held, judges = Library(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    store, held, judges = DocumentStore(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiling, "WHOLE", 0)
-        compiler = Compiler(library)
+        compiler = Compiler(store)
         for order, document in enumerate([*documents, *map(spoiled, documents), *map(deletion, documents)]):
             document.pop("effective_at", None)
-            change(library, document, order)
+            change(store, document, order)
             compiler.compile()
             judge = _judge_of(order, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
             assert judge.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
                 with unprepared():
-                    fresh = _in_order(_sit(Evaluator(Snapshot(library), LIMITS)).decide_all(records))
+                    fresh = _in_order(_sit(Evaluator(Snapshot(store), LIMITS)).decide_all(records))
                 assert _in_order(_sit(judge).decide_all(records)) == fresh
 
 
 def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None:
     """And those of the others end."""
-    library = Library()
+    store = DocumentStore()
     for order, document in enumerate([*DOCUMENTS, *({**_grant("n"), "name": f"g{number}"} for number in range(20))]):
-        library.put(document, order, order)
-    compiler, held, judges = Compiler(library), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+        store.put(document, order, order)
+    compiler, held, judges = Compiler(store), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
         judge = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
         _sit(judge).decide_all(records)
         kept.append(dict(judge.answers(DEFAULT_TRUST)._prepared.queries))
-        library.put(changed, 50 + number, 50 + number)
+        store.put(changed, 50 + number, 50 + number)
         assert compiler.compile() is not None
     judge = _judge_of(3, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
     assert kept[0]

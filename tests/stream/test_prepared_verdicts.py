@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy.core.document import SINCE_EVER
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -79,7 +79,7 @@ def test_at_every_moment_by_what_was_in_force_and_known_of_it(system: str, data:
     """Over validity windows and changes of facts: good ones, refused ones, deletions, some reported late."""
     kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
-    policies, facts, layer = Library(), Library(facts_only=True), FactOverlay(all_held_after=SINCE_EVER - 1)
+    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay(all_held_after=SINCE_EVER - 1)
     for order, document in enumerate(documents):
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
@@ -147,7 +147,7 @@ def test_what_is_not_known_any_more_of_a_moment_is_not_answered_by_what_is_known
             "spec": {"type": "pipeline", "owner": "o", "acl": acl},
         },
     ]
-    layer, facts = FactOverlay(), Library(facts_only=True)
+    layer, facts = FactOverlay(), DocumentStore(facts_only=True)
     layer.sees_all_from_now(5)
     login = {"system": "streamsets", "kind": "Session", "name": "nora", "spec": {"login_at": 9}}
     layer.apply(change(facts, login, 9))

@@ -110,8 +110,8 @@ def _policies(world: World, settings: Settings) -> Iterator[Policies]:
 
 
 def _in_force(policies: Policies, name: str) -> bool:
-    shelf = policies.library.histories.get(Key(SYSTEM, "Role", name))
-    return shelf is not None and shelf.in_force is not None
+    document_history = policies.store.histories.get(Key(SYSTEM, "Role", name))
+    return document_history is not None and document_history.in_force is not None
 
 
 def test_a_re_created_policy_topic_is_refused_at_the_start_until_it_is_accepted(world: World) -> None:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from policy import compile_documents
 from policy.analysis.escalation import Escalation
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.encoded import EncodedEvaluator
 from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
@@ -152,7 +152,7 @@ def test_a_refused_document_of_440_kb_makes_a_small_alert_that_says_what_it_leav
     statements = [{"effect": "allow", "action": ["a:b"], "resource": [], "x" + CONTROL * 20: 1}] * 2200
     document = {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": statements}}
     value = msgspec.json.encode(document)
-    refused = Loader(Library(), "lenses6", MIB).take(Record("policies", b"Role/r", value, 5, AT))
+    refused = Loader(DocumentStore(), "lenses6", MIB).take(Record("policies", b"Role/r", value, 5, AT))
     assert refused is not None
     assert len(msgspec.json.encode(refused.errors)) > 400_000
     alert = _alert(policy_rejected("alerts", refused))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
 from streaming.report.records import Record
@@ -113,11 +113,11 @@ class History:
             self._next(f"{DECISIONS}-{number}")
 
     def _snapshot(self, end: int) -> Snapshot:
-        library = Library()
+        store = DocumentStore()
         for document in self.documents:
             if document.offset < end:
-                Loader(library, "lenses6", 1 << 20).take(document)
-        return Snapshot(library)
+                Loader(store, "lenses6", 1 << 20).take(document)
+        return Snapshot(store)
 
     def verify(
         self,

@@ -6,7 +6,7 @@ from policy import compile_documents, decide
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, escalations
 from policy.core.document import Key
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.monitor_settings import DEFAULTS, DENIAL_BURST
@@ -31,17 +31,17 @@ def test_each_change_has_another_answer_and_denies_win(traffic: Traffic) -> None
 
 def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Escalation]:
     """What a change of the role opens, as the job's alerts tell it; None: there is no role."""
-    library, key = Library(), Key("lenses6", "Role", traffic.run)
-    library.put(traffic.group())
+    store, key = DocumentStore(), Key("lenses6", "Role", traffic.run)
+    store.put(traffic.group())
     if before is not None:
-        library.put(traffic.role(before), 1, 1)
-    earlier = said(library.histories.get(key))
+        store.put(traffic.role(before), 1, 1)
+    earlier = said(store.histories.get(key))
     if after is None:
-        library.delete(key, 2, 2)
+        store.delete(key, 2, 2)
     else:
-        library.put(traffic.role(after), 2, 2)
-    edit = Edit(str(key), earlier, said(library.histories.get(key)))
-    return list(escalations(all_systems()["lenses6"], Snapshot(library).policy_sets["lenses6"], [edit], 2))
+        store.put(traffic.role(after), 2, 2)
+    edit = Edit(str(key), earlier, said(store.histories.get(key)))
+    return list(escalations(all_systems()["lenses6"], Snapshot(store).policy_sets["lenses6"], [edit], 2))
 
 
 def test_no_change_is_an_escalation(traffic: Traffic) -> None:

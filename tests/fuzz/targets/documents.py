@@ -9,7 +9,7 @@ import yaml
 from policy import decide
 from policy.analysis.lint import lint_library
 from policy.core.request import CLAIMS, parse_request
-from policy.store.documents import Library
+from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -69,7 +69,7 @@ class Documents:
     def run(self, given: Any) -> Execution:
         """Raises Violation."""
         system = given["system"]
-        policies, facts = Library(), Library(facts_only=True)
+        policies, facts = DocumentStore(), DocumentStore(facts_only=True)
         shelvings = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
         refused, layer = None, FactOverlay()
         for offset, (key, value, topic) in enumerate(given["records"]):
@@ -92,9 +92,9 @@ class Documents:
         return Execution(refused is None or not _unreadable(refused.errors), refused is not None, allows)
 
 
-def _apply(layer: FactOverlay, facts: Library, key: Any) -> None:
-    shelf = facts.histories.get(key) if key is not None else None
-    for change in changes_of(key, shelf, 1) if shelf is not None else ():
+def _apply(layer: FactOverlay, facts: DocumentStore, key: Any) -> None:
+    document_history = facts.histories.get(key) if key is not None else None
+    for change in changes_of(key, document_history, 1) if document_history is not None else ():
         layer.apply(change)
 
 
@@ -197,14 +197,14 @@ class HistoryRecords:
             return Execution(True, True)
         if record is None:
             return Execution(False, True)
-        library = Library()
+        store = DocumentStore()
         system = next(name for name, topic in by_system.items() if topic == record.topic)
-        Loader(library, system, MAX_BYTES).take(record)
-        history.close_gaps(library, AT)
-        history.changes(library)
+        Loader(store, system, MAX_BYTES).take(record)
+        history.close_gaps(store, AT)
+        history.changes(store)
         ends = {(topic, 0): 100 for topic in log.topics}
         log.read_to(ends)
-        Snapshot(library)
+        Snapshot(store)
         return Execution()
 
 
