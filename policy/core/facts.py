@@ -226,66 +226,68 @@ class Facts:
 
     def at(self, moment: int | None, reads: Reads | None = None) -> "Facts":
         """The facts that count at ``moment`` (ms; None: not known). ``reads``: to note what is looked up."""
-        if reads is None and all(layer.timeless for layer in self._layers):
+        if reads is None and all(overlay.timeless for overlay in self._layers):
             return self
         return Facts(*self._layers, moment=moment, reads=reads)
 
     def _note(self, reads: Reads, lookup: Lookup, names: Callable[[FactSource], Iterable[str]]) -> None:
         """Note a lookup, and the moments at which what it found, in any layer, begins or ceases to count."""
         reads.lookups.add(lookup)
-        if all(layer.timeless for layer in self._layers):
+        if all(overlay.timeless for overlay in self._layers):
             return
-        found = {name for layer in self._layers for name in names(layer)}
-        reads.edges.update(edge for name in found for layer in self._layers for edge in layer.edges_of(lookup[1], name))
+        found = {name for overlay in self._layers for name in names(overlay)}
+        reads.edges.update(
+            edge for name in found for overlay in self._layers for edge in overlay.edges_of(lookup[1], name)
+        )
 
     def get(self, kind: str, name: str) -> Any | None:
         """The body of the fact, or None; Unanswerable when its document was refused and has no good version."""
         if self._reads is not None:
             self._note(self._reads, ("name", kind, name), lambda _: (name,))
-        for layer in self._layers:
-            if (fact := layer.get(kind, name, self._moment)) is not None:
+        for overlay in self._layers:
+            if (fact := overlay.get(kind, name, self._moment)) is not None:
                 return fact.body
-            if (document := layer.refusal(kind, name, self._moment)) is not None:
+            if (document := overlay.refusal(kind, name, self._moment)) is not None:
                 raise Unanswerable("refused-document", f"{document} was refused and has no earlier good version")
         return None
 
     def find(self, kind: str, index: str, value: str) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value), over all layers."""
         if self._reads is not None:
-            self._note(self._reads, ("key", kind, index, value), lambda layer: layer.named(kind, index, value))
+            self._note(self._reads, ("key", kind, index, value), lambda overlay: overlay.named(kind, index, value))
         found: set[str] = set()
-        for number, layer in enumerate(self._layers):
-            names = layer.find(kind, index, value, self._moment)
+        for number, overlay in enumerate(self._layers):
+            names = overlay.find(kind, index, value, self._moment)
             found.update(name for name in names if not self._known_above(number, kind, name))
         return frozenset(found)
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind`` at whatever moment, sorted; slow: for tools, not for decisions."""
-        return sorted({name for layer in self._layers for name in layer.names(kind)})
+        return sorted({name for overlay in self._layers for name in overlay.names(kind)})
 
     def bodies(self, kind: str) -> Iterator[Any]:
         """Every body of ``kind`` in any layer, hidden by another or not, at whatever moment: what may come to count."""
-        return (fact.body for layer in self._layers for fact in layer.all(kind))
+        return (fact.body for overlay in self._layers for fact in overlay.all(kind))
 
     def versions(self, kind: str, name: str) -> tuple[Fact, ...]:
         """All facts of one thing that count at some moment; for tools, not for decisions."""
-        return next((found for layer in self._layers if (found := layer.versions(kind, name))), ())
+        return next((found for overlay in self._layers if (found := overlay.versions(kind, name))), ())
 
     def broken(self, kind: str) -> list[str]:
         """Names of the refused documents of ``kind`` that have no good version there or above, sorted."""
         if self._reads is not None:
-            self._note(self._reads, ("refused", kind), lambda layer: layer.refused_names(kind))
+            self._note(self._reads, ("refused", kind), lambda overlay: overlay.refused_names(kind))
         found = {
             name
-            for number, layer in enumerate(self._layers)
-            for name in layer.refusals(kind, self._moment)
+            for number, overlay in enumerate(self._layers)
+            for name in overlay.refusals(kind, self._moment)
             if not self._known_above(number, kind, name)
         }
         return sorted(found)
 
     def edges(self) -> set[int]:
         """The moments (ms) at which facts begin or cease to count."""
-        return set[int]().union(*(layer.edges() for layer in self._layers))
+        return set[int]().union(*(overlay.edges() for overlay in self._layers))
 
     def _known_above(self, number: int, kind: str, name: str) -> bool:
         return any(above.get(kind, name, self._moment) is not None for above in self._layers[:number])

@@ -145,7 +145,7 @@ class PolicySet:
         self.memberships = unpack_memberships(state["memberships"])
         self._start()
 
-    def with_facts(self, system: str, layer: FactOverlay, moment: int | None = None) -> "PolicySet":
+    def with_facts(self, system: str, overlay: FactOverlay, moment: int | None = None) -> "PolicySet":
         """The same with the facts of a layer below those of the policy topics, which win; see `Snapshot.with_facts`.
 
         What was worked out of grants and memberships is shared.
@@ -153,8 +153,8 @@ class PolicySet:
         other = object.__new__(PolicySet)
         other.__dict__.update(self.__dict__)
         other.__dict__.pop("edges", None)
-        other.facts = Facts(self._policy_facts, layer.table(system, moment))
-        other.broken = _broken({**self._policy_broken, **layer.bound(system)})
+        other.facts = Facts(self._policy_facts, overlay.table(system, moment))
+        other.broken = _broken({**self._policy_broken, **overlay.bound(system)})
         return other
 
     def broken_at(self, at: int | None) -> Mapping[str, str]:
@@ -292,9 +292,9 @@ class Snapshot:
         self.history_held = policies.history_held
         self.policy_sets = {name: _policy_set(name, policies) for name in all_systems()}
         if facts is not None:
-            layer = layer_of(facts)
+            overlay = layer_of(facts)
             self.policy_sets = {
-                name: policy_set.with_facts(name, layer) for name, policy_set in self.policy_sets.items()
+                name: policy_set.with_facts(name, overlay) for name, policy_set in self.policy_sets.items()
             }
         self.prepared: dict[Any, Any] = {}  # what `policy.decide` keeps
 
@@ -318,7 +318,7 @@ class Snapshot:
         other.rejected, other.warnings = (), ()
         return other
 
-    def with_facts(self, layer: FactOverlay, moment: int | None = None) -> "Snapshot":
+    def with_facts(self, overlay: FactOverlay, moment: int | None = None) -> "Snapshot":
         """The same policies with the facts that a layer has now; what is applied to it later does not show here.
 
         Indexes are shared. ``moment``: with the facts that were in force then (ms), as far as the layer knows them;
@@ -326,7 +326,7 @@ class Snapshot:
         """
         other = copy.copy(self)  # by way of what is pickled: nothing prepared
         other.policy_sets = {
-            name: policy_set.with_facts(name, layer, moment) for name, policy_set in self.policy_sets.items()
+            name: policy_set.with_facts(name, overlay, moment) for name, policy_set in self.policy_sets.items()
         }
         return other
 

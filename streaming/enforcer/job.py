@@ -257,7 +257,7 @@ class Enforcer:
                 self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
             eras = (*self._past.held(), *snapshots)
-            facts = self._facts.current(self._policies.layer, self._policies.take_fact_changes())
+            facts = self._facts.current(self._policies.overlay, self._policies.take_fact_changes())
             task = self._task(eras, facts, self._budgets(range_))
             broadcasts = [era.broadcast for era in eras]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes)
@@ -285,7 +285,7 @@ class Enforcer:
                 if is_reachable(self._admin):  # it is these topics alone that cannot be read
                     self._tell(self._stale.unread(before, since, str(error)))
                 self._outage.wait("the policies and facts up to their end", error)
-        self._watch.policies_read(len(self._policies.layer))
+        self._watch.policies_read(len(self._policies.overlay))
         if self._outage.since is not None and not self._outage.reported:
             alerts = self._stale.unread(before, since, self._outage.cause)
             self._outage.reported = bool(alerts)

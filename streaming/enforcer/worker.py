@@ -274,7 +274,7 @@ class Worker:
         held = _audited.get(key)
         changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
         if held is None or changed is None or held.policies is not policies:
-            answers = AuditAnswers(policies, trust, self._task.limits.cached_decisions, facts.layer)
+            answers = AuditAnswers(policies, trust, self._task.limits.cached_decisions, facts.overlay)
             held = _audited[key] = HeldAuditAnswers(answers, policies, facts.base, facts.applied)
         elif held.applied != facts.applied:
             held.answers.follow_facts(changed)
@@ -347,8 +347,8 @@ class HeldFacts:
     `changes`: what may be answered otherwise after some of them, the newest last, by system: see `changed_since`.
     """
 
-    def __init__(self, base: int, layer: FactOverlay) -> None:
-        self.base, self.layer, self.applied = base, layer, 0
+    def __init__(self, base: int, overlay: FactOverlay) -> None:
+        self.base, self.overlay, self.applied = base, overlay, 0
         self._changes: collections.deque[tuple[int, str, Lookup]] = collections.deque()
         self._known_since = 0
 
@@ -361,7 +361,7 @@ class HeldFacts:
 
     def _apply(self, start: int, changes: Sequence[FactChange]) -> None:
         for number, change in enumerate(changes[max(self.applied - start, 0) :], max(self.applied, start)):
-            self._changes.extend((number, change.key.system, lookup) for lookup in self.layer.apply(change))
+            self._changes.extend((number, change.key.system, lookup) for lookup in self.overlay.apply(change))
         self.applied = max(self.applied, start + len(changes))
         while len(self._changes) > LOOKUPS_HELD:
             self._known_since = self._changes.popleft()[0] + 1
@@ -487,7 +487,7 @@ def _judge_of(
     held = judges.get((number, facts.base))
     if held is not None and held.applied == facts.applied:
         return held.judge
-    now = snapshot.value.with_facts(facts.layer)
+    now = snapshot.value.with_facts(facts.overlay)
     held = held or next((one for (_, base), one in judges.items() if base == facts.base), None)
     changed = facts.changed_since(held.applied) if held else None
     if held is not None and changed is not None:

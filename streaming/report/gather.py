@@ -135,7 +135,7 @@ def _in_force(settings: Settings) -> InForce:
             for statement_id in written
             if statement_id.document in documents
         }
-        return InForce(policies.snapshot.with_facts(policies.layer), dict(written), shelved)
+        return InForce(policies.snapshot.with_facts(policies.overlay), dict(written), shelved)
 
 
 def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Shelved]]:

@@ -279,8 +279,8 @@ class DocumentLog:
         snapshot: Snapshot = self._state(self._policies, offsets, moment, Snapshot).compiled
         if facts_offset is None:
             return snapshot
-        layer: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
-        return snapshot.with_facts(layer)
+        overlay: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
+        return snapshot.with_facts(overlay)
 
     def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:
         """The state at these offsets, compiled; a topic that is not named was not read."""

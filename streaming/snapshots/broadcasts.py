@@ -184,21 +184,21 @@ class FactBroadcasts:
         self.broadcasts: list[Broadcast[Any]] = []
         self._replaced: list[Broadcast[Any]] = []
 
-    def current(self, layer: FactOverlay, changes: list[FactChange]) -> Facts:
-        """How things stand after `changes`, which `layer` has already taken in; `broadcasts` are what it refers to."""
+    def current(self, overlay: FactOverlay, changes: list[FactChange]) -> Facts:
+        """How things stand after `changes`, which `overlay` has already taken in; `broadcasts` are what it refers to."""
         self._tail += changes
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
-            self._rebase(layer)
+            self._rebase(overlay)
         elif len(self._tail) > PART:
             self._starts.append(self._tail_start)
             self.broadcasts.append(self._broadcast(tuple(self._tail)))
             self._tail_start, self._tail = self._tail_start + len(self._tail), []
         return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail))
 
-    def _rebase(self, layer: FactOverlay) -> None:
+    def _rebase(self, overlay: FactOverlay) -> None:
         self._replaced += self.broadcasts
-        self._base, self._size = self._base + 1, len(layer)
-        self.broadcasts = [self._broadcast(layer)]
+        self._base, self._size = self._base + 1, len(overlay)
+        self.broadcasts = [self._broadcast(overlay)]
         self._starts, self._tail_start, self._tail = [], 0, []
 
     def tidy(self) -> None:

@@ -45,8 +45,8 @@ DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one th
 class Policies:
     """Follows the documents' topics. `snapshot`: what the policies said at `positions`, a new object when one was read.
 
-    `layer`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from which
-    snapshots of the past are rebuilt.
+    `overlay`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from
+    which snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
     `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
     `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
@@ -97,7 +97,7 @@ class Policies:
         self.snapshot = self._compiler.snapshot
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
-        self.layer, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
+        self.overlay, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
 
     def _check_logs(self) -> None:
         """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""
@@ -185,12 +185,12 @@ class Policies:
             document_history = self._facts.histories.get(key)
             changes = list(changes_of(key, document_history, count)) if document_history is not None else []
             for change in changes:
-                self.layer.apply(change)
+                self.overlay.apply(change)
             self._facts.forget(key)
             self._fact_changes += changes
         self._facts_read.clear()
         if not self._complete:
-            self.layer.sees_all_from_now(self._deleted_before)
+            self.overlay.sees_all_from_now(self._deleted_before)
 
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""
@@ -210,7 +210,7 @@ class Policies:
 
     def _forget(self) -> None:
         """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
-        policy_sets = self.snapshot.with_facts(self.layer).policy_sets
+        policy_sets = self.snapshot.with_facts(self.overlay).policy_sets
         horizons = {name: system.retention_floor(policy_sets[name].facts) for name, system in all_systems().items()}
         self._history.settle(self._policies, self._policies.forget_before(horizons))
         self._forget_at = time.monotonic() + FORGET_SECONDS

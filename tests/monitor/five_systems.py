@@ -59,8 +59,8 @@ class Cluster:
         topics = self._names.policy_topics()
         retention = {topic: Retention(7 * DAY_MS) for topic in topics.values()}
         self._log, self._ends = DocumentLog(self._names, 1 << 20, START, retention), dict.fromkeys(topics.values(), 0)
-        self._facts, self.layer = DocumentStore(facts_only=True), FactOverlay(all_held_after=START - DAY_MS)
-        self.layer.sees_all_from_now(START - DAY_MS)
+        self._facts, self.overlay = DocumentStore(facts_only=True), FactOverlay(all_held_after=START - DAY_MS)
+        self.overlay.sees_all_from_now(START - DAY_MS)
         self._rebuilt: dict[int, Snapshot] = {}
         self._answers: dict[int, AuditAnswers] = {}
         self.changes = 0
@@ -79,17 +79,17 @@ class Cluster:
         key = Key(system, kind, name)
         self._facts.put({"system": system, "kind": kind, "name": name, "spec": spec}, at, at)
         for change in changes_of(key, self._facts.histories[key], 1):
-            self.layer.apply(change)
+            self.overlay.apply(change)
 
     def snapshot_at(self, moment: int) -> Snapshot:
         """What was in force at a moment (ms)."""
-        return self._policies_at(moment).with_facts(self.layer, moment)
+        return self._policies_at(moment).with_facts(self.overlay, moment)
 
     def answers_at(self, moment: int) -> AuditAnswers:
         """The same, to answer audit events by when everything is known."""
         policies = self._policies_at(moment)
         if id(policies) not in self._answers:
-            self._answers[id(policies)] = AuditAnswers(policies, DEFAULT_TRUST, 1000, self.layer)
+            self._answers[id(policies)] = AuditAnswers(policies, DEFAULT_TRUST, 1000, self.overlay)
         return self._answers[id(policies)]
 
     def _policies_at(self, moment: int) -> Snapshot:

@@ -59,19 +59,19 @@ VERBS = ("pipeline.view", "pipeline.design")
 @given(CHANGES)
 def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tuple[str, str, str], Any]]) -> None:
     """Good versions, refused ones and deletions, in any order."""
-    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
+    policies, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for document in POLICIES:
         assert policies.put(document) is None
-    followed = Snapshot(policies).with_facts(layer)
+    followed = Snapshot(policies).with_facts(overlay)
     for order, ((system, kind, name), spec) in enumerate(changes):
         key = Key(system, kind, name)
         if spec is None:
             facts.delete(key, order, order)
         else:
             facts.put({"system": system, "kind": kind, "name": name, "spec": spec}, order, order)
-        layer.apply(change_of(key, facts.histories.get(key)))
+        overlay.apply(change_of(key, facts.histories.get(key)))
         facts.forget_before({})
-    followed = followed.with_facts(layer)
+    followed = followed.with_facts(overlay)
     compiled = Snapshot(policies, facts)
     for request in _requests():
         assert policy.decide(followed, request) == policy.decide(compiled, request)
@@ -80,15 +80,15 @@ def test_changes_one_by_one_are_the_same_as_all_at_once(changes: list[tuple[tupl
 
 
 def test_a_refused_session_is_an_error_until_a_good_one_comes() -> None:
-    policies, layer = DocumentStore(), FactOverlay()
+    policies, overlay = DocumentStore(), FactOverlay()
     for document in POLICIES:
         policies.put(document)
     facts, key = DocumentStore(facts_only=True), Key("streamsets", "Session", "dana")
     outcomes = []
     for order, spec in enumerate(({"wrong": 1}, {"login_at": 5})):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
-        layer.apply(change_of(key, facts.histories[key]))
-        outcomes.append(policy.decide(Snapshot(policies).with_facts(layer), _requests()[0]).outcome)
+        overlay.apply(change_of(key, facts.histories[key]))
+        outcomes.append(policy.decide(Snapshot(policies).with_facts(overlay), _requests()[0]).outcome)
     assert outcomes == ["error", "allow"]
 
 
@@ -104,11 +104,11 @@ def test_what_was_worked_out_of_the_policies_is_shared_whatever_the_facts_are() 
 @given(CHANGES)
 def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(changes: list[tuple[Any, Any]]) -> None:
     """Facts, those that bind, what is refused and what is found by a key: all of it is as it was put together."""
-    snapshot, facts, layer = policy.compile_documents(POLICIES), DocumentStore(facts_only=True), FactOverlay()
+    snapshot, facts, overlay = policy.compile_documents(POLICIES), DocumentStore(facts_only=True), FactOverlay()
     seen = []
     for order, (place, spec) in enumerate(changes):
-        _put(facts, layer, place, spec, order)
-        together = snapshot.with_facts(layer)
+        _put(facts, overlay, place, spec, order)
+        together = snapshot.with_facts(overlay)
         seen.append((together, _everything(together)))
     for together, then in seen:
         assert _everything(together) == then
@@ -116,22 +116,22 @@ def test_a_snapshot_does_not_change_whatever_is_applied_to_the_layer_later(chang
 
 def test_what_is_refused_later_does_not_show_before_whom_it_binds_does() -> None:
     """The two used to come from the same layer at different times."""
-    layer, key = FactOverlay(), Key("streamsets", "Session", "dana")
-    before = policy.compile_documents(POLICIES).with_facts(layer)
-    layer.apply(FactChange(key, broken=True, affected_principals=frozenset({"user:dana"}), at=5))
-    after = before.with_facts(layer)
+    overlay, key = FactOverlay(), Key("streamsets", "Session", "dana")
+    before = policy.compile_documents(POLICIES).with_facts(overlay)
+    overlay.apply(FactChange(key, broken=True, affected_principals=frozenset({"user:dana"}), at=5))
+    after = before.with_facts(overlay)
     assert [policy.decide(each, _requests()[0]).outcome for each in (before, after)] == ["allow", "error"]
     assert [each.policy_sets["streamsets"].facts.broken("Session") for each in (before, after)] == [[], ["dana"]]
     assert [bool(each.policy_sets["streamsets"].broken) for each in (before, after)] == [False, True]
 
 
-def _put(facts: DocumentStore, layer: FactOverlay, place: tuple[str, str, str], spec: Any, order: int) -> None:
+def _put(facts: DocumentStore, overlay: FactOverlay, place: tuple[str, str, str], spec: Any, order: int) -> None:
     key = Key(*place)
     if spec is None:
         facts.delete(key, order, order)
     else:
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, order, order)
-    layer.apply(change_of(key, facts.histories.get(key)))
+    overlay.apply(change_of(key, facts.histories.get(key)))
     facts.forget_before({})
 
 
@@ -155,18 +155,18 @@ def _entity(parent: str, at: int, name: str = KEY.name, **more: Any) -> FactChan
 
 def _live(*changes: FactChange, loaded: int = 0, absent_since: int = 0) -> FactOverlay:
     """A layer that was loaded with the first few changes, and saw the others come."""
-    layer = FactOverlay(changes[:loaded])
-    layer.sees_all_from_now(absent_since)
+    overlay = FactOverlay(changes[:loaded])
+    overlay.sees_all_from_now(absent_since)
     for change in changes[loaded:]:
-        layer.apply(change)
-    return layer
+        overlay.apply(change)
+    return overlay
 
 
 def test_a_moment_is_judged_by_the_facts_of_that_moment() -> None:
-    layer = _live(_entity("p", 10), _entity("q", 20), FactChange(KEY, at=30), _entity("r", 40))
+    overlay = _live(_entity("p", 10), _entity("q", 20), FactChange(KEY, at=30), _entity("r", 40))
     states = {5: None, 10: "p", 19: "p", 20: "q", 29: "q", 30: None, 39: None, 40: "r", 99: "r"}
     for moment, parent in states.items():
-        table = layer.table("cdap", moment)
+        table = overlay.table("cdap", moment)
         fact = table.get("Entity", KEY.name)
         assert (fact and fact.body) == parent
         found = {other for other in "pqr" if table.find(*PARENT, other)}
@@ -174,23 +174,23 @@ def test_a_moment_is_judged_by_the_facts_of_that_moment() -> None:
 
 
 def test_what_was_refused_at_a_moment_is_an_error_for_that_moment() -> None:
-    layer = _live(_entity("p", 10), FactChange(KEY, at=15), FactChange(KEY, broken=True, at=20), _entity("r", 40))
+    overlay = _live(_entity("p", 10), FactChange(KEY, at=15), FactChange(KEY, broken=True, at=20), _entity("r", 40))
     for moment, refused in {10: None, 15: None, 20: str(KEY), 39: str(KEY), 40: None}.items():
-        table = layer.table("cdap", moment)
+        table = overlay.table("cdap", moment)
         assert table.refusal("Entity", KEY.name) == refused
         assert table.refusals("Entity") == ([KEY.name] if refused else [])
 
 
 def test_an_event_counts_from_when_it_happened_not_from_when_it_was_published() -> None:
     """A login is reported some time after it. For requests it counts as soon as it is read (`facts_offset`)."""
-    facts, layer, key = DocumentStore(facts_only=True), _live(), Key("streamsets", "Session", "dana")
+    facts, overlay, key = DocumentStore(facts_only=True), _live(), Key("streamsets", "Session", "dana")
     for at in (20, 40):
         facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": at - 5}}, at, at)
-        layer.apply(change_of(key, facts.histories[key]))
-    logins = [_login(layer.table("streamsets", at)) for at in (14, 15, 34, 35)]
+        overlay.apply(change_of(key, facts.histories[key]))
+    logins = [_login(overlay.table("streamsets", at)) for at in (14, 15, 34, 35)]
     assert logins == [None, 15, 15, 35]
-    assert layer.table("streamsets").timeless
-    assert _login(layer.table("streamsets")) == 35
+    assert overlay.table("streamsets").timeless
+    assert _login(overlay.table("streamsets")) == 35
 
 
 def _login(table: FactSource) -> int | None:
@@ -215,29 +215,29 @@ def test_versions_of_a_document_count_one_after_the_other() -> None:
 @pytest.mark.parametrize("name", [KEY.name, "dataset:n.another"])
 def test_after_a_restart_what_compaction_may_have_removed_is_no_longer_known(name: str) -> None:
     """Of one that was loaded there may have been older versions; one that was not had at least its deletion left."""
-    layer = _live(_entity("q", 20), _entity("r", 30, name="dataset:n.e"), loaded=1, absent_since=10)
+    overlay = _live(_entity("q", 20), _entity("r", 30, name="dataset:n.e"), loaded=1, absent_since=10)
     for moment in (19, 9):
         known = moment >= 10 and name != KEY.name
         if known:
-            assert layer.table("cdap", moment).get("Entity", name) is None
+            assert overlay.table("cdap", moment).get("Entity", name) is None
         else:
             with pytest.raises(Unanswerable) as unanswerable:
-                layer.table("cdap", moment).get("Entity", name)
+                overlay.table("cdap", moment).get("Entity", name)
             assert unanswerable.value.reason.code == "no-longer-known"
         with pytest.raises(Unanswerable):
-            layer.table("cdap", moment).find(*PARENT, "q")
-    table = layer.table("cdap", 20)
+            overlay.table("cdap", moment).find(*PARENT, "q")
+    table = overlay.table("cdap", 20)
     assert (table.find(*PARENT, "q"), table.find(*PARENT, "r")) == ({KEY.name}, frozenset())
 
 
 def test_after_a_restart_what_is_younger_than_the_compaction_lag_is_known() -> None:
     """Of such a fact no version was removed: it was not there before its first one."""
-    layer = FactOverlay([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
-    layer.sees_all_from_now(15)
-    assert layer.table("cdap", 19).get("Entity", KEY.name) is None
-    assert layer.table("cdap", 19).find(*PARENT, "r") == {"dataset:n.e"}
+    overlay = FactOverlay([_entity("q", 20), _entity("r", 12, name="dataset:n.e")], all_held_after=15)
+    overlay.sees_all_from_now(15)
+    assert overlay.table("cdap", 19).get("Entity", KEY.name) is None
+    assert overlay.table("cdap", 19).find(*PARENT, "r") == {"dataset:n.e"}
     with pytest.raises(Unanswerable):
-        layer.table("cdap", 11).get("Entity", "dataset:n.e")
+        overlay.table("cdap", 11).get("Entity", "dataset:n.e")
 
 
 def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
@@ -255,33 +255,33 @@ def test_versions_that_a_log_still_has_are_known_after_a_restart() -> None:
         else:
             facts.put({"system": key.system, "kind": key.kind, "name": key.name, "spec": spec}, at, at)
     changes = list(changes_of(key, facts.histories[key], 5))
-    layer = _live(*changes, loaded=len(changes))
-    bodies = [_login(layer.table("streamsets", at)) for at in (10, 30, 39, 40, 50)]
+    overlay = _live(*changes, loaded=len(changes))
+    bodies = [_login(overlay.table("streamsets", at)) for at in (10, 30, 39, 40, 50)]
     assert bodies == [5, 25, 25, None, 45]
 
 
 def test_superseded_versions_are_held_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 3)
-    layer = _live(*(_entity(f"p{n}", n * 10, name=f"d{n % 2}") for n in range(1, 9)), FactChange(KEY, at=85))
+    overlay = _live(*(_entity(f"p{n}", n * 10, name=f"d{n % 2}") for n in range(1, 9)), FactChange(KEY, at=85))
     for moment, known in {25: False, 35: False, 45: True, 75: True, 80: True}.items():
         if known:
-            assert layer.table("cdap", moment).get("Entity", "d0") is not None
+            assert overlay.table("cdap", moment).get("Entity", "d0") is not None
         else:
             with pytest.raises(Unanswerable):
-                layer.table("cdap", moment).get("Entity", "d0")
+                overlay.table("cdap", moment).get("Entity", "d0")
 
 
 def test_what_was_deleted_long_ago_is_forgotten_and_known_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_module, "SUPERSEDED_HELD", 1)
-    layer = _live(_entity("p", 10), FactChange(KEY, at=20), _entity("x", 30, name="e"), _entity("y", 40, name="e"))
-    assert layer.table("cdap", 35).get("Entity", KEY.name) is None
+    overlay = _live(_entity("p", 10), FactChange(KEY, at=20), _entity("x", 30, name="e"), _entity("y", 40, name="e"))
+    assert overlay.table("cdap", 35).get("Entity", KEY.name) is None
     with pytest.raises(Unanswerable):
-        layer.table("cdap", 15).get("Entity", KEY.name)
+        overlay.table("cdap", 15).get("Entity", KEY.name)
 
 
 def test_a_late_change_affects_all_lookups_of_the_versions_that_it_takes_the_place_of() -> None:
-    layer, key = FactOverlay(), Key("cdap", "Entity", "dataset:d")
+    overlay, key = FactOverlay(), Key("cdap", "Entity", "dataset:d")
     for at, found_by in ((3, "first"), (10, "second"), (20, "third")):
-        layer.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
-    changed = layer.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))
+        overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", at, (("parent", found_by),)),), at=at))
+    changed = overlay.apply(FactChange(key, (Fact("Entity", "dataset:d", 5, (("parent", "late"),)),), at=5))
     assert {lookup[3] for lookup in changed if lookup[0] == "key"} == {"second", "third", "late"}

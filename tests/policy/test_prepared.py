@@ -82,7 +82,7 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
     for document in documents:
         document.pop("effective_at", None)
-    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
+    policies, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for order, document in enumerate(document for document in documents if document["kind"] not in kinds):
         policies.put(document, order, order)
     compiled, queries = Snapshot(policies), PreparedQueries()
@@ -90,8 +90,8 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
     changes = [document for document in documents if document["kind"] in kinds]
     for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
         if document is not None:
-            queries.end((system, lookup) for lookup in layer.apply(change(facts, document, order)))
-        snapshot = compiled.with_facts(layer)
+            queries.end((system, lookup) for lookup in overlay.apply(change(facts, document, order)))
+        snapshot = compiled.with_facts(overlay)
         for number, request in enumerate(requests):
             query = queries.find(number, request.time)
             event("kept" if query else "prepared")
@@ -129,8 +129,8 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
             "spec": {"type": "pipeline", "owner": "o", "acl": {"user:dana": ["READ"], "user:nora": ["READ"]}},
         },
     ]
-    layer, facts = FactOverlay(), DocumentStore(facts_only=True)
-    snapshot, queries = policy.compile_documents(documents).with_facts(layer), PreparedQueries()
+    overlay, facts = FactOverlay(), DocumentStore(facts_only=True)
+    snapshot, queries = policy.compile_documents(documents).with_facts(overlay), PreparedQueries()
     for user in ("dana", "nora"):
         subject = {"type": "user", "id": user, "properties": {"organization": "acme"}}
         resource = {"type": "pipeline", "id": "pipeline:p"}
@@ -140,7 +140,7 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
         assert isinstance(request, Request)
         queries.add(user, PreparedQuery(snapshot, request), 1)
     login = {"system": "streamsets", "kind": "Session", "name": "dana", "spec": {"login_at": 10}}
-    changed = layer.apply(change(facts, login, 1))
+    changed = overlay.apply(change(facts, login, 1))
     assert BOUND not in changed
     queries.end(("streamsets", lookup) for lookup in changed)
     assert queries.find("dana", 20) is None

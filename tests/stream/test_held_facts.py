@@ -27,14 +27,14 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
     """Also one that sits out many batches, over parts and new layers."""
     monkeypatch.setattr(broadcasts_module, "PART", 5)
     monkeypatch.setattr(broadcasts_module, "REBASED", 23)
-    rng, layer, feed = random.Random(1), FactOverlay(), FactBroadcasts(Arrived)
+    rng, overlay, feed = random.Random(1), FactOverlay(), FactBroadcasts(Arrived)
     held: HeldFacts | None = None
     mark, layer_is_new = 0, False
     for batch in range(200):
         changes = [_change(f"user-{rng.randrange(8)}", batch) for _ in range(rng.randrange(4))]
         for change in changes:
-            layer.apply(change)
-        facts = feed.current(layer, changes)
+            overlay.apply(change)
+        facts = feed.current(overlay, changes)
         if rng.random() < skipped:
             continue
         if held is None or held.base != facts.base:
@@ -47,18 +47,20 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
         assert seen is None or layer_is_new or expected <= {*seen}
         layer_is_new = False
         for name in (f"user-{number}" for number in range(8)):
-            assert held.layer.table("streamsets").get("Session", name) == layer.table("streamsets").get("Session", name)
+            assert held.overlay.table("streamsets").get("Session", name) == overlay.table("streamsets").get(
+                "Session", name
+            )
 
 
 def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "LOOKUPS_HELD", 10)
-    feed, layer = FactBroadcasts(Arrived), FactOverlay()
-    facts = feed.current(layer, [])
+    feed, overlay = FactBroadcasts(Arrived), FactOverlay()
+    facts = feed.current(overlay, [])
     held = HeldFacts(facts.base, feed.broadcasts[0].value)
     for number in range(1, 40):
         change = _change(f"user-{number}", number)
-        layer.apply(change)
-        held.follow(feed.current(layer, [change]), feed.broadcasts)
+        overlay.apply(change)
+        held.follow(feed.current(overlay, [change]), feed.broadcasts)
     assert held.changed_since(held.applied) == []
     assert held.changed_since(held.applied - 1) == [("streamsets", ("name", "Session", "user-39"))]
     assert held.changed_since(0) is None

@@ -122,8 +122,8 @@ def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int
 def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
     older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
     key = Key(LOOKS_BACK, "Session", "dana")
-    layer = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
-    worker = _worker([(0, 10, older), (20, None, newest)], layer)
+    overlay = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
+    worker = _worker([(0, 10, older), (20, None, newest)], overlay)
     answers = {moment: worker._answers_at(DEFAULT_TRUST, moment) for moment in (-1, 5, 10, 19, 25, 30, 99)}
     found = {moment: answers and answers.snapshot_at(moment)[0] for moment, answers in answers.items()}
     versions = {moment: snapshot and snapshot.version for moment, snapshot in found.items()}
@@ -140,7 +140,7 @@ def _login(snapshot: Snapshot | None) -> Any:
     return snapshot.policy_sets[LOOKS_BACK].facts.get("Session", "dana")
 
 
-def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactOverlay) -> Worker:
+def _worker(eras: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) -> Worker:
     send: Any = Sent
     by_topic = ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets")
     nothing: dict[str, Any] = {field: {} for field in by_topic}
@@ -149,7 +149,7 @@ def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactOverlay) ->
         **nothing,
         facts_offset=-1,
         snapshots=tuple((since, until, number) for number, (since, until, _) in enumerate(eras)),
-        facts=Facts(id(layer), (), 0, ()),
+        facts=Facts(id(overlay), (), 0, ()),
         now=NOW,
         limits=Limits(),
         formats=JSON_ALONE,
@@ -158,4 +158,4 @@ def _worker(eras: list[tuple[int, int | None, Snapshot]], layer: FactOverlay) ->
         logged=False,
         budgets={},
     )
-    return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(layer)])
+    return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(overlay)])

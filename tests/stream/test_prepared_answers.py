@@ -411,7 +411,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
     asked = [{**data.draw(requests_of(system)), "id": str(number)} for number in range(3)]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
+    policies, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for order, document in enumerate(documents):
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
@@ -422,13 +422,13 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
     for order, document in enumerate(steps, len(documents)):
         if document is not None:
             changed = change(facts, document, order)
-            layer.apply(changed)
+            overlay.apply(changed)
             held._apply(held.applied, [changed])
         judge = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
         for at in (data.draw(st.sampled_from(MOMENTS)), 6):
             records = Records(records_batch(sent, at))
             with unprepared():
-                fresh = _in_order(_sit(Evaluator(compiled.with_facts(layer), LIMITS)).decide_all(records))
+                fresh = _in_order(_sit(Evaluator(compiled.with_facts(overlay), LIMITS)).decide_all(records))
             assert _in_order(_sit(judge).decide_all(records)) == fresh
 
 

@@ -79,21 +79,25 @@ def test_at_every_moment_by_what_was_in_force_and_known_of_it(system: str, data:
     """Over validity windows and changes of facts: good ones, refused ones, deletions, some reported late."""
     kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
-    policies, facts, layer = DocumentStore(), DocumentStore(facts_only=True), FactOverlay(all_held_after=SINCE_EVER - 1)
+    policies, facts, overlay = (
+        DocumentStore(),
+        DocumentStore(facts_only=True),
+        FactOverlay(all_held_after=SINCE_EVER - 1),
+    )
     for order, document in enumerate(documents):
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
             policies.put(document, order, order)
-    layer.sees_all_from_now(data.draw(st.sampled_from([SINCE_EVER, 3])))
+    overlay.sees_all_from_now(data.draw(st.sampled_from([SINCE_EVER, 3])))
     changes = [document for document in documents if document["kind"] in kinds]
     steps = data.draw(st.permutations([*changes, *map(spoiled, changes), *map(deletion, changes), *changes]))
     moments = sorted(data.draw(st.lists(MOMENTS, min_size=len(steps), max_size=len(steps))))
     compiled, events = Snapshot(policies), data.draw(_events(system))
-    kept = AuditAnswers(compiled, DEFAULT_TRUST, 100, layer)
+    kept = AuditAnswers(compiled, DEFAULT_TRUST, 100, overlay)
     for at, document in [(0, None), *zip(moments, steps, strict=True)]:
         if document is not None:
-            kept.follow_facts([(system, lookup) for lookup in layer.apply(change(facts, document, at))])
-        _compare(events, kept, AuditAnswers(compiled, DEFAULT_TRUST, 100, layer))
+            kept.follow_facts([(system, lookup) for lookup in overlay.apply(change(facts, document, at))])
+        _compare(events, kept, AuditAnswers(compiled, DEFAULT_TRUST, 100, overlay))
         event(f"prepared {len(kept._prepared)}")
 
 
@@ -147,17 +151,17 @@ def test_what_is_not_known_any_more_of_a_moment_is_not_answered_by_what_is_known
             "spec": {"type": "pipeline", "owner": "o", "acl": acl},
         },
     ]
-    layer, facts = FactOverlay(), DocumentStore(facts_only=True)
-    layer.sees_all_from_now(5)
+    overlay, facts = FactOverlay(), DocumentStore(facts_only=True)
+    overlay.sees_all_from_now(5)
     login = {"system": "streamsets", "kind": "Session", "name": "nora", "spec": {"login_at": 9}}
-    layer.apply(change(facts, login, 9))
+    overlay.apply(change(facts, login, 9))
     asked = {
         "subject": {"type": "user", "id": "dana", "properties": {"organization": "acme"}},
         "action": {"name": "pipeline.view"},
         "resource": {"type": "pipeline", "id": "pipeline:p"},
     }
     events = [(_event(system="streamsets", **asked), at) for at in (6, 4, 7)]
-    kept, fresh = (AuditAnswers(compile_documents(documents), DEFAULT_TRUST, 9, layer) for _ in range(2))
+    kept, fresh = (AuditAnswers(compile_documents(documents), DEFAULT_TRUST, 9, overlay) for _ in range(2))
     _compare(events, kept, fresh)
     assert [json.loads(value or b"")["outcome"] for _, _, value, _ in _judged(_sit(kept), events)] == [
         "allow",

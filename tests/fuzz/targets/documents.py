@@ -71,7 +71,7 @@ class Documents:
         system = given["system"]
         policies, facts = DocumentStore(), DocumentStore(facts_only=True)
         shelvings = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
-        refused, layer = None, FactOverlay()
+        refused, overlay = None, FactOverlay()
         for offset, (key, value, topic) in enumerate(given["records"]):
             key = key if topic == "facts" else key.partition(b"/")[2]
             record = Record(topic, key, value, offset, AT - 1000 + offset)
@@ -81,8 +81,8 @@ class Documents:
                 if not fits(size := record_size(alert[1], alert[2], alert[3]), Limits().record_out):
                     raise Violation(f"size: an alert of {size} bytes")
             if topic == "facts":
-                _apply(layer, facts, shelvings["facts"].key_of(record))
-        snapshot = Snapshot(policies).with_facts(layer)
+                _apply(overlay, facts, shelvings["facts"].key_of(record))
+        snapshot = Snapshot(policies).with_facts(overlay)
         for rejected in snapshot.rejected:
             if not rejected.errors:
                 raise Violation(f"refused: {rejected.key} without an error")
@@ -92,10 +92,10 @@ class Documents:
         return Execution(refused is None or not _unreadable(refused.errors), refused is not None, allows)
 
 
-def _apply(layer: FactOverlay, facts: DocumentStore, key: Any) -> None:
+def _apply(overlay: FactOverlay, facts: DocumentStore, key: Any) -> None:
     document_history = facts.histories.get(key) if key is not None else None
     for change in changes_of(key, document_history, 1) if document_history is not None else ():
-        layer.apply(change)
+        overlay.apply(change)
 
 
 def _asked(snapshot: Snapshot, request: Data) -> int:
