@@ -16,7 +16,7 @@ import typer
 
 from policy import compile_documents
 from streaming.bench import workload
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import Formats
 from streaming.records.schemas import read

@@ -20,7 +20,7 @@ from policy.core.times import to_ms
 from policy.store.overlay import FactOverlay
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
-from streaming.enforcer.judge import EXPECTED
+from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.records.audit_event import AuditEvent, read_event
@@ -151,7 +151,7 @@ class AuditEvaluator:
         self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
         self._has_failed = False
 
-    def judge(
+    def evaluator(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
         """The record to write for one audit event: its verdict, or its dead letter. Never raises."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from streaming.enforcer.judge import PartitionEvaluator, Source
+from streaming.enforcer.evaluator import PartitionEvaluator, Source
 from streaming.records.avro import Unencodable, Writer
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import Formats

@@ -24,7 +24,7 @@ from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSourc
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, Tally, no_counts, tally
@@ -146,7 +146,7 @@ class Worker:
             BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
                 usage = usage or self._begin(records)
-                packed, told = self._judge(records, usage)
+                packed, told = self._evaluator(records, usage)
                 beside = [_encode(told), *itertools.repeat(None, len(packed) - 1)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
@@ -171,7 +171,7 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _judge(self, records: Records, usage: Usage) -> tuple[list[bytes | None], Told]:
+    def _evaluator(self, records: Records, usage: Usage) -> tuple[list[bytes | None], Told]:
         """The packed lots of the first of these, as far as the budget goes, and what is told of them."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
@@ -215,15 +215,15 @@ class Worker:
         topic, task = records.topic, self._task
         return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
 
-    def _sit(self, judge: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
-        task, version = self._task, judge.snapshot.version
+    def _sit(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
+        task, version = self._task, evaluator.snapshot.version
         basis = EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
-        return judge.sit(source, basis, reader)
+        return evaluator.sit(source, basis, reader)
 
     def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
         """What the candidate would answer, held against the live answers."""
         judges = self._newest_judge(), self._candidate_judge()
-        live, candidate = (self._sit(judge, source, reader).decide_all(records) for judge in judges)
+        live, candidate = (self._sit(evaluator, source, reader).decide_all(records) for evaluator in judges)
         return compare(live, candidate)
 
     def _candidate_judge(self) -> Evaluator:
@@ -237,7 +237,7 @@ class Worker:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
         sitting = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
-        return _one_by_one(sitting.judge, records, sitting.counts, usage), sitting.counts
+        return _one_by_one(sitting.evaluator, records, sitting.counts, usage), sitting.counts
 
     def _newest_judge(self) -> Evaluator:
         place = len(self._snapshots) - 1
@@ -441,7 +441,7 @@ class HeldSnapshot:
 class HeldEvaluator(msgspec.Struct):
     """A judge, and how many changes of the facts it has seen."""
 
-    judge: Evaluator
+    evaluator: Evaluator
     applied: int
 
 
@@ -486,13 +486,13 @@ def _judge_of(
     """The judge of a snapshot with the facts that are known now. It keeps answers that no change of them affects."""
     held = judges.get((number, facts.base))
     if held is not None and held.applied == facts.applied:
-        return held.judge
+        return held.evaluator
     now = snapshot.value.with_facts(facts.overlay)
     held = held or next((one for (_, base), one in judges.items() if base == facts.base), None)
     changed = facts.changed_since(held.applied) if held else None
     if held is not None and changed is not None:
         judges.clear()
-        held.judge.follow(now, changed)
+        held.evaluator.follow(now, changed)
         held.applied = facts.applied
         judges[number, facts.base] = held
     else:
@@ -501,4 +501,4 @@ def _judge_of(
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
-    return held.judge
+    return held.evaluator

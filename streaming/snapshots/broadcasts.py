@@ -185,7 +185,7 @@ class FactBroadcasts:
         self._replaced: list[Broadcast[Any]] = []
 
     def current(self, overlay: FactOverlay, changes: list[FactChange]) -> Facts:
-        """How things stand after `changes`, which `overlay` has already taken in; `broadcasts` are what it refers to."""
+        """How things stand after `changes`, which `overlay` has taken in; `broadcasts` are what it refers to."""
         self._tail += changes
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
             self._rebase(overlay)

@@ -257,7 +257,7 @@ def retry(ask: Callable[[], Any], seconds: float = 120.0) -> Any:
     return found[0]
 
 
-def judge(run: Run, action: Callable[[Run], None], row: Row) -> Row:
+def evaluator(run: Run, action: Callable[[Run], None], row: Row) -> Row:
     """Let a scenario run, and fill in its row."""
     try:
         action(run)

@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition
 from streaming.kafka.clients import topic_ids
 from tests.chaos import hostile
 from tests.chaos.processes import send
-from tests.chaos.run import DECIDED_SECONDS, Cluster, Failed, Row, Run, judge, new_row
+from tests.chaos.run import DECIDED_SECONDS, Cluster, Failed, Row, Run, evaluator, new_row
 from tests.stream.world import request, role
 from tests.waiting import wait_until
 
@@ -35,7 +35,7 @@ class Scenario(NamedTuple):
 
     def run(self, cluster: Cluster, seed: int) -> Row:
         """Run it, and return what it showed."""
-        return judge(Run(cluster.world, seed, cluster), self.action, new_row(self.name, self.fault, seed))
+        return evaluator(Run(cluster.world, seed, cluster), self.action, new_row(self.name, self.fault, seed))
 
 
 SCENARIOS: dict[str, Scenario] = {}

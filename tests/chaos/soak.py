@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from tests.chaos.processes import Job
-from tests.chaos.run import Cluster, Row, Run, judge, new_row, write_line
+from tests.chaos.run import Cluster, Row, Run, evaluator, new_row, write_line
 
 EVERY_SECONDS = 10.0
 GROWTH = 1.1
@@ -87,7 +87,7 @@ def _soak(folder: Path, minutes: float, samples: list[Sample], output: Path | No
                 samples.append(sample)
                 write_line(sample, output)
 
-        row = judge(run, soak, new_row("soak", f"a policy change each second for {minutes:g} minutes", 0))
+        row = evaluator(run, soak, new_row("soak", f"a policy change each second for {minutes:g} minutes", 0))
         write_line(row, output)
         return row
     finally:

@@ -14,7 +14,7 @@ from policy.store.documents import DocumentStore, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
 from streaming.monitor.state import Monitor, Raised, State
@@ -86,8 +86,8 @@ def decisions() -> tuple[bytes, ...]:
 
 
 def _decided(scene: Scene) -> Iterator[bytes]:
-    judge, source = Evaluator(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
-    sitting = judge.sit(source, EvaluationContext(scene.snapshot.version, OFFSETS, -1, {}, NOW))
+    evaluator, source = Evaluator(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
+    sitting = evaluator.sit(source, EvaluationContext(scene.snapshot.version, OFFSETS, -1, {}, NOW))
     for number, expectation in enumerate(scene.stage.expect):
         asked = {"id": "1", **scene.request(expectation)}
         at = to_ms(asked.pop("time", NOW))

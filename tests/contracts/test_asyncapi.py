@@ -11,7 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from streaming import contracts
-from streaming.enforcer.judge import CARRIED
+from streaming.enforcer.evaluator import CARRIED
 from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import CONTENT_TYPES

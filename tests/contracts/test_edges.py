@@ -9,7 +9,7 @@ from policy import compile_documents
 from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.records import read_decision
 from streaming.records.avro import Reader, Unencodable, Writer, own_json
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
@@ -114,8 +114,8 @@ def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int
     sitting = AuditEvaluator(source, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
-    assert sitting.judge(b"k", avro, None, 17, AT) == sitting.judge(b"k", value, None, 17, AT)
-    assert sitting.judge(b"k", value, None, 17, AT)[0] == 1
-    to, _, _, headers = sitting.judge(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
+    assert sitting.evaluator(b"k", avro, None, 17, AT) == sitting.evaluator(b"k", value, None, 17, AT)
+    assert sitting.evaluator(b"k", value, None, 17, AT)[0] == 1
+    to, _, _, headers = sitting.evaluator(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
     assert to == 3
     assert b"avro/audit-event.avsc" in dict(headers or ())["__connect.errors.exception.message"]

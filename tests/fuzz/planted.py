@@ -13,7 +13,7 @@ import policy.core.request
 import policy.matching.grants
 import policy.matching.index
 import streaming.enforcer.answers
-import streaming.enforcer.judge
+import streaming.enforcer.evaluator
 import streaming.enforcer.worker
 import streaming.records.dead_letter
 import streaming.records.masking
@@ -73,7 +73,7 @@ def _error_is_an_allow(patch: Patch) -> None:
 
 
 def _answers_unbounded(patch: Patch) -> None:
-    patch.setattr(streaming.enforcer.judge, "record_size", lambda *_: 0)
+    patch.setattr(streaming.enforcer.evaluator, "record_size", lambda *_: 0)
     patch.setattr(streaming.enforcer.worker, "fits", lambda *_: True)
 
 
@@ -113,7 +113,7 @@ def _header_crashes(patch: Patch) -> None:
             *((h["key"], h["value"]) for h in headers if h["key"] == "traceparent" and len(h["value"]) < 1000),
         ]
 
-    patch.setattr(streaming.enforcer.judge, "_carried", carried)
+    patch.setattr(streaming.enforcer.evaluator, "_carried", carried)
 
 
 def _claims_trusted(patch: Patch) -> None:

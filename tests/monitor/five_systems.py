@@ -258,7 +258,7 @@ class Day:
         source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
         sitting = AuditEvaluator(source, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
-            written, _, value, _ = sitting.judge(b"", msgspec.json.encode(event), None, offset, at)
+            written, _, value, _ = sitting.evaluator(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value
             yield VERDICTS, 0, offset, at + SECOND, value or b""
 

@@ -10,7 +10,7 @@ from policy import compile_documents
 from policy.systems import all_systems
 from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.ops.tally import LOOKED_AT, OTHER, TRACES, Tally, no_counts, tally
 from streaming.settings import DEFAULT_TRUST, Limits
 
@@ -81,7 +81,7 @@ def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() 
         {"id": "4"},
     ]
     for number, event in enumerate(events):
-        sitting.judge(b"k", json.dumps(event).encode(), None, number, NOW)
+        sitting.evaluator(b"k", json.dumps(event).encode(), None, number, NOW)
     told = tally("audit", NOW, sitting.counts, np.full(4, NOW), [None] * 4)
     assert sorted(told.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
     assert told.dead_letters == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from policy import compile_documents
 from policy.core.caching import BUDGET
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, Sent, records_batch
@@ -98,24 +98,24 @@ SCENARIOS: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
 }
 
 
-def _run(requests: Iterator[dict[str, Any]], judge: Evaluator) -> None:
+def _run(requests: Iterator[dict[str, Any]], evaluator: Evaluator) -> None:
     """Through the job's worker, as far as it is Python."""
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
     while asked := list(itertools.islice(requests, BATCH)):
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in asked]
-        judge.sit(source, EvaluationContext("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
+        evaluator.sit(source, EvaluationContext("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
 
 
 def main(held_mib: str, *scenarios: str) -> None:
     """Print the growth by each."""
     BUDGET.most = int(held_mib) << 20
-    judge = Evaluator(compile_documents(DOCUMENTS), Limits())
-    _run(iter([_request(1)]), judge)  # what is loaded at first use
+    evaluator = Evaluator(compile_documents(DOCUMENTS), Limits())
+    _run(iter([_request(1)]), evaluator)  # what is loaded at first use
     gc.collect()
     tracemalloc.start()
     for scenario in scenarios:
         before, _ = tracemalloc.get_traced_memory()
-        _run(SCENARIOS[scenario](), judge)
+        _run(SCENARIOS[scenario](), evaluator)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
         print(scenario, round((after - before) / (1 << 20), 1))

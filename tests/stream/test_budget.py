@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from policy.store.overlay import FactOverlay
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import Outputs, Task, Told, Worker
 from streaming.ops.tally import no_counts
@@ -44,8 +44,8 @@ class Clock:
         return self.now
 
 
-def _sit(judge: Evaluator) -> PartitionEvaluator:
-    return judge.sit(
+def _sit(evaluator: Evaluator) -> PartitionEvaluator:
+    return evaluator.sit(
         Source(*PARTITION, "topic-id", DEFAULT_TRUST, 1), EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT)
     )
 
@@ -77,15 +77,15 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
     values: list[bytes], size: int, exceeds: bool, is_taught: bool
 ) -> None:
     """With and without prepared queries; records and counts are those of an unlimited budget."""
-    judge, records = Evaluator(SNAPSHOT, Limits()), _records(values)
+    evaluator, records = Evaluator(SNAPSHOT, Limits()), _records(values)
     if is_taught:
-        _sit(judge).decide_all(records)
+        _sit(evaluator).decide_all(records)
     usage = Usage(Budget(size, 1.0, exceeds), Clock())
     fitting = usage.fitting(records.sizes)
     assert fitting >= int(exceeds)
     if not fitting:
         return
-    sitting, whole = _sit(judge), _sit(Evaluator(SNAPSHOT, Limits()))
+    sitting, whole = _sit(evaluator), _sit(Evaluator(SNAPSHOT, Limits()))
     packed = sitting.decide_all(records.head(fitting), usage)
     decided = packed.decided
     assert decided is not None
@@ -110,21 +110,24 @@ def test_an_unlimited_budget_is_enough_for_everything() -> None:
 
 def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record() -> None:
     """Each look at the clock takes a second here."""
-    judge, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number, evaluations=3) for number in range(10)])
-    assert _sit(judge).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
+    evaluator, records = (
+        Evaluator(SNAPSHOT, Limits()),
+        _records([_request(number, evaluations=3) for number in range(10)]),
+    )
+    assert _sit(evaluator).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
     late = Usage(Budget(2**40, 0.5), Clock(1.0))
     assert late.fitting(records.sizes) == 10, "nothing is decided yet"
-    assert _sit(judge).decide_all(records, late).decided == 1
+    assert _sit(evaluator).decide_all(records, late).decided == 1
     late.records = 1
     assert late.fitting(records.sizes) == 0
     assert Usage(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
 
 
 def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
-    judge, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
-    _sit(judge).decide_all(records)
+    evaluator, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
+    _sit(evaluator).decide_all(records)
     usage = Usage(Budget(2**40, 1.0), Clock())
-    packed = _sit(judge).decide_all(records, usage)
+    packed = _sit(evaluator).decide_all(records, usage)
     assert packed.decided == 2000
     assert len(packed.shortly[0].keys) == 2000
     assert usage.bytes == int(records.sizes.sum())

@@ -12,7 +12,7 @@ from policy import compile_documents
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.comparing import compare
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from streaming.snapshots.candidate import Candidate, with_documents
@@ -33,8 +33,8 @@ def _store(*documents: dict[str, Any]) -> DocumentStore:
 
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
-    judge, packed = Evaluator(compile_documents(documents), Limits()), Packed([], [])
-    sitting = judge.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1))
+    evaluator, packed = Evaluator(compile_documents(documents), Limits()), Packed([], [])
+    sitting = evaluator.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1))
     for offset, told in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
         packed.others.append(sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))

@@ -25,7 +25,7 @@ from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
-from tests.chaos.run import Run, judge, new_row
+from tests.chaos.run import Run, evaluator, new_row
 from tests.chaos.scenarios import SCENARIOS
 from tests.stream.running import running
 from tests.stream.world import LOOKS_BACK, World, group, request, role
@@ -347,7 +347,7 @@ def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str)
 def test_the_history_checker_finds_every_promise_kept(world: World) -> None:
     """In all that the tests of this file did, and in a scenario of `make chaos`, which cleans up: malformed records."""
     run, malformed = Run(world, seed=1), SCENARIOS["malformed"]
-    row = judge(run, malformed.action, new_row(malformed.name, malformed.fault, seed=1))
+    row = evaluator(run, malformed.action, new_row(malformed.name, malformed.fault, seed=1))
     assert row.ok, row
     assert row.dead_letters > 100
     found = verify(world.settings)

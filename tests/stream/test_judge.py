@@ -10,7 +10,7 @@ import pytest
 
 from policy import compile_documents, decide
 from streaming.bench import workload
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import records_batch
@@ -99,8 +99,8 @@ def test_a_record_says_who_asked_for_what_without_secrets_and_unknown_fields() -
 @pytest.mark.parametrize("enforced", [True, False])
 def test_in_shadow_mode_every_decision_says_that_it_is_not_enforced(enforced: bool) -> None:
     """Batches and errors too; the answer itself is the same."""
-    judge, source = Evaluator(SNAPSHOT, Limits()), Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    sitting = judge.sit(source, EvaluationContext(SNAPSHOT.version, READ, 7, {}, AT, enforced))
+    evaluator, source = Evaluator(SNAPSHOT, Limits()), Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
+    sitting = evaluator.sit(source, EvaluationContext(SNAPSHOT.version, READ, 7, {}, AT, enforced))
     for request in (_some_request(), _some_request(evaluations=[{}]), _some_request(deadline=AT - 1)):
         record = _decide(sitting, request)
         assert record["context"].get("enforced", True) is enforced

@@ -10,7 +10,7 @@ from policy import decide
 from policy.core.times import to_ms
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import Limits
 from tests.stream.arrow import records_batch
@@ -39,10 +39,10 @@ def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
     return {"decision": record["decision"], "context": context, **items}
 
 
-def _said_shortly(judge: Evaluator, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+def _said_shortly(evaluator: Evaluator, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
     """The same in columns, where it can be."""
     value = json.dumps(request).encode()
-    packed = judge.sit(source, BASIS).decide_all(Records(records_batch([(None, value, None)], at)))
+    packed = evaluator.sit(source, BASIS).decide_all(Records(records_batch([(None, value, None)], at)))
     decisions = list(packed.decisions())
     return _told(decisions[0]) if decisions else None
 
@@ -59,15 +59,18 @@ def test_the_fast_path_answers_every_case_as_decide_does(path: Path) -> None:
     """Each request twice, so that the second answer comes from what the first one left behind."""
     compared = 0
     for scene in scenes(load_cases(path)):
-        judge, source = Evaluator(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
+        evaluator, source = (
+            Evaluator(scene.snapshot, Limits()),
+            Source("requests", 0, "topic-id", scene.stage.claims, 1),
+        )
         for expectation in scene.stage.expect:
             asked = {"id": "1", **scene.request(expectation)}
             asked.pop("deadline", None)  # held against the clock in the stream, and tested there
             at = to_ms(asked.pop("time", NOW))
-            sitting = judge.sit(source, BASIS)
+            sitting = evaluator.sit(source, BASIS)
             expected = _expected(scene, {**asked, "time": at})
             for _ in range(2):
                 assert _said(sitting, asked, at) == expected, (scene.case.case, asked)
-            assert _said_shortly(judge, source, asked, at) == expected, (scene.case.case, asked)
+            assert _said_shortly(evaluator, source, asked, at) == expected, (scene.case.case, asked)
             compared += expected is not None
     assert compared > 0

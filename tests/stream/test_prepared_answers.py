@@ -22,9 +22,9 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.bench import workload
 from streaming.enforcer import answers, rendering
-from streaming.enforcer import judge as judging
+from streaming.enforcer import evaluator as judging
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import HeldFacts, _judge_of
 from streaming.records.packing import Outgoing, Packed
@@ -49,9 +49,9 @@ SNAPSHOT = compile_documents(DOCUMENTS)
 LIMITS = Limits()
 
 
-def _sit(judge: Evaluator) -> PartitionEvaluator:
+def _sit(evaluator: Evaluator) -> PartitionEvaluator:
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    return judge.sit(source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
+    return evaluator.sit(source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
 
 
 def _in_order(packed: Packed) -> list[Outgoing]:
@@ -78,14 +78,14 @@ def unprepared() -> Iterator[None]:
         yield
 
 
-def _compare(sent: list[Sent], judge: Evaluator, limits: Limits = LIMITS, at: int = AT) -> None:
+def _compare(sent: list[Sent], evaluator: Evaluator, limits: Limits = LIMITS, at: int = AT) -> None:
     """Records together, and one by one, beside those of a judge who knows nothing and prepares nothing."""
     records = Records(records_batch(sent, at))
     rows = [(key, value, records.headers(number), number, at) for number, (key, value, _) in enumerate(sent)]
     with unprepared():
-        careful = [_sit(Evaluator(judge.snapshot, limits)).decide(*row) for row in rows]
-    assert _in_order(_sit(judge).decide_all(records)) == careful
-    assert [_sit(judge).decide(*row) for row in rows] == careful
+        careful = [_sit(Evaluator(evaluator.snapshot, limits)).decide(*row) for row in rows]
+    assert _in_order(_sit(evaluator).decide_all(records)) == careful
+    assert [_sit(evaluator).decide(*row) for row in rows] == careful
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -101,29 +101,29 @@ def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/order
 
 def _taught() -> Evaluator:
     """A judge with prepared queries for what dana and eve ask."""
-    judge = Evaluator(SNAPSHOT, LIMITS)
+    evaluator = Evaluator(SNAPSHOT, LIMITS)
     for user in ("dana", "eve"):
         value = json.dumps(_request("t", user, "prod/main/taught")).encode()
-        _sit(judge).decide_all(Records(records_batch([(None, value, None)])))
-    return judge
+        _sit(evaluator).decide_all(Records(records_batch([(None, value, None)])))
+    return evaluator
 
 
 def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     """Their producers choose how long they are, and what is kept lasts as long as the policies."""
-    judge = _taught()
+    evaluator = _taught()
     for length in (RESOURCE_BYTES // 2 + 1, RESOURCE_BYTES + 1):
         for topic in (f"prod/main/{'x' * length}", f"prod/{'x' * length}/orders"):
-            _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], judge)
-    resources = judge.answers(DEFAULT_TRUST).resources("lenses6")
+            _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], evaluator)
+    resources = evaluator.answers(DEFAULT_TRUST).resources("lenses6")
     for known in (resources.states, resources._heads):
         assert RESOURCE_BYTES // 2 < max(map(len, known)) <= RESOURCE_BYTES
 
 
 def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = _taught()
+    evaluator = _taught()
     monkeypatch.setattr(PartitionEvaluator, "decide", None)  # a request that is decided by itself would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
-    assert len(_values(_sit(judge).decide_all(Records(records_batch(sent))))) == 100
+    assert len(_values(_sit(evaluator).decide_all(Records(records_batch(sent))))) == 100
 
 
 FAULTY = ("orders-1 ", " orders-1", "orders-1\xa0", "ord\u200bers-1", "e\u0301", "\u0301", "\xe9", "secret-1 ", "a: b")
@@ -135,33 +135,35 @@ def test_a_name_that_may_be_taken_for_another_gets_no_other_answer(name: str, pl
     """Written as it is, between requests whose query is prepared, and twice."""
     asked = [_request("r-2"), *[_request(f"r-{n}", topic=place.format(name)) for n in (3, 4)], _request("r-5")]
     sent = [(None, json.dumps(request, ensure_ascii=False).encode(), None) for request in asked]
-    judge = _taught()
+    evaluator = _taught()
     for _ in range(2):
-        _compare(sent, judge)
+        _compare(sent, evaluator)
 
 
 def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault() -> None:
     """Ververica decides by workspace and namespace: the resource's id is only repeated."""
     entry = {"userId": "dana", "workspaceId": "w", "namespaceId": "n", "role": "VIEWER"}
     document = {"system": "ververica", "kind": "InitialAccess", "name": "w", "spec": {"initialAccess": [entry]}}
-    judge, scope = Evaluator(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
+    evaluator, scope = Evaluator(compile_documents([document]), LIMITS), {"workspaceId": "w", "namespaceId": "n"}
     sent: list[Sent] = []
     for number, name in enumerate(["orders", "payments", *FAULTY, "payments"]):
         request = {**_request(f"r-{number}"), "system": "ververica", "subject": {"type": "user", "id": "dana"}}
         request |= {"action": {"name": "read"}, "resource": {"type": "Deployment", "id": name, "properties": scope}}
         sent.append((None, json.dumps(request, ensure_ascii=False).encode(), None))
-    _compare(sent, judge)
-    decided = [json.loads(value)["decision"] for value in _values(_sit(judge).decide_all(Records(records_batch(sent))))]
+    _compare(sent, evaluator)
+    decided = [
+        json.loads(value)["decision"] for value in _values(_sit(evaluator).decide_all(Records(records_batch(sent))))
+    ]
     assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
-    assert len(judge.answers(DEFAULT_TRUST)._prepared) == 1
+    assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
 
 
 def test_a_workload_gets_the_same_answers() -> None:
     documents = workload.documents(100)
     snapshot = compile_documents(documents)
-    judge, lone = Evaluator(snapshot, LIMITS), Evaluator(snapshot, LIMITS)
+    evaluator, lone = Evaluator(snapshot, LIMITS), Evaluator(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
-    made = _sit(judge).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
+    made = _sit(evaluator).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     with unprepared():
         careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
     assert (len(made.shortly[0].keys), len(made.others)) == (3000, 0)
@@ -241,9 +243,9 @@ def _sent(draw: st.DrawFn) -> Sent:
 @given(st.lists(_sent(), min_size=1, max_size=12))
 def test_a_prepared_query_answers_as_a_request_that_is_decided_by_itself(sent: list[Sent]) -> None:
     """Also where records were made to look like those of a prepared query, and in a batch with any others."""
-    judge = _taught()
-    _compare(sent, judge)
-    _compare(sent, judge)
+    evaluator = _taught()
+    _compare(sent, evaluator)
+    _compare(sent, evaluator)
 
 
 @settings(max_examples=100, deadline=None)
@@ -252,30 +254,30 @@ def test_prepared_queries_answer_so_whatever_the_policies_are(
     documents: list[dict[str, Any]], asked: list[dict[str, Any]], at: int
 ) -> None:
     """In the epochs of documents that are valid for a time only, too."""
-    judge = Evaluator(compile_documents(documents), LIMITS)
+    evaluator = Evaluator(compile_documents(documents), LIMITS)
     for batch in range(3):
         told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
         plain = ({name: value for name, value in request.items() if value is not None} for request in told)
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-        _compare(sent, judge, at=at)
+        _compare(sent, evaluator, at=at)
 
 
 def test_what_is_forgotten_is_prepared_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for next to nothing it is forgotten again and again, also within a batch."""
     monkeypatch.setattr(BUDGET, "most", 20_000)
-    judge = _taught()
+    evaluator = _taught()
     for batch in range(6):
         users = ("dana", "eve", "zoe")[: 1 + batch % 3]
         asked = (_request(f"r-{batch}", user, f"prod/main/t-{n}") for user in users for n in range(9))
-        _compare([(None, json.dumps(request).encode(), None) for request in asked], judge)
+        _compare([(None, json.dumps(request).encode(), None) for request in asked], evaluator)
 
 
 @pytest.mark.parametrize("step", ["prepare", "answer_for", "render"])
 def test_where_a_step_fails_the_next_answer_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    judge = Evaluator(SNAPSHOT, LIMITS)
+    evaluator = Evaluator(SNAPSHOT, LIMITS)
 
     def ask(user: str, topic: str) -> None:
-        _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], judge)
+        _compare([(None, json.dumps(_request("r", user, f"prod/main/{topic}")).encode(), None)], evaluator)
 
     with monkeypatch.context() as patched:
         patched.setattr(Answers if step == "prepare" else Query, step, None)
@@ -304,12 +306,12 @@ def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str,
         request["resource"]["properties"] = {"tag": tag}
         return b"key", json.dumps(request).encode(), None
 
-    judge = Evaluator(snapshot, LIMITS)
+    evaluator = Evaluator(snapshot, LIMITS)
     small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
-    [(_, key, value, _)] = _in_order(_sit(judge).decide_all(Records(records_batch([large]))))
-    judge.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
-    _compare([large, small], judge, judge.limits)
-    made = _sit(judge).decide_all(Records(records_batch([large, small])))
+    [(_, key, value, _)] = _in_order(_sit(evaluator).decide_all(Records(records_batch([large]))))
+    evaluator.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
+    _compare([large, small], evaluator, evaluator.limits)
+    made = _sit(evaluator).decide_all(Records(records_batch([large, small])))
     said = [json.loads(value or b"") for _, _, value, _ in _in_order(made)]
     decided = {answer["request_id"]: answer["decision"] for answer in said}
     assert decided == {"small": True, "large": missing == 0}
@@ -318,7 +320,7 @@ def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str,
 @pytest.mark.parametrize("hidden", ["id", "resource"])
 def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> None:
     """An id of something else, which stands before the real one, and says the same at first."""
-    judge = Evaluator(SNAPSHOT, LIMITS)
+    evaluator = Evaluator(SNAPSHOT, LIMITS)
     for looks in ("same", "same", "same", "other"):
         request = _request("r-1", "dana", "prod/main/secret-1" if hidden == "resource" else "prod/main/orders-1")
         if hidden == "id":
@@ -327,7 +329,7 @@ def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> 
             resource = request["resource"]
             shown = {"id": resource["id"] if looks == "same" else "kafka:topic:prod/main/orders-1"}
             request = {**request, "resource": {"properties": shown, **resource}}
-        _compare([(None, json.dumps(request).encode(), None)], judge)
+        _compare([(None, json.dumps(request).encode(), None)], evaluator)
 
 
 @pytest.mark.parametrize(
@@ -346,27 +348,27 @@ def test_what_is_too_large_for_columns_is_decided_by_itself(
 def test_records_beyond_the_limits_are_refused_as_ever() -> None:
     sent: list[Sent] = [(b"k" * 90, json.dumps(_request(f"r-{n}" + "x" * n)).encode(), None) for n in range(0, 400, 20)]
     limits = Limits(record_in=400, record_out=1000)
-    judge = Evaluator(SNAPSHOT, limits)
+    evaluator = Evaluator(SNAPSHOT, limits)
     for _ in range(3):
-        _compare(sent, judge, limits)
+        _compare(sent, evaluator, limits)
 
 
 def test_a_document_ceases_to_be_valid_within_a_batch() -> None:
     ending = {**role("open", "kafka:topic:prod/main/*"), "valid_until": AT + 5}
-    judge = Evaluator(compile_documents([ending, group("open", "user:dana")]), LIMITS)
+    evaluator = Evaluator(compile_documents([ending, group("open", "user:dana")]), LIMITS)
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
     crossing = records_at((*value, AT + n) for n, value in enumerate(values))
     for _ in range(3):
-        made = _sit(judge).decide_all(Records(crossing))
+        made = _sit(evaluator).decide_all(Records(crossing))
         assert [json.loads(value)["decision"] for value in _values(made)] == [True] * 5 + [False] * 5
         for at, allowed in ((AT, True), (AT + 5, False)):
-            made = _sit(judge).decide_all(Records(records_batch(values, at)))
+            made = _sit(evaluator).decide_all(Records(records_batch(values, at)))
             assert [json.loads(value)["decision"] for value in _values(made)] == [allowed] * 10
 
 
 def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not what it says, in which a request's secrets may be."""
-    judge = _taught()
+    evaluator = _taught()
     sent: list[Sent] = [
         (b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(3)
     ]
@@ -376,7 +378,7 @@ def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pyte
 
     monkeypatch.setattr(judging, "lot_of", fail)
     with capture_logs() as told:
-        _compare(sent, judge)
+        _compare(sent, evaluator)
     assert [(line["log_level"], line["error"]) for line in told] == [("warning", "KeyError")]
     assert "secret" not in repr(told)
 
@@ -424,12 +426,12 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
             changed = change(facts, document, order)
             overlay.apply(changed)
             held._apply(held.applied, [changed])
-        judge = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
+        evaluator = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
         for at in (data.draw(st.sampled_from(MOMENTS)), 6):
             records = Records(records_batch(sent, at))
             with unprepared():
                 fresh = _in_order(_sit(Evaluator(compiled.with_facts(overlay), LIMITS)).decide_all(records))
-            assert _in_order(_sit(judge).decide_all(records)) == fresh
+            assert _in_order(_sit(evaluator).decide_all(records)) == fresh
 
 
 @pytest.mark.parametrize("system", WRITTEN_FOR)
@@ -454,13 +456,13 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
             document.pop("effective_at", None)
             change(store, document, order)
             compiler.compile()
-            judge = _judge_of(order, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
-            assert judge.snapshot.version == compiler.snapshot.version
+            evaluator = _judge_of(order, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+            assert evaluator.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
                 with unprepared():
                     fresh = _in_order(_sit(Evaluator(Snapshot(store), LIMITS)).decide_all(records))
-                assert _in_order(_sit(judge).decide_all(records)) == fresh
+                assert _in_order(_sit(evaluator).decide_all(records)) == fresh
 
 
 def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None:
@@ -471,15 +473,15 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
     compiler, held, judges = Compiler(store), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
-        judge = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
-        _sit(judge).decide_all(records)
-        kept.append(dict(judge.answers(DEFAULT_TRUST)._prepared.queries))
+        evaluator = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+        _sit(evaluator).decide_all(records)
+        kept.append(dict(evaluator.answers(DEFAULT_TRUST)._prepared.queries))
         store.put(changed, 50 + number, 50 + number)
         assert compiler.compile() is not None
-    judge = _judge_of(3, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+    evaluator = _judge_of(3, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
-    assert not judge.answers(DEFAULT_TRUST)._prepared.queries
+    assert not evaluator.answers(DEFAULT_TRUST)._prepared.queries
 
 
 def _grant(namespace: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def _sit(answers: AuditAnswers) -> AuditEvaluator:
 
 
 def _judged(sitting: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:
-    return [sitting.judge(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
+    return [sitting.evaluator(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
 
 
 def _compare(events: list[tuple[bytes, int]], kept: AuditAnswers, fresh: AuditAnswers) -> AuditEvaluator:

@@ -15,7 +15,7 @@ from policy.analysis.escalation import Escalation
 from policy.store.documents import DocumentStore
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
@@ -125,7 +125,7 @@ LARGE_LOGIN = {
 )
 def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_the_size(event: dict[str, Any]) -> None:
     sitting = _judging()
-    made = sitting.judge(b"key", _avro("audit-event", event), None, 17, AT)
+    made = sitting.evaluator(b"key", _avro("audit-event", event), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < KAFKA_TAKES
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
@@ -134,7 +134,7 @@ def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_t
 
 def test_a_verdict_whose_reasons_are_too_large_comes_without_them() -> None:
     event = {**request("e", "dana", CONTROL * 400_000), "outcome": "success"}
-    number, _, value, _ = _judging().judge(b"key", _avro("audit-event", event), None, 17, AT)
+    number, _, value, _ = _judging().evaluator(b"key", _avro("audit-event", event), None, 17, AT)
     assert number == DECISION
     told = json.loads(value or b"")
     assert (told["outcome"], told["reasons"]) == ("error", [])
@@ -235,7 +235,7 @@ def test_every_verdict_and_its_dead_letter_fits(asked: dict[str, Any], login: bo
     event = {**asked, "event": "login"} if login else {**asked, "outcome": "success"}
     event.pop("evaluations", None)
     value = _avro("audit-event", event) if avro else json.dumps(event).encode()
-    assert fits(_size(_judging(record_out=limit).judge(b"key", value, None, 17, AT)), limit)
+    assert fits(_size(_judging(record_out=limit).evaluator(b"key", value, None, 17, AT)), limit)
 
 
 @settings(max_examples=25)

@@ -9,7 +9,7 @@ import msgspec
 
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.report.records import Record
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
@@ -76,13 +76,13 @@ class History:
     ) -> None:
         """One batch and its transaction: what is not decided yet, unless `wanted` says which; then its marker."""
         end = self.ends[POLICIES] if self.read_policies_to is None else self.read_policies_to
-        judge = Evaluator(self._snapshot(end), SETTINGS.limits)
+        evaluator = Evaluator(self._snapshot(end), SETTINGS.limits)
         offsets = {topic: {"0": end - 1 if topic == POLICIES else -1} for topic in NAMES.policy_topics().values()}
         read = {**offsets, NAMES.facts: {"0": -1}}
         now = self._tick()
-        sitting = judge.sit(
+        sitting = evaluator.sit(
             Source(REQUESTS, 0, TOPIC_ID, SETTINGS.trust_of(REQUESTS), 1),
-            EvaluationContext(judge.snapshot.version, offsets, -1, read, now),
+            EvaluationContext(evaluator.snapshot.version, offsets, -1, read, now),
         )
         for record in [*filter(wanted or self._undecided, self.records[REQUESTS]), *extra]:
             number, key, value, headers = sitting.decide(record.key, record.value, None, record.offset, record.at)

@@ -9,7 +9,7 @@ from policy.core.request import MalformedRequest, Request
 from policy.core.times import to_ms
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor.intake import Intake
 from streaming.records.audit_event import read_event
 from streaming.records.avro import Reader, Undecodable
@@ -78,7 +78,7 @@ class AuditEvents:
         sitting = AuditEvaluator(source, lambda at: answers if at >= OLDEST else None, limits, reader)
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
-        number, made_key, made, made_headers = sitting.judge(key, value, listed, 17, at)
+        number, made_key, made, made_headers = sitting.evaluator(key, value, listed, 17, at)
         try:
             event = read_event(value, key, limits, reader)
         except MalformedRequest:
@@ -173,7 +173,7 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
         event = to_json(dice, {**request, "outcome": "success"})
         source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
         answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
-        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).judge(b"k", event, None, 17, AT)
+        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).evaluator(b"k", event, None, 17, AT)
         wrong = made == LETTERS
     else:
         judging = Evaluator(snapshot, limits).sit(

@@ -6,7 +6,7 @@ from typing import Any
 from policy.core.caching import BUDGET
 from policy.core.request import CLAIMS
 from streaming.bench import workload
-from streaming.enforcer.judge import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.enforcer.records import Records
 from streaming.settings import Limits
 from tests.fuzz.harness import Execution
@@ -30,7 +30,7 @@ class Memory:
         documents = tuple(workload.documents(DOCUMENTS))
         self._world = build(Sample(documents, (), (), ()))
         self._requests = list(workload.requests(documents, 100))
-        self._judge = Evaluator(self._world.snapshot, Limits(cached_decisions=100))
+        self._evaluator = Evaluator(self._world.snapshot, Limits(cached_decisions=100))
         BUDGET.most = CACHED_BYTES  # of this process, which is the target's own
 
     def portable(self, given: Any) -> Any:
@@ -59,5 +59,5 @@ class Memory:
         """Never fails itself."""
         source = Source("requests", 0, "topic-id", CLAIMS, 1)
         basis = EvaluationContext(self._world.snapshot.version, READ, 7, READ, AT)
-        self._judge.sit(source, basis).decide_all(Records(records_at([(b"k", given, None, AT)])))
+        self._evaluator.sit(source, basis).decide_all(Records(records_at([(b"k", given, None, AT)])))
         return Execution()

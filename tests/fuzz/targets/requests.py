@@ -6,7 +6,7 @@ from typing import Any
 
 from policy.core.request import CLAIMS
 from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.judge import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.ops.tally import tally
@@ -83,7 +83,7 @@ class Requests:
         world, trust, limits = self._worlds.get(given["world"]), frozenset(given["trust"]), LIMITS[given["limits"]]
         source = Source("requests", 0, SOURCE, trust, LETTERS)
         basis = EvaluationContext(world.snapshot.version, {"policies": READ["policies"]}, 7, READ, AT)
-        sitting = self._judge(given, world).sit(source, basis, Reader(formats("request")))
+        sitting = self._evaluator(given, world).sit(source, basis, Reader(formats("request")))
         sent = [(key, value, _headers(headers), at) for key, value, headers, at in given["records"]]
         records = Records(records_at(sent))
         made = _in_avro(sitting, source, records, limits) if given["avro"] else sitting.decide_all(records)
@@ -96,16 +96,16 @@ class Requests:
             past += wanted is not None
         return Execution(past, len(sent) - past, allows)
 
-    def _judge(self, given: Any, world: World) -> Evaluator:
+    def _evaluator(self, given: Any, world: World) -> Evaluator:
         """The one who has judged the world's inputs before, with the caches."""
         limits = LIMITS[given["limits"]]
         if not isinstance(given["world"], int):
             return Evaluator(world.snapshot, limits)
-        judge = self._judges.get(given["world"])
-        if judge is None:
+        evaluator = self._judges.get(given["world"])
+        if evaluator is None:
             self._judges.clear()
-            judge = self._judges[given["world"]] = Evaluator(world.snapshot, limits)
-        return judge
+            evaluator = self._judges[given["world"]] = Evaluator(world.snapshot, limits)
+        return evaluator
 
 
 def limits_of(block: int) -> int:

@@ -135,9 +135,9 @@ class PartitionEvaluator:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
     def __init__(
-        self, judge: Evaluator, answers: Answers, source: Source, basis: EvaluationContext, reader: Reader
+        self, evaluator: Evaluator, answers: Answers, source: Source, basis: EvaluationContext, reader: Reader
     ) -> None:
-        self._judge, self._limits, self._answers, self._reader = judge, judge.limits, answers, reader
+        self._evaluator, self._limits, self._answers, self._reader = evaluator, evaluator.limits, answers, reader
         self._clock = Clock()
         self.counts = no_counts()
         self._source, self._basis = source, basis
@@ -222,7 +222,7 @@ class PartitionEvaluator:
     def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> Query | None:
         if may_name_offsets(parts.context):
             return None
-        asked = self._judge.parts.request(open_envelope(value), value, at)
+        asked = self._evaluator.parts.request(open_envelope(value), value, at)
         return self._answers.prepare(parts, resource, asked) if isinstance(asked, Request) else None
 
     def _note(self, failure: Exception) -> None:
@@ -348,7 +348,7 @@ class PartitionEvaluator:
 
     def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the moment to judge by; deadlines are looked at later."""
-        asked = self._judge.parts.request(envelope, value, at)
+        asked = self._evaluator.parts.request(envelope, value, at)
         stale = staleness(asked, self._basis.read)
         if stale is not None:
             asker = echo(asked) if isinstance(asked, Request) else b""
