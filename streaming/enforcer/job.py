@@ -354,7 +354,7 @@ class Enforcer:
         checkpoint = None if batch == IDLE else self._checkpoint.query_id()
         results, committed = tuple(results), False
         while not committed:
-            said = self._policies.untold()
+            said = self._policies.pending()
             self._ledger.unanalysed = self._policies.unanalysed()
             offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
             told = self._encodings.encoded(itertools.chain(said, results))

@@ -196,7 +196,7 @@ class Changes:
             record = Published(str(key), topic, current.order, current.at)
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])
 
-    def untold(self) -> list[Result]:
+    def pending(self) -> list[Result]:
         """The alerts that the next transaction must write: of the changes that are compared by now.
 
         Before the first reading is complete there are none: what is unanalysed then is what was before this run.
@@ -206,7 +206,7 @@ class Changes:
         return list(self._untold)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
-        """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
+        """What the same transaction must commit beside the offsets; to be asked for after `pending`."""
         if not self._is_read:
             return dict(self._before)
         found: dict[str, tuple[int, ...]] = {}
@@ -215,12 +215,12 @@ class Changes:
         return found
 
     def told(self) -> None:
-        """Note that a transaction with all of `untold` was committed."""
+        """Note that a transaction with all of `pending` was committed."""
         self._untold.clear()
 
     @property
     def has_news(self) -> bool:
-        """Whether some change was compared since `untold` was asked for."""
+        """Whether some change was compared since `pending` was asked for."""
         return self._is_read and self._analysis.has_news
 
     @property

@@ -48,7 +48,7 @@ class Policies:
     `overlay`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from
     which snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
-    `told`: the offsets below which alerts were written before this run, by partition; see `untold`.
+    `told`: the offsets below which alerts were written before this run, by partition; see `pending`.
     `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
@@ -245,22 +245,22 @@ class Policies:
         """The newest offset read of the facts topic; -1: it is empty."""
         return self.positions[self._facts_topic, 0] - 1
 
-    def untold(self) -> list[Result]:
+    def pending(self) -> list[Result]:
         """What the next transaction must say of the documents: alerts, and changes of the history."""
         alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
-        return self._recreated + alerts + self._changes.untold() + self._history.changes(self._policies)
+        return self._recreated + alerts + self._changes.pending() + self._history.changes(self._policies)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
-        """What the same transaction must commit beside the offsets; to be asked for after `untold`."""
+        """What the same transaction must commit beside the offsets; to be asked for after `pending`."""
         return self._changes.unanalysed()
 
     @property
     def has_news(self) -> bool:
-        """Whether alerts of changes are there that `untold` has not returned yet."""
+        """Whether alerts of changes are there that `pending` has not returned yet."""
         return self._changes.has_news
 
     def told(self) -> None:
-        """Note that a transaction with all of `untold` was committed."""
+        """Note that a transaction with all of `pending` was committed."""
         self._untold = [refused for refused in self._untold if not self._is_read(refused)]
         self._recreated.clear()
         self._changes.told()

@@ -66,7 +66,7 @@ class CompiledDocument:
     def alerts(self) -> list[dict[str, Any]]:
         """What the next transaction would tell once all is compared, which is then committed."""
         wait_until(lambda: self.changes.is_idle, "all changes are compared")
-        found = [json.loads(value or b"") for _, _, value, _ in self.changes.untold()]
+        found = [json.loads(value or b"") for _, _, value, _ in self.changes.pending()]
         self.changes.told()
         return found
 
@@ -195,12 +195,12 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: threading.Event) -> None:
     job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:dana", "user:erik"))
-    assert job.changes.untold() == []
+    assert job.changes.pending() == []
     assert job.changes.unanalysed() == {"policies": (2,)}
     job.changes.told()
     held.set()
     assert job.ids() == ["privilege-escalation-policies-2"]
-    assert (job.changes.untold(), job.changes.unanalysed()) == ([], {})
+    assert (job.changes.pending(), job.changes.unanalysed()) == ([], {})
 
 
 def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held: threading.Event) -> None:
@@ -209,7 +209,7 @@ def test_what_was_not_analysed_at_a_kill_is_compared_again_change_by_change(held
     killed = CompiledDocument({}, *log[:2])
     for record in log[2:4]:
         killed.read(record)
-    assert killed.changes.untold() == []
+    assert killed.changes.pending() == []
     unanalysed = killed.changes.unanalysed()
     assert unanalysed == {"policies": (2, 3)}
     held.set()
@@ -224,7 +224,7 @@ def test_alerts_that_a_transaction_lacks_leave_their_change_unanalysed(held: thr
     """The analysis may end between the two questions of a commit."""
     job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
-    assert job.changes.untold() == []
+    assert job.changes.pending() == []
     held.set()
     wait_until(lambda: job.changes.is_idle, "the change is analysed")
     assert job.changes.unanalysed() == {"policies": (2,)}
@@ -278,7 +278,7 @@ def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
     job = CompiledDocument({("policies", 0): 4}, unanalysed={"policies": (2, 3)}, reads=False)
     job.read_some(*log[:4])
     wait_until(lambda: job.changes.is_idle, "what is read is analysed")
-    assert (job.changes.untold(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})
+    assert (job.changes.pending(), job.changes.unanalysed()) == ([], {"policies": (2, 3)})
     assert not job.changes.has_news
     job.read(*log[4:])
     assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]

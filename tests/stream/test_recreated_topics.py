@@ -104,7 +104,7 @@ def _policies(world: World, settings: Settings) -> Iterator[Policies]:
     with contextlib.closing(Policies(settings, {}, logs=logs)) as policies:
         policies.catch_up(SECONDS)
         yield policies
-        for topic, key, value, headers in policies.untold():
+        for topic, key, value, headers in policies.pending():
             world.producer.produce(topic, value, key, headers=headers)
         assert world.producer.flush(30) == 0
 

@@ -35,10 +35,10 @@ def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | C
         return Condition(
             None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE
         )
-    untold = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "untold"))]
-    if untold:
+    pending = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "untold"))]
+    if pending:
         return Condition(
-            None, f"whether {untold[0]} is an engine of {job} is not known: give engine_kind and labels", RULE
+            None, f"whether {pending[0]} is an engine of {job} is not known: give engine_kind and labels", RULE
         )
     return tuple(sorted(name for name, _ in _candidates(access, wanted, _labelled(access, wanted))))
 
