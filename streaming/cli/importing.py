@@ -11,7 +11,7 @@ from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
     from policy.importers import ImportInput, Source, Translation
-    from streaming.cli.imported import Plan
+    from streaming.imported import Plan
 
 
 @app.command("import")
@@ -58,7 +58,7 @@ def import_(
       lockkeeper import cdap grants.csv --out policies/ --partial --json
     """
     from policy.importers import translate
-    from streaming.cli.imported import plan, write
+    from streaming.imported import plan, write
 
     found = translate(_source(source), [_given(file) for file in files])
     planned = plan(source, found.documents, out)
