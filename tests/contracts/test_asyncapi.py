@@ -10,9 +10,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from streaming import contracts
 from streaming.enforcer.evaluator import CARRIED
 from streaming.kafka.topics import EVENT_PARTITIONS, TopicNames, TopicSpec, topic_specs
+from streaming.records import schemas
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import CONTENT_TYPES
 from streaming.records.schemas import names, read
@@ -20,7 +20,7 @@ from streaming.settings import Limits
 from streaming.snapshots.history import AT, NEXT
 
 SPECS = topic_specs(TopicNames())
-RELEASED = Path(str(contracts.__file__)).parent / "released"
+RELEASED = Path(str(schemas.__file__)).parent / "released"
 AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 
 
