@@ -21,7 +21,7 @@ class Edit(msgspec.Struct, frozen=True):
 def said(document_history: DocumentHistory | None) -> CompiledDocument:
     """What the document on a shelf says, by the version in force alone; nothing, if there is none.
 
-    Older versions that count for who logged in before (Kind.looks_back) are left out: they open nothing new.
+    Older versions that count for who logged in before (Kind.point_in_time) are left out: they open nothing new.
     """
     current = document_history.in_force if document_history is not None else None
     return current.compiled if current is not None else CompiledDocument()

@@ -176,7 +176,7 @@ class DocumentHistory:
         return all_systems()[self.key.system].read(document)
 
     def forget_before(self, retention_floor: int | None) -> list[Version]:
-        """Drop what no decision can need any more and return it; ``retention_floor``: see System.horizon."""
+        """Drop what no decision can need any more and return it; ``retention_floor``: see System.retention_floor."""
         current = self.in_force
         at = -1 if current is None else self.versions.index(current)
         if self.kind.point_in_time and retention_floor is not None:
@@ -323,7 +323,7 @@ class DocumentStore:
             self._add(key, UNKNOWN, Version(at, order, mark, None, CompiledDocument(), errors, ALL))
 
     def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
-        """Drop what no decision can need any more and return it; ``horizons``: system → System.horizon.
+        """Drop what no decision can need any more and return it; ``horizons``: system → System.retention_floor.
 
         Systems that ``horizons`` does not name keep everything.
         """

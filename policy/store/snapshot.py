@@ -97,7 +97,7 @@ class PolicySet:
         Both share what is alike: it costs as much as is different, beside copies of a few plain dictionaries.
         """
         other = object.__new__(PolicySet)
-        other.grants = _changed(self.grants, change.no_grants, change.grants, _holder)
+        other.grants = _changed(self.grants, change.no_grants, change.grants, _principal)
         other.memberships = _changed(self.memberships, change.no_memberships, change.memberships, _member)
         for member in {way.member for way in change.memberships}:
             other.memberships[member].sort(key=_by_place)
@@ -229,7 +229,7 @@ class PolicySet:
                     raise Unanswerable("time-needed", TIME_NEEDED)
 
 
-_holder, _member = operator.attrgetter("holder"), operator.attrgetter("member")
+_principal, _member = operator.attrgetter("principal"), operator.attrgetter("member")
 
 
 def _changed(

@@ -21,7 +21,7 @@ from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
-from policy.evaluation.trace import Evidence
+from policy.evaluation.trace import ExpressionResult
 from streaming.records.headers import JSON
 
 Patch = pytest.MonkeyPatch
@@ -45,7 +45,7 @@ def _deny_ignored(patch: Patch) -> None:
 
 def _deny_taken_for_an_allow(patch: Patch) -> None:
     """Where a request is decided by itself: no query is prepared."""
-    patch.setattr(_ENGINE, "leaf", lambda atom, grants: Evidence(atom, bool(grants), grants))
+    patch.setattr(_ENGINE, "leaf", lambda atom, grants: ExpressionResult(atom, bool(grants), grants))
 
 
 def _case_ignored(patch: Patch) -> None:

@@ -340,7 +340,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
         held = holdings(trace.effective_principals, asked.time)
     except Unanswerable:
         return
-    for leaf in leaves(trace.evidence):
+    for leaf in leaves(trace.result):
         if isinstance(leaf.expression, PermissionCheck) and not leaf.expression.principals:
             name, object_ = leaf.expression.permission, leaf.expression.object
             meet = [h for h in held if matches(h.grant.permission, name) and matches(h.grant.object, object_)]

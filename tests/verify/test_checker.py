@@ -8,7 +8,7 @@ import pytest
 
 from policy.core.model import DENY
 from policy.core.times import to_text
-from policy.evaluation.trace import Evidence
+from policy.evaluation.trace import ExpressionResult
 from streaming.report.records import Record
 from streaming.verify.findings import Findings
 from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
@@ -114,9 +114,9 @@ def test_dirty_reads_of_policies_show_as_answers_and_versions_of_no_offsets(hist
 
 
 def test_an_effect_that_is_inverted_in_the_evaluator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def inverted(expression: Any, grants: list[Any]) -> Evidence:
+    def inverted(expression: Any, grants: list[Any]) -> ExpressionResult:
         denies = [grant for grant in grants if grant.effect == DENY]
-        return Evidence(expression, bool(denies) or not grants, tuple(denies or grants))
+        return ExpressionResult(expression, bool(denies) or not grants, tuple(denies or grants))
 
     monkeypatch.setattr(sys.modules["policy.evaluation.evaluate"], "leaf", inverted)
     history = History()
