@@ -84,7 +84,7 @@ def results() -> list[Result]:
     return [result for path in CASES for result in run_cases(load_cases(path))]
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("query", QUESTIONS)
 def test_every_open_question_has_a_case_for_it_and_a_case_against(query: str, results: list[Result]) -> None:
     """The interpretation given for each open question is shown by an allow and by a refusal."""
     signs = {sign for result in results if query in result.rules for sign in result.signs}

@@ -11,7 +11,7 @@ import yaml
 
 from policy import compile_documents
 from policy.core.plain_data import decode_text, read_yaml
-from policy.importers import SOURCES, Condition, translate
+from policy.importers import SOURCES, ImportInput, translate
 from policy.store.repository import SUFFIXES, FilesRefused, read_documents
 from policy.testing.casefile import CaseFileError, load_cases
 from policy.testing.caseyaml import read_case_yaml
@@ -195,7 +195,7 @@ class Importers:
 
     def run(self, given: Any) -> Execution:
         """Raises Violation."""
-        files = [Condition(name, data) for name, data in given["files"]]
+        files = [ImportInput(name, data) for name, data in given["files"]]
         try:
             found = translate(SOURCES[given["source"]], files)
         except FilesRefused:
