@@ -12,10 +12,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.commit.evaluation import Evaluate, Evaluation
 from streaming.commit.outage import is_unavailable
 from streaming.commit.sender import admin_settings, open_sender
-from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.worker import PACKED, TOLD, Told, Worker
+from streaming.commit.side_output import PACKED, SIDE, SideOutput
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
@@ -35,7 +35,7 @@ CLOSE_SECONDS = 1
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 NOT_INITIALIZED = -1
 
-_read_told = msgspec.msgpack.Decoder(list[Told]).decode
+_read_told = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
 
 class Owner(NamedTuple):
@@ -56,7 +56,7 @@ class Evaluated(NamedTuple):
     """What the workers made of a batch. `rows`: theirs, in Java; `told`: what they tell of them."""
 
     rows: Any
-    told: list[Told]
+    told: list[SideOutput]
 
 
 class Output:
@@ -154,7 +154,7 @@ class Output:
         failure: Any = query._jsq.exception()
         return bool(failure.isDefined() and self._sender.isUnavailable(failure.get()))
 
-    def evaluate(self, records: DataFrame, worker: Worker) -> Evaluated:
+    def evaluate(self, records: DataFrame, worker: Evaluate) -> Evaluated:
         """Run the records of a batch through the workers; see `collect`."""
         return self.collect(self._evaluation.plan(records, worker))
 
@@ -169,11 +169,11 @@ class Output:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        return Evaluated(rows, _read_told(self._sender.told(rows, TOLD)))
+        return Evaluated(rows, _read_told(self._sender.told(rows, SIDE)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
         """What was made of those Arrow batches that count."""
-        rows = self._sender.kept(evaluated.rows, TOLD, bytes(which))
+        rows = self._sender.kept(evaluated.rows, SIDE, bytes(which))
         return Evaluated(rows, list(itertools.compress(evaluated.told, which)))
 
     def publish(
@@ -229,7 +229,7 @@ class Output:
         for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
             self._sender.send(pack(topic, JSON_ALONE, lot))
         if evaluated is not None:
-            self._sender.sendAll(evaluated.rows, PACKED, TOLD)
+            self._sender.sendAll(evaluated.rows, PACKED, SIDE)
 
     def _fenced(self) -> Fenced:
         return Fenced(

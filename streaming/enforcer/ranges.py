@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from streaming.commit.checkpoint import Offsets
-from streaming.enforcer.worker import Told
+from streaming.commit.side_output import SideOutput
 from streaming.kafka.clients import Partition
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took
@@ -33,12 +33,12 @@ class OffsetRange(msgspec.Struct, frozen=True):
         counts = {partition: end - self.starts[partition] for partition, end in self.ends.items()}
         return {partition: count for partition, count in counts.items() if count > 0}
 
-    def decided(self, told: Iterable[Told]) -> Offsets:
+    def decided(self, told: Iterable[SideOutput]) -> Offsets:
         """Up to where each partition is decided: to the end, or to where the first of its tasks stopped."""
         return {**self.ends, **stops(told)}
 
 
-def stops(told: Iterable[Told]) -> Offsets:
+def stops(told: Iterable[SideOutput]) -> Offsets:
     """Where tasks stopped, by partition: the first undecided offset."""
     found: Offsets = {}
     for partition, decided in ((_partition(one), one.decided) for one in told):
@@ -47,7 +47,7 @@ def stops(told: Iterable[Told]) -> Offsets:
     return found
 
 
-def counted(told: Iterable[Told]) -> list[bool]:
+def counted(told: Iterable[SideOutput]) -> list[bool]:
     """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it.
 
     That of the task that stopped counts also where it decided nothing: it says where its partition ends.
@@ -57,7 +57,7 @@ def counted(told: Iterable[Told]) -> list[bool]:
     return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in told]
 
 
-def _partition(told: Told) -> Partition:
+def _partition(told: SideOutput) -> Partition:
     return told.tally.topic, told.decided.partition
 
 
@@ -103,7 +103,7 @@ class ReadLimits:
                 reached[partition] = max(min(newest.get(partition, start), start + limit), start)
         return OffsetRange(starts, reached)
 
-    def note(self, range_: OffsetRange, told: Iterable[Told]) -> None:
+    def note(self, range_: OffsetRange, told: Iterable[SideOutput]) -> None:
         """Learn from what was decided of a range."""
         told = list(told)
         stopped, shares = stops(told), dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone

@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from policy.core.caching import BUDGET
 from policy.core.facts import Lookup
 from policy.store.delta import together
 from policy.store.overlay import FactChange, FactOverlay
 from policy.store.snapshot import Snapshot
+from streaming.commit.side_output import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
@@ -27,7 +27,7 @@ from streaming.enforcer.encoded import EncodedEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
 from streaming.kafka.clients import Partition
-from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, Tally, no_counts, tally
+from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
 from streaming.records.formats import Formats
@@ -37,9 +37,6 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
 
-# As a text it would be parsed, in Java, with every batch.
-SCHEMA = StructType([StructField("packed", BinaryType()), StructField("told", BinaryType())])
-PACKED, TOLD = range(2)
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
 DRAINED_BYTES = 256 << 20  # of what a task does not decide; a worker that leaves more is not used again
@@ -54,35 +51,6 @@ class Outputs(msgspec.Struct, frozen=True):
 
     dead_letters: int
     verdicts: int | None = None
-
-
-class Decided(msgspec.Struct, array_like=True, frozen=True):
-    """Which records of an Arrow batch are decided: of a partition those from offset `first` up to, without it, `end`.
-
-    `stopped`: the task's budget is used up, and from `end` on it decides nothing. `share`: what it has used of it.
-    """
-
-    partition: int
-    first: int
-    end: int
-    stopped: bool
-    share: float
-
-
-class Told(msgspec.Struct, array_like=True, frozen=True):
-    """What a worker tells of an Arrow batch, beside the records to write.
-
-    `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
-    `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged. `moments`: some (ms)
-    by whose policies audit events were to be judged, and no snapshot holds these.
-    """
-
-    tally: Tally
-    needed: list[int]
-    compared: Compared
-    decisions: list[bytes]
-    moments: list[int]
-    decided: Decided = Decided(0, 0, 0, False, 0.0)
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -171,7 +139,7 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _evaluator(self, records: Records, usage: Usage) -> tuple[list[bytes | None], Told]:
+    def _evaluator(self, records: Records, usage: Usage) -> tuple[list[bytes | None], SideOutput]:
         """The packed lots of the first of these, as far as the budget goes, and what is told of them."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
@@ -187,7 +155,7 @@ class Worker:
         usage.records += count
         usage.bytes += sum(len(lot or b"") for lot in packed[: len(made.shortly)])
         decided = _decided(records, count, usage)
-        told = Told(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
+        told = SideOutput(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
         return packed or [None], told
 
     def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:

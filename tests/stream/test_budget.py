@@ -18,7 +18,8 @@ from streaming.enforcer import worker as worker_module
 from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.records import Records
-from streaming.enforcer.worker import Outputs, Task, Told, Worker
+from streaming.commit.side_output import SideOutput
+from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.ops.tally import no_counts
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
@@ -232,7 +233,7 @@ def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
     worker = worker_of(task_of(Budget(size, 60.0, exceeds), committed))
     rows = [row.to_pydict() for row in worker(batches())]
     assert read == bounds[1:]
-    told = [msgspec.msgpack.decode(row["told"][0], type=Told) for row in rows]
+    told = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
     spans = [(one.decided.first, one.decided.end) for one in told]
     assert [first for first, _ in spans] == [committed, *(end for _, end in spans[:-1])]
     assert [one.decided.stopped for one in told[:-1]] == [False] * (len(told) - 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
-from streaming.enforcer.worker import Decided, Told
+from streaming.commit.side_output import Decided, SideOutput
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import NOTHING, Tally
 from tests.stream.arrow import records_batch
@@ -22,10 +22,10 @@ B: Partition = ("b", 1)
 MOST = 1000
 
 
-def _told(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> Told:
+def _told(partition: Partition, first: int, end: int, stopped: bool = False, share: float = 0.1) -> SideOutput:
     topic, number = partition
     decided = Decided(number, first, end, stopped, share)
-    return Told(Tally(topic, [], 0, [], [], []), [], NOTHING, [], [], decided)
+    return SideOutput(Tally(topic, [], 0, [], [], []), [], NOTHING, [], [], decided)
 
 
 def test_a_batch_of_which_nothing_is_known_is_read_as_spark_has_it() -> None:
@@ -142,7 +142,7 @@ def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it
 
 
 @given(st.lists(st.builds(_told, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
-def test_what_counts_says_where_partitions_end_as_all_does(told: list[Told]) -> None:
+def test_what_counts_says_where_partitions_end_as_all_does(told: list[SideOutput]) -> None:
     kept = [one for one, counts in zip(told, counted(told), strict=True) if counts]
     ends = {A: 30, B: 30}
     assert OffsetRange({}, ends).decided(kept) == {**ends, **stops(told)}
@@ -198,7 +198,7 @@ def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budge
     range_ = limits.first(ends, {partition: 0}, replayed=False)
     while committed < len(values):
         budgets = budgets_of(range_.undecided, Budget(budget, 60.0), 4, limits.stalled, 1)
-        worker, made = worker_of(task_of(budgets[partition], committed)), list[tuple[Told, list[int]]]()
+        worker, made = worker_of(task_of(budgets[partition], committed)), list[tuple[SideOutput, list[int]]]()
         start, end = (0 if range_.whole else range_.starts[partition]), range_.ends[partition]
         bounds = [start + (end - start) * number // tasks for number in range(tasks + 1)]
         for first, last in itertools.pairwise(bounds):
@@ -206,7 +206,7 @@ def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budge
             for row in (made_row.to_pydict() for made_row in worker(parts)):
                 packed = [record for cell in row["packed"] if cell is not None for record in read_lot(cell)[2]]
                 offsets = [json.loads(value)["context"]["source"]["offset"] for _, value, _ in packed]
-                made.append((msgspec.msgpack.decode(row["told"][0], type=Told), sorted(offsets)))
+                made.append((msgspec.msgpack.decode(row["side"][0], type=SideOutput), sorted(offsets)))
         which = counted([told for told, _ in made])
         kept = [one for one, counts in zip(made, which, strict=True) if counts]
         limits.note(range_, [told for told, _ in kept])

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from streaming.commit.evaluation import Evaluation
 from streaming.commit.transaction import Evaluated, Output, describe_transaction
-from streaming.enforcer.evaluation import Evaluation
-from streaming.enforcer.worker import SCHEMA
+from streaming.commit.side_output import SCHEMA
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.headers import JSON_ALONE
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
@@ -329,6 +329,6 @@ def test_the_plan_made_for_a_batch_makes_what_spark_s_own_planner_makes(spark: S
     rows = [(b"%d" % number, None if number % 3 else b"x" * number) for number in range(100)]
     handed_over = spark.createDataFrame(spark.sparkContext.parallelize(rows, 3), SCHEMA)  # an RDD, as a micro-batch is
     evaluation = Evaluation(spark)
-    for records in (handed_over, handed_over.selectExpr("packed", "told"), handed_over.limit(0)):
+    for records in (handed_over, handed_over.selectExpr("packed", "side"), handed_over.limit(0)):
         found = [tuple(row) for row in evaluation.collect(evaluation.plan(records, echo))]
         assert found == [tuple(row) for row in records.mapInArrow(echo, SCHEMA).collect()]

@@ -19,7 +19,7 @@ import scala.Option;
  * the same for every batch, so Spark's analyzer, optimizer and planner have nothing to add but their time; nor is the
  * plan described to Spark's listeners a second time within the micro-batch.
  *
- * Called by streaming/enforcer/evaluation.py, and compiled as Sender.java is.
+ * Called by streaming/commit/evaluation.py, and compiled as Sender.java is.
  */
 public final class Evaluation {
     private final SimplePythonFunction template;

@@ -9,7 +9,7 @@ from pyspark.core.rdd import _prepare_for_python_RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import PythonEvalType
 
-from streaming.enforcer.worker import SCHEMA
+from streaming.commit.side_output import SCHEMA
 from streaming.runtime.compiled_java import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")

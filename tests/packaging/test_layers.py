@@ -1,0 +1,76 @@
+"""The packages are layers: each imports from those above it alone, and applications from the layers of `policy`."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+POLICY = (
+    ("policy.core",),
+    ("policy.matching",),
+    ("policy.systems.kit",),
+    ("policy.systems",),
+    ("policy.store",),
+    ("policy.evaluation",),
+    ("policy",),
+    ("policy.analysis",),
+    ("policy.testing", "policy.importers"),
+)
+STREAMING = (
+    ("streaming.errors", "streaming.topics", "streaming.monitor_settings"),
+    ("streaming.settings",),
+    ("streaming.runtime",),
+    ("streaming.kafka",),
+    ("streaming.records",),
+    ("streaming.ops",),
+    ("streaming.commit",),
+    ("streaming.snapshots",),
+    ("streaming.enforcer",),
+    ("streaming.monitor",),
+    ("streaming.application", "streaming.client", "streaming.imported"),
+    ("streaming.broker", "streaming.report", "streaming.verify"),
+    ("streaming.bench", "streaming.demo"),
+    ("streaming.cli",),
+)
+LAYERS = {package: level for layers in (POLICY, STREAMING) for level, layer in enumerate(layers) for package in layer}
+
+
+def _modules(package: str) -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def _layer(name: str) -> str | None:
+    """The package of a module that has a place among the layers, the innermost."""
+    found = [package for package in LAYERS if name == package or name.startswith(f"{package}.")]
+    return max(found, key=len, default=None)
+
+
+@pytest.mark.parametrize("package", ["policy", "streaming"])
+def test_a_package_imports_from_the_layers_above_it(package: str) -> None:
+    upwards = []
+    for name, tree in _modules(package):
+        here = _layer(name)
+        assert here is not None or name == package, f"{name} has no place among the layers: give it one"
+        for imported in _imported(tree):
+            there = _layer(imported)
+            if here and there and imported.startswith(f"{package}.") and LAYERS[there] > LAYERS[here]:
+                upwards.append(f"{name} imports {imported}")
+    assert upwards == []
+
+
+def test_policy_imports_nothing_of_streaming() -> None:
+    imports = [(name, other) for name, tree in _modules("policy") for other in _imported(tree)]
+    assert [pair for pair in imports if pair[1].split(".")[0] in {"streaming", "pyspark", "confluent_kafka"}] == []
