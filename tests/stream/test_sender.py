@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from streaming.commit.evaluation import Evaluation
-from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.commit.side_output import SCHEMA
+from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.headers import JSON_ALONE
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
