@@ -1,4 +1,4 @@
-"""The reference pages, made of the code when the site is built: what is not in the code cannot be in them.
+"""The reference pages, generated from the code when the site is built: what is not in the code cannot be in them.
 
 A hook of mkdocs (`hooks:` in mkdocs.yml), and importable without mkdocs: `PAGES` maps each page's path to a function
 that returns its Markdown.
@@ -55,7 +55,7 @@ def settings() -> str:
         for part in path:
             default = getattr(default, part)
         by_struct[path[:-1]].append((_code(".".join(path)), _code(name), _code(_value(default)), _type(kind)))
-    lines = _head("Settings", "A YAML file, given with `--config`; environment variables go before it.")
+    lines = _head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")
     for above, rows in by_struct.items():
         struct = _struct_at(above)
         lines += [f"## {'.'.join(above) or 'The job'}", "", _prose(struct.__doc__), ""]

@@ -106,7 +106,7 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything `run` can be told. `kafka` is for librdkafka's clients, `source` for Java's (`kafka.…`).
+    """All settings of `run`. `kafka` is for librdkafka's clients, `source` for Java's (`kafka.…`).
 
     Of these, Spark's reader takes what is in `source`, and the job's writer what a producer knows of it.
 
@@ -175,7 +175,7 @@ def _shown(settings: Settings | SchemaRegistry | TracingSettings) -> str:
 
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """Read the YAML file, if any, and let `LOCKKEEPER_…` variables go before it. Raises SettingsError."""
+    """Read the YAML file, if any, and let `LOCKKEEPER_…` variables take precedence. Raises SettingsError."""
     told = _read(path) if path else {}
     for field, text in _from_environment(os.environ if environment is None else environment):
         _set(told, field, text)

@@ -116,7 +116,7 @@ class _Policies:
             for membership in ways:
                 principal = membership.principal
                 if principal not in self._grants and principal not in self._memberships and principal not in self._own:
-                    message = f"{membership.member} is made {principal}, which no document defines"
+                    message = f"{membership.member} refers to {principal}, which no document defines"
                     yield _at(membership.statement_id, "does-not-exist", message)
 
     def _about_statements(self, principal: str) -> Iterator[Finding]:

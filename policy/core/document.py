@@ -69,7 +69,7 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
         errors.append(f"name: {key.name!r} {wrong}")
     errors += [f"{field}: unknown field (known: {known})" for field in unknown]
     if not isinstance(value.get("spec"), Mapping):
-        errors.append("spec: needed, as a mapping")
+        errors.append("spec: required; must be a mapping")
     try:
         check_nesting(value)
     except ValueError as error:

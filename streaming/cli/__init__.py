@@ -20,7 +20,7 @@ def register_commands() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 1 it failed or a check did, 2 wrongly used or configured, 3 fenced."""
+    """Run a command and exit: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 fenced."""
     register_commands()
     try:
         app(arguments, prog_name="lockkeeper")

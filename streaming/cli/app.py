@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 EXIT_CODES = (
-    "Exit codes: 0 done, 1 it failed or a check did, 2 wrongly used or configured, 3 (`run` alone) fenced: another "
+    "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run` alone) fenced: another "
     "instance with the same job_name took over."
 )
 
@@ -66,11 +66,12 @@ if TYPE_CHECKING:
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", envvar="LOCKKEEPER_CONFIG", help="Settings in YAML; LOCKKEEPER_… variables go first."
+        "--config", "-c", envvar="LOCKKEEPER_CONFIG", help="Settings in YAML; LOCKKEEPER_… variables take precedence."
     ),
 ]
 Bootstrap = Annotated[
-    str | None, typer.Option("--bootstrap", "-b", help="Kafka's address, HOST:PORT; goes before the settings.")
+    str | None,
+    typer.Option("--bootstrap", "-b", help="Kafka's address, HOST:PORT; takes precedence over the settings."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
@@ -109,5 +110,5 @@ def remark(text: str) -> None:
 
 
 def harmless(text: str) -> str:
-    """Names come from strangers: control characters could rewrite what a terminal shows."""
+    """Names come from untrusted clients: control characters could rewrite what a terminal shows."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in UNSEEN else f"\\u{ord(c):04x}" for c in text)

@@ -148,7 +148,7 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
     for name, result in wrong:
         tell(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
     for origin in coverage.idle:
-        tell(f"decided nothing: {origin}")
+        tell(f"not covered by any case: {origin}")
     tell(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
 
 
@@ -169,7 +169,7 @@ def diff(
 ) -> None:
     """Tell what a change of policies changes: grants, memberships, facts, and decisions of requests.
 
-    A + came and a - went; an exclamation mark where more may be allowed than before. Exit code 1: there is a
+    + added, - removed; an exclamation mark where more may be allowed than before. Exit code 1: there is a
     difference; with --fail-on widening: a difference that may allow more, or a request that is allowed now.
 
     \b
@@ -244,7 +244,7 @@ def _show_difference(differences: Sequence["Difference"], changes: Sequence["Cha
         tell(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
         for reason in change.after.reasons:
             tell(f"  {reason.message}")
-    tell(f"{len(differences)} differences, {len(changes)} requests answered otherwise")
+    tell(f"{len(differences)} differences, {len(changes)} decisions would change")
 
 
 def _plain(difference: "Difference") -> dict[str, Any]:

@@ -120,7 +120,7 @@ class Exchange:
             place, trouble = self._correlation.place_of(pending.ticket), self._trouble
             unsent = pending.ticket in self._backlog
         if place is not None:
-            message = f"no decision within {seconds:g} s for {place}. Does `lockkeeper run` run, with these topics?"
+            message = f"no decision within {seconds:g} s for {place}. Is `lockkeeper run` running with these topics?"
         elif unsent:
             message = f"not sent within {seconds:g} s: {trouble}"
         else:

@@ -18,12 +18,12 @@ from streaming.monitor_settings import (
 from streaming.records.size_gate import shorten_alert
 
 MESSAGES = {
-    UNAUTHORIZED: "{name} did what the policy in force denied, {times}",
-    UNREQUESTED: "{name} did what no request was allowed for, {times}",
-    DENIED: "{name} did what had been denied, {times}",
+    UNAUTHORIZED: "{name} did what the policy in force denied ({times})",
+    UNREQUESTED: "{name} acted without an allowed request ({times})",
+    DENIED: "{name} did what had been denied ({times})",
     DENIAL_BURST: "{count} requests of {name} were denied in a short time",
     MALFORMED_BURST: "{count} records came to {name} in a short time",
-    CONTRADICTION: "requests about {name} contradict the documents, {times}",
+    CONTRADICTION: "requests about {name} contradict the documents ({times})",
 }
 
 
@@ -43,7 +43,7 @@ def alert_of(raised: Raised) -> dict[str, Any]:
 
 
 def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+    return f"{count} time" if count == 1 else f"{count} times"
 
 
 def encode_alert(raised: Raised) -> bytes:

@@ -96,7 +96,7 @@ def test_too_little_coverage_fails_and_names_the_idle_statement(
     arguments = ("policy", "test", str(case_file(tmp_path / "t")), "--policies", str(policies))
     shown = lockkeeper(*arguments, "--coverage", "60")
     assert shown.code == 1
-    assert "decided nothing: lenses6/Role/more statement 0" in shown.out
+    assert "not covered by any case: lenses6/Role/more statement 0" in shown.out
     assert "50.0 % of the statements decided something; needed are 60 %" in shown.err
     assert lockkeeper(*arguments, "--json").records == [
         {"expectations": 1, "failures": [], "coverage": 50.0, "idle": ["lenses6/Role/more statement 0"]}
@@ -125,7 +125,7 @@ def changed(tmp_path: Path) -> Path:
 def test_diff_of_the_same_policies_is_nothing(lockkeeper: Command, policies: Path) -> None:
     """Exit code 0."""
     shown = lockkeeper("policy", "diff", str(policies), str(policies))
-    assert (shown.code, shown.out) == (0, "0 differences, 0 requests answered otherwise\n")
+    assert (shown.code, shown.out) == (0, "0 differences, 0 decisions would change\n")
 
 
 def test_diff_tells_grants_and_decisions_that_change(
@@ -139,7 +139,7 @@ def test_diff_tells_grants_and_decisions_that_change(
     assert "+! lenses6/Role/more: role:more allow kafka/Get* on kafka/topic/prod/main/payments" in shown.out
     assert "+! lenses6/Group/readers: group:readers is role:more" in shown.out
     assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.out
-    assert shown.out.endswith("2 differences, 1 requests answered otherwise\n")
+    assert shown.out.endswith("2 differences, 1 decisions would change\n")
 
 
 def test_diff_fails_for_what_it_is_told_to_fail_for(lockkeeper: Command, policies: Path, changed: Path) -> None:
@@ -183,6 +183,6 @@ def test_diff_replays_the_newest_requests_of_the_request_topic(
         producer.produce(topics.requests[0], value)
         assert producer.flush(30) == 0
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "2", "--config", str(config))
-    assert shown.out.endswith("2 differences, 2 requests answered otherwise\n")
+    assert shown.out.endswith("2 differences, 2 decisions would change\n")
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "9", "--config", str(config))
-    assert shown.out.endswith("2 differences, 3 requests answered otherwise\n")
+    assert shown.out.endswith("2 differences, 3 decisions would change\n")

@@ -91,7 +91,7 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
     shown = lockkeeper(*ASK, *ORDERS, "--subject", "user:dana", "--timeout", "0.5", "--config", str(config))
     assert shown.code == 1
     assert "no decision within 0.5 s for offset 0 of" in shown.err
-    assert "Does `lockkeeper run` run" in shown.err
+    assert "Is `lockkeeper run` running" in shown.err
 
 
 @pytest.mark.parametrize(
