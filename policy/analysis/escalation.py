@@ -46,7 +46,7 @@ LIFTED: tuple[str, Severity] = ("a deny is lifted", "high")
 PERHAPS: tuple[str, Severity] = ("a deny is lifted, for whoever also has what it stood over", "medium")
 
 
-class Escalation(msgspec.Struct, frozen=True, order=True):
+class Escalation(msgspec.Struct, frozen=True, order=True, rename={"principals": "holders"}):
     """What one statement opens, and for whom. ``document``, ``statement``: where it stands; -1: the document as such.
 
     ``names``: of the privileged_permissions. ``grants``: the first that it is about; of ``deny-lifted`` these are the

@@ -244,7 +244,7 @@ def test_every_alert_of_the_policies_fits(name: str, errors: list[str], times: i
     _alert(policy_rejected("alerts", Refused("policies", 5, AT, name, tuple(errors * times))))
     _alert(policy_stale("alerts", ("policies", 0), 5, AT, name))
     many, record = tuple(errors * times), Published(name, "policies", 5, AT)
-    texts: dict[str, Any] = dict.fromkeys(("names", "grants", "holders", "before", "after", "ways"), many)
+    texts: dict[str, Any] = dict.fromkeys(("names", "grants", "principals", "before", "after", "ways"), many)
     opened = Escalation(
         document=name, statement=0, kind="wildcard", severity="high", causes=(name,), allow=name, **texts
     )
