@@ -122,7 +122,7 @@ def _claims_trusted(patch: Patch) -> None:
 
 
 def _deadline_ignored(patch: Patch) -> None:
-    patch.setattr(importlib.import_module("policy.decide"), "_check_deadline", lambda *_: None)
+    patch.setattr(importlib.import_module("policy.evaluation.authorize"), "_check_deadline", lambda *_: None)
 
 
 def _crash_while_a_document_is_refused(patch: Patch) -> None:
