@@ -1,4 +1,4 @@
-"""Two sides of a change: a realm as it is, and the same with what some documents said before in its place."""
+"""Two sides of a change: a policy set as it is, and the same with what some documents said before in its place."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -45,7 +45,7 @@ class Links:
 
 
 class Side:
-    """A realm in which some documents say what ``readings`` (by ``system/kind/name``) has for them.
+    """A policy set in which some documents say what ``readings`` (by ``system/kind/name``) has for them.
 
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
     """

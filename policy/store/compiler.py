@@ -14,7 +14,7 @@ import msgspec
 
 from policy.core.document import Key
 from policy.core.model import CompiledDocument
-from policy.store.delta import RealmChange, SnapshotChange, difference, refused_of
+from policy.store.delta import PolicySetChange, SnapshotChange, difference, refused_of
 from policy.store.documents import DocumentHistory, DocumentStore, Refusal, Rejected, lines_of, version_of
 from policy.store.snapshot import Snapshot, fact_table, nameless_of
 from policy.systems import all_systems
@@ -97,13 +97,15 @@ class Compiler:
         contradicting |= {key.system for key in changed if self._contradicts(key, after[key])}
         nameless = self._nameless != self._store.nameless
         self._nameless = dict(self._store.nameless)
-        policy_sets: dict[str, RealmChange] = {}
+        policy_sets: dict[str, PolicySetChange] = {}
         for system in all_systems() if nameless else systems:
             of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
             policy_sets[system] = self._policy_set(system, of_system, nameless, system in contradicting)
         for key, before in changed.items():
             self._write(key, before, after[key])
-        policy_sets = {system: policy_set for system, policy_set in policy_sets.items() if policy_set != RealmChange()}
+        policy_sets = {
+            system: policy_set for system, policy_set in policy_sets.items() if policy_set != PolicySetChange()
+        }
         return self._follow(SnapshotChange(self._version(), self._superseded, policy_sets))
 
     def _follow(self, change: SnapshotChange) -> SnapshotChange:
@@ -146,7 +148,7 @@ class Compiler:
 
     def _policy_set(
         self, system: str, changed: Mapping[Key, tuple[_Compiled, _Compiled]], nameless: bool, contradicting: bool
-    ) -> RealmChange:
+    ) -> PolicySetChange:
         refused = None
         if nameless or any(before.refusals != after.refusals for before, after in changed.values()):
             refusals = itertools.chain.from_iterable(self._refusals[system].values())
@@ -162,7 +164,7 @@ class Compiler:
                 fact_table(document_history for document_history in histories if document_history.key.system == system),
                 ((), ()),
             )
-        return RealmChange(*grants, *ways, *facts, refused, table)
+        return PolicySetChange(*grants, *ways, *facts, refused, table)
 
     def _version(self) -> str:
         nameless = sorted(f"{rejected.key} {rejected.errors}" for rejected in self._nameless)

@@ -39,7 +39,7 @@ class Refused(msgspec.Struct, frozen=True):
         return {(key.kind, key.name): str(key) for key in self.broken}, while_refused
 
 
-class RealmChange(msgspec.Struct, frozen=True):
+class PolicySetChange(msgspec.Struct, frozen=True):
     """What one system's part differs in.
 
     ``no_facts``: of the things of these facts nothing is known any more, but for ``facts``. ``refused``: all that is
@@ -62,7 +62,7 @@ class RealmChange(msgspec.Struct, frozen=True):
         refused = len(self.refused.broken) + len(self.refused.nameless) if self.refused else 0
         return sum(map(len, parts)) + refused + (len(self.table) if self.table is not None else 0)
 
-    def then(self, later: "RealmChange") -> "RealmChange":
+    def then(self, later: "PolicySetChange") -> "PolicySetChange":
         """Both as one."""
         no_grants, grants = _then(self.no_grants, self.grants, later.no_grants, later.grants)
         no_ways, ways = _then(self.no_memberships, self.memberships, later.no_memberships, later.memberships)
@@ -71,7 +71,9 @@ class RealmChange(msgspec.Struct, frozen=True):
         table, refused = later.table, later.refused or self.refused
         if table is None and self.table is not None:
             table = self.table.with_changes(later.no_facts, later.facts, ({}, {}))
-        return RealmChange(no_grants, grants, no_ways, ways, (*self.no_facts, *later.no_facts), facts, refused, table)
+        return PolicySetChange(
+            no_grants, grants, no_ways, ways, (*self.no_facts, *later.no_facts), facts, refused, table
+        )
 
 
 class SnapshotChange(msgspec.Struct, frozen=True):
@@ -79,7 +81,7 @@ class SnapshotChange(msgspec.Struct, frozen=True):
 
     version: str
     history_held: int
-    policy_sets: Mapping[str, RealmChange]
+    policy_sets: Mapping[str, PolicySetChange]
 
     @property
     def size(self) -> int:
@@ -89,7 +91,7 @@ class SnapshotChange(msgspec.Struct, frozen=True):
 
 def together(changes: Sequence[SnapshotChange]) -> SnapshotChange:
     """Changes that follow one another as one; there is at least one."""
-    policy_sets: dict[str, RealmChange] = {}
+    policy_sets: dict[str, PolicySetChange] = {}
     for change in changes:
         for system, policy_set in change.policy_sets.items():
             policy_sets[system] = policy_sets[system].then(policy_set) if system in policy_sets else policy_set

@@ -107,7 +107,7 @@ class Held(msgspec.Struct, frozen=True):
         return next((version for version in reversed(self.older) if version.since <= moment), None)
 
 
-class LayerTable:
+class OverlayTable:
     """The facts of one system in the layer. A copy of it does not change with it; see `policy.store.persistent`.
 
     `all_held_after`: the log's records after that moment (ms) are all there, also when it is read for the first time.
@@ -152,9 +152,9 @@ class LayerTable:
         past = ((kind, name, version) for kind, name, held in everything for version in held.older)
         self._past_names = Names(((kind, *key), name) for kind, name, version in past for key in version.keys)
 
-    def copy(self) -> "LayerTable":
+    def copy(self) -> "OverlayTable":
         """The table as it is, whatever is applied to this one later."""
-        other = LayerTable()
+        other = OverlayTable()
         other._kinds = {kind: held.copy() for kind, held in self._kinds.items()}
         other._names, other._past_names = self._names.copy(), self._past_names.copy()
         other._refused, other._once_refused = self._refused.copy(), self._once_refused.copy()
@@ -376,7 +376,7 @@ class TableAt:
 
     timeless = False
 
-    def __init__(self, table: LayerTable, moment: int) -> None:
+    def __init__(self, table: OverlayTable, moment: int) -> None:
         self._table, self._moment = table, moment
         self.names, self.all, self.versions = table.names, table.all, table.versions
         self.named, self.refused_names, self.edges_of = table.named_at, table.refused_names_at, table.edges_at
@@ -405,12 +405,12 @@ class TableAt:
 
 
 class FactOverlay:
-    """The facts of all systems, by system, and what is broken among their documents; see `LayerTable`."""
+    """The facts of all systems, by system, and what is broken among their documents; see `OverlayTable`."""
 
     def __init__(self, changes: Iterable[FactChange] = (), all_held_after: int = FUTURE) -> None:
         self._all_held_after = all_held_after
-        self._tables: dict[str, LayerTable] = {}
-        self._copies: dict[str, LayerTable] = {}  # of the tables as they are now
+        self._tables: dict[str, OverlayTable] = {}
+        self._copies: dict[str, OverlayTable] = {}  # of the tables as they are now
         self._elsewhere: dict[Key, tuple[Place, ...]] = {}  # documents whose facts are not named like themselves
         self._bound: dict[Key, frozenset[str]] = {}
         self.changed_at = SINCE_EVER
@@ -436,10 +436,10 @@ class FactOverlay:
         """From then on (ms) it is known of every moment what the facts of all systems said."""
         return max((table.known_from for table in self._tables.values()), default=FUTURE)
 
-    def _table(self, system: str) -> LayerTable:
+    def _table(self, system: str) -> OverlayTable:
         table = self._tables.get(system)
         if table is None:
-            table = self._tables[system] = LayerTable(self._all_held_after)
+            table = self._tables[system] = OverlayTable(self._all_held_after)
         return table
 
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:

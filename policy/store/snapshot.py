@@ -21,7 +21,7 @@ from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants
 from policy.matching.index import TrieState
 from policy.store.affected import ALL
-from policy.store.delta import RealmChange, Refused, SnapshotChange, refused_of
+from policy.store.delta import PolicySetChange, Refused, SnapshotChange, refused_of
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected
 from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
@@ -91,8 +91,8 @@ class PolicySet:
         self._held_edges = sorted({edge for window in windows for edge in window.edges})
         self._standings: Cache[tuple[tuple[str, ...], int], EffectivePrincipals] = Cache()
 
-    def with_change(self, change: RealmChange) -> "PolicySet":
-        """The realm after a change of documents, without facts of a layer. This one does not change.
+    def with_change(self, change: PolicySetChange) -> "PolicySet":
+        """The policy set after a change of documents, without facts of an overlay. This one does not change.
 
         Both share what is alike: it costs as much as is different, beside copies of a few plain dictionaries.
         """

@@ -163,7 +163,7 @@ class AuditEvaluator:
             return source.verdicts, key, verdict, None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
-            limits = self._limits  # a name for the rejection would make a cycle: see Sitting.decide
+            limits = self._limits  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
             letter = dead_letter(
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )

@@ -37,7 +37,7 @@ class EncodedEvaluator:
             source, limits = (
                 self._source,
                 self._limits,
-            )  # a name for the rejection would make a cycle: see Sitting.decide
+            )  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
             letter = dead_letter(
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )
