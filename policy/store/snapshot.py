@@ -109,9 +109,10 @@ class PolicySet:
         known = self._policy_facts if change.table is None else change.table
         other._policy_facts = known.with_changes(change.no_facts, change.facts, other._refused.of_facts())
         other.facts = Facts(other._policy_facts)
-        same = not (change.no_grants or change.grants)
-        other.index = self.index if same else self.index.with_changes(other.grants, change.no_grants, change.grants)
         other._begin()
+        # An index keeps answers by the number of the epoch: it is not shared where that means another time.
+        same = not (change.no_grants or change.grants) and other._held_edges == self._held_edges
+        other.index = self.index if same else self.index.with_changes(other.grants, change.no_grants, change.grants)
         return other
 
     def says_the_same(self, other: "PolicySet") -> bool:

@@ -117,6 +117,40 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
         assert told_of(snapshot) == told
 
 
+def test_a_change_that_adds_or_removes_moments_alone_ends_the_answers_of_all_epochs() -> None:
+    """No grant changes, so the index could be shared; but what it keeps by the number of an epoch is of another one."""
+    store = DocumentStore()
+    store.put({**role("r", ("allow", "*", "*")), "valid_until": 100}, 0, 0)
+    store.put(group("g", ["r"], ["user:erik"]), 1, 1)
+    compiler = Compiler(store)
+    dated_group = {**group("h", ["other"], ["user:dana"]), "valid_until": 50}
+    for order in range(2, 6):
+        _erik_is_allowed_until(100, compiler.snapshot)
+        if order % 2:
+            store.delete(_key(dated_group), order, order)
+        else:
+            store.put(dated_group, order, order)
+        compiler.compile()
+        _erik_is_allowed_until(100, compiler.snapshot)
+
+
+def _erik_is_allowed_until(end: int, snapshot: Snapshot) -> None:
+    asked = {
+        "id": "1",
+        "system": "lenses6",
+        "subject": {"type": "user", "id": "user:erik"},
+        "action": {"name": "kafka:ListTopics"},
+        "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"},
+    }
+    moments = (10, 49, 50, 99, 100, 150)
+    outcomes = [policy.decide(snapshot, {**asked, "time": at}).outcome for at in moments]
+    assert outcomes == ["allow" if at < end else "deny" for at in moments]
+
+
+def group(name: str, roles: list[str], members: list[str]) -> dict[str, Any]:
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": members}}
+
+
 def _check(snapshot: Snapshot, expected: Snapshot, requests: list[dict[str, Any]]) -> None:
     assert told_of(snapshot) == told_of(expected)
     snapshots = [one.with_facts(FactOverlay()) for one in (snapshot, expected)]
