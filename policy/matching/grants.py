@@ -1,80 +1,67 @@
 """The grants of a policy set in one index: found by effective principals, permission and resource.
 
-No subject has an index of its own. A *right* is a permission pattern for which a principal has grants. All resource
-patterns are in one trie, and at each of them are its grants by right. What a request matches is found in three steps:
-the rights of the subject for the permission, which subjects with the same principals share; the trie state to which
-the resource's name leads, which all subjects share; and what both have in common, at each of the few patterns that
-match the name.
+No subject has an index of its own. All resource patterns are in one trie, and at each of them are its grants by
+principal, each with the number of its permission pattern. What a request matches is found in three steps: the numbers
+of the patterns that match its permission; the few resource patterns that match the resource's name; and at each of
+these the grants of the effective principals that have one of the numbers.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Hashable, Iterable, KeysView, Mapping, Sequence
+from typing import Generic, TypeVar
 
-from policy.core.caching import BUDGET, ENTRY_BYTES
 from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import Name, Pattern
 from policy.core.times import ALWAYS
 from policy.matching.index import PatternIndex, TrieState
 
-KNOWN_BYTES = 120  # of an answer that is kept
-NUMBER_BYTES = 8  # of a grant in one, or of a right in a set
+LISTED = 16  # grants of a principal on a resource pattern that are gone through; more are found by their numbers
 
 Thing = TypeVar("Thing")
 Item = TypeVar("Item", bound=Hashable)
 
-Rights = dict[int, int]
-"""The rights of one principal, by the number of their permission pattern."""
 
-
-def precedence(grant: Grant) -> tuple[bool, Any, str]:
+def precedence(grant: Grant) -> tuple[bool, tuple[str, int], str]:
     """By what grants go before others that match the same: denies first, then by document and statement."""
     return grant.effect != DENY, grant.statement_id.place, grant.principal
 
 
-class Table:
-    """The grants on one resource pattern, by right."""
+Entry = Sequence[tuple[int, Grant]] | dict[int, list[Grant]]
+"""The grants of a principal on a resource pattern, by the number of their permission pattern."""
 
-    __slots__ = ("grants", "rights")
-
-    def __init__(self, grants: dict[int, tuple[Grant, ...]]) -> None:
-        self.rights, self.grants = frozenset(grants), grants
+Table = Mapping[str, Entry]
+"""The grants on one resource pattern, by principal."""
 
 
 class EffectivePermissions:
-    """What principals may do together by one permission, within an epoch of the policies."""
+    """What principals may do together by one permission, at a moment.
 
-    __slots__ = ("_at", "_grants", "_known", "_rights")
+    ``principals`` are searched by name. ``permissions``: the numbers of the patterns that match the permission.
+    """
 
-    def __init__(self, grants: "Grants", rights: frozenset[int], at: int | None) -> None:
-        self._grants, self._rights, self._at = grants, rights, at
-        self._known: dict[TrieState[Table], tuple[Grant, ...]] = {}
+    __slots__ = ("_at", "_grants", "_permissions", "_principals")
+
+    def __init__(
+        self, grants: "Grants", principals: KeysView[str], permissions: frozenset[int], at: int | None
+    ) -> None:
+        self._grants, self._principals, self._permissions, self._at = grants, principals, permissions, at
 
     def on(self, resource: Name) -> tuple[Grant, ...]:
         """The determining grants for a resource: the denies in force that match it, else the allows; see `at`."""
-        return self.at(self._grants.state(resource))
+        return self._determining(self._grants.tables(resource))
 
     def at(self, state: TrieState[Table]) -> tuple[Grant, ...]:
         """The same for all resources whose names lead to a state of the trie. By precedence: the first one decides.
 
         Raises Unanswerable when they depend on the time, and that is not known.
         """
-        found = self._known.get(state)
-        if found is None:
-            found = self._work_out(state)
-            BUDGET.spend(KNOWN_BYTES + NUMBER_BYTES * len(found))
-            self._known[state] = found
-        return found
+        return self._determining(state.values)
 
-    def _work_out(self, state: TrieState["Table"]) -> tuple[Grant, ...]:
-        rights, elsewhere = self._rights, self._rights.isdisjoint
-        matching = [
-            grant
-            for table in state.values
-            if not elsewhere(table.rights)  # the fewer of both are gone through
-            for right in rights & table.rights
-            for grant in table.grants[right]
-        ]
+    def _determining(self, tables: Iterable[Table]) -> tuple[Grant, ...]:
+        principals, matching = self._principals, list[Grant]()
+        for table in tables:
+            for principal in principals & table.keys():  # the fewer of both are gone through
+                matching += self._matching(table[principal])
         if not matching:
             return ()
         matching = [grant for grant in matching if grant.window is ALWAYS or in_force(grant.window, self._at)]
@@ -83,133 +70,125 @@ class EffectivePermissions:
             matching = sorted(denies or matching, key=precedence)
         return tuple(matching)
 
-    def forget(self) -> None:
-        """Empty what is kept of answers."""
-        self._known.clear()
+    def _matching(self, entry: Entry) -> list[Grant]:
+        permissions = self._permissions
+        if isinstance(entry, dict):
+            return [grant for number in permissions & entry.keys() for grant in entry[number]]
+        return [grant for number, grant in entry if number in permissions]
 
 
 class Grants:
     """The index of these grants by principal. Threads may share it: nothing is filed once it is made."""
 
     def __init__(self, grants: Mapping[str, Sequence[Grant]]) -> None:
-        self._rights: dict[str, Rights] = {}
-        self._uses: dict[int, int] = {}  # by permission pattern, how many principals have a right for it
-        self._next_right = self._next_permission = 0
-        self._matching: dict[TrieState[int], frozenset[int]] = {}
+        self._uses: list[int] = []  # by the number of a permission pattern, how many grants have it
         self._permissions: PatternIndex[int] = PatternIndex()
         self._resources: PatternIndex[Table] = PatternIndex()
-        self._effective: dict[tuple[frozenset[int], int], EffectivePermissions] = {}
         self._file(grants)
-        BUDGET.join(self)
 
     def _file(self, grants: Mapping[str, Sequence[Grant]]) -> None:
         permissions, resources = _Numbered[Pattern](), _Numbered[Pattern]()
-        tables: list[dict[int, tuple[Grant, ...]]] = []
-        rights, uses = 0, self._uses
+        tables: list[dict[str, list[tuple[int, Grant]]]] = []
+        uses = self._uses
         for principal, held in grants.items():
-            own = self._rights[principal] = {}
             for grant in held:
                 permission = permissions.by_id.get(id(grant.permission))
                 if permission is None:
                     permission = permissions.of(grant.permission)
+                if permission == len(uses):
+                    uses.append(1)
+                else:
+                    uses[permission] += 1
                 resource = resources.by_id.get(id(grant.object))
                 if resource is None:
                     resource = resources.of(grant.object)
-                right = own.get(permission)
-                if right is None:
-                    right = own[permission] = rights
-                    rights += 1
-                    uses[permission] = uses.get(permission, 0) + 1
                 if resource == len(tables):
-                    tables.append({right: (grant,)})
+                    tables.append({principal: [(permission, grant)]})
+                elif principal in tables[resource]:
+                    tables[resource][principal].append((permission, grant))
                 else:
-                    tables[resource][right] = (*tables[resource].get(right, ()), grant)
-        self._next_right, self._next_permission = rights, len(permissions.things)
+                    tables[resource][principal] = [(permission, grant)]
         for number, pattern in enumerate(permissions.things):
             self._permissions.add(pattern, number)
         for pattern, table in zip(resources.things, tables, strict=True):
-            self._resources.add(pattern, Table(table))
+            self._resources.add(pattern, {principal: _entry(pairs) for principal, pairs in table.items()})
 
-    def with_changes(
-        self, grants: Mapping[str, Sequence[Grant]], removed: Sequence[Grant], added: Sequence[Grant]
-    ) -> "Grants":
-        """The index of these grants, which differ from those of this one in what was ``removed`` and ``added``.
+    def with_changes(self, removed: Sequence[Grant], added: Sequence[Grant]) -> "Grants":
+        """The index of the grants of this one without those ``removed`` and with those ``added``.
 
         It shares with this one, which does not change, all that is alike.
         """
         other = Grants({})
-        edit = _Edit(self._permissions, self._rights, self._uses, self._next_permission, self._next_right)
-        by_principal: dict[str, list[Pattern]] = {}
-        for grant in (*removed, *added):
-            by_principal.setdefault(grant.principal, []).append(grant.permission)
-        for principal, permissions in by_principal.items():
-            edit.hold(principal, grants.get(principal, ()), permissions)
-        other._permissions = self._permissions.with_only(edit.permissions())
-        other._rights, other._uses = edit.rights, edit.uses
-        other._next_permission, other._next_right = edit.next_permission, edit.next_right
-        other._resources = self._resources.with_only(self._tables(other, removed, added))
+        numbers = self._numbers(dict.fromkeys(grant.permission for grant in (*removed, *added)))
+        other._uses = uses = [*self._uses, *[0] * (max(numbers.values(), default=-1) + 1 - len(self._uses))]
+        for some, more in ((removed, -1), (added, 1)):
+            for grant in some:
+                uses[numbers[grant.permission]] += more
+        other._permissions = self._permissions.with_only(
+            {pattern: number if uses[number] else None for pattern, number in numbers.items()}
+        )
+        other._resources = self._resources.with_only(self._tables(numbers, removed, added))
         return other
 
-    def _tables(self, other: "Grants", removed: Sequence[Grant], added: Sequence[Grant]) -> dict[Pattern, Table | None]:
-        """The tables that are different in the other index, by resource pattern."""
-        changed: dict[Pattern, dict[int, tuple[list[Grant], list[Grant]]]] = {}
-        for index, some, which in ((self, removed, 0), (other, added, 1)):
+    def _numbers(self, permissions: Iterable[Pattern]) -> dict[Pattern, int]:
+        """The numbers of permission patterns; those that are not known get the next ones."""
+        numbers: dict[Pattern, int] = {}
+        following = len(self._uses)
+        for pattern in permissions:
+            number = self._permissions.only(pattern)
+            if number is None:
+                number, following = following, following + 1
+            numbers[pattern] = number
+        return numbers
+
+    def _tables(
+        self, numbers: Mapping[Pattern, int], removed: Sequence[Grant], added: Sequence[Grant]
+    ) -> dict[Pattern, Table | None]:
+        """The tables that change, by resource pattern; None: without grants."""
+        changed: dict[Pattern, dict[str, tuple[list[Grant], list[Grant]]]] = {}
+        for some, which in ((removed, 0), (added, 1)):
             for grant in some:
-                right = index._right(grant)
-                changed.setdefault(grant.object, {}).setdefault(right, ([], []))[which].append(grant)
+                changed.setdefault(grant.object, {}).setdefault(grant.principal, ([], []))[which].append(grant)
         tables: dict[Pattern, Table | None] = {}
-        for pattern, rights in changed.items():
-            before = self._resources.only(pattern)
-            held = dict(before.grants) if before is not None else {}
-            for right, (less, more) in rights.items():
-                held[right] = (*without(held.get(right, ()), less), *more)
-                if not held[right]:
-                    del held[right]
-            tables[pattern] = Table(held) if held else None
+        for pattern, principals in changed.items():
+            table = dict(self._resources.only(pattern) or {})
+            for principal, (less, more) in principals.items():
+                gone = [(numbers[grant.permission], grant) for grant in less]
+                come = [(numbers[grant.permission], grant) for grant in more]
+                pairs = [*without(_pairs(table.get(principal, ())), gone), *come]
+                if pairs:
+                    table[principal] = _entry(pairs)
+                else:
+                    table.pop(principal, None)
+            tables[pattern] = table or None
         return tables
 
-    def _right(self, grant: Grant) -> int:
-        """The right by which a grant is found that is held here."""
-        number = self._permissions.only(grant.permission)
-        assert number is not None
-        return self._rights[grant.principal][number]
+    def tables(self, resource: Name) -> Sequence[Table]:
+        """The tables of the resource patterns that match a resource's name."""
+        return self._resources.find(resource)
 
     def state(self, resource: Name) -> TrieState[Table]:
         """The state of the trie to which a resource's name leads."""
         return self._resources.place(resource)
 
-    def permission(self, permission: Name) -> TrieState[int]:
-        """The patterns that match a permission: its state in their trie."""
-        return self._permissions.place(permission)
+    def effective(self, principals: Mapping[str, object], permission: Name, at: int | None) -> EffectivePermissions:
+        """What principals may do together by a permission at a moment (ms; None: not known)."""
+        return EffectivePermissions(self, principals.keys(), self._permissions.place(permission).distinct, at)
 
-    def held_by(self, principals: Iterable[str]) -> tuple[Rights, ...]:
-        """The rights of each of the principals that has any."""
-        return tuple(filter(None, map(self._rights.get, principals)))
 
-    def effective(
-        self, held: Iterable[Rights], patterns: TrieState[int], at: int | None, epoch: int
-    ) -> EffectivePermissions:
-        """What principals with these rights may do together by a permission that these patterns match.
+def _entry(pairs: Sequence[tuple[int, Grant]]) -> Entry:
+    if len(pairs) <= LISTED:
+        return tuple(pairs)
+    numbered: dict[int, list[Grant]] = {}
+    for number, grant in pairs:
+        numbered.setdefault(number, []).append(grant)
+    return numbered
 
-        At a moment (ms; None: not known) of an epoch.
-        """
-        matching = self._matching.get(patterns)
-        if matching is None:
-            matching = self._matching[patterns] = frozenset(patterns.values)
-        # The fewer of both are gone through.
-        rights = frozenset([own[pattern] for own in held for pattern in own.keys() & matching])
-        effective = self._effective.get((rights, epoch))
-        if effective is None:
-            BUDGET.spend(ENTRY_BYTES + 4 * NUMBER_BYTES * len(rights))
-            effective = self._effective[rights, epoch] = EffectivePermissions(self, rights, at)
-        return effective
 
-    def clear(self) -> None:
-        """Forget what was worked out."""
-        for effective in list(self._effective.values()):
-            effective.forget()
-        self._effective.clear()
-        self._matching.clear()
+def _pairs(entry: Entry) -> Sequence[tuple[int, Grant]]:
+    if isinstance(entry, dict):
+        return [(number, grant) for number, grants in entry.items() for grant in grants]
+    return entry
 
 
 def without(items: Sequence[Item], less: Sequence[Item]) -> list[Item]:
@@ -224,57 +203,6 @@ def without(items: Sequence[Item], less: Sequence[Item]) -> list[Item]:
         else:
             kept.append(item)
     return kept
-
-
-class _Edit:
-    """The rights of an index that is made out of another."""
-
-    def __init__(
-        self,
-        permissions: PatternIndex[int],
-        rights: Mapping[str, Rights],
-        uses: Mapping[int, int],
-        next_permission: int,
-        next_right: int,
-    ) -> None:
-        self._permissions, self.next_permission, self.next_right = permissions, next_permission, next_right
-        self.rights, self.uses = dict(rights), dict(uses)
-        self._numbers: dict[Pattern, int] = {}  # of the permission patterns that were looked up
-
-    def hold(self, principal: str, grants: Iterable[Grant], permissions: Iterable[Pattern]) -> None:
-        """Give a principal the rights for its grants, where these differ in grants of some permissions alone."""
-        own = dict(self.rights.get(principal, {}))
-        held = {id(grant.permission): grant.permission for grant in grants}  # most are the same objects
-        held_patterns = set(held.values())
-        for pattern in dict.fromkeys(permissions):
-            number = self._number(pattern)
-            if pattern in held_patterns and number not in own:
-                own[number] = self.next_right
-                self.next_right += 1
-                self.uses[number] = self.uses.get(number, 0) + 1
-            elif pattern not in held_patterns and own.pop(number, None) is not None:
-                self.uses[number] -= 1
-        if own:
-            self.rights[principal] = own
-        else:
-            self.rights.pop(principal, None)
-
-    def _number(self, pattern: Pattern) -> int:
-        number = self._numbers.get(pattern)
-        if number is None:
-            number = self._permissions.only(pattern)
-            if number is None:
-                number = self.next_permission
-                self.next_permission += 1
-            self._numbers[pattern] = number
-        return number
-
-    def permissions(self) -> dict[Pattern, int | None]:
-        """The numbers of the patterns that were looked up; None: no principal has a right for it any more."""
-        for number in self._numbers.values():
-            if not self.uses.get(number):
-                self.uses.pop(number, None)
-        return {pattern: number if number in self.uses else None for pattern, number in self._numbers.items()}
 
 
 class _Numbered(Generic[Thing]):

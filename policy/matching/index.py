@@ -5,7 +5,7 @@ that leads is noted as a `TrieState`, so that names that are matched alike are w
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from policy.core.pattern import Exact, Glob, Name, Part, Pattern, Prefix, match_part, part_overlaps
@@ -212,7 +212,7 @@ class TrieState(Generic[Value]):
     Places are made as names come by, and never more than the patterns tell apart.
     """
 
-    __slots__ = ("_index", "_known", "_nodes", "_past", "final", "values")
+    __slots__ = ("_distinct", "_index", "_known", "_nodes", "_past", "final", "values")
 
     def __init__(
         self, index: "PatternIndex[Value]", nodes: tuple[_Node[Value], ...], past: tuple[Value, ...] = ()
@@ -233,6 +233,39 @@ class TrieState(Generic[Value]):
         index.held += 1 + (len(self._past) if opened else 0) + (len(self.values) if closed else 0)
         self.final = final and not closed
         self._known: dict[str | tuple[int, ...], TrieState[Value]] = {}
+        self._distinct: frozenset[Value] | None = None
+
+    @property
+    def distinct(self) -> frozenset[Value]:
+        """The values as a set, where they are hashable."""
+        if self._distinct is None:
+            self._distinct = frozenset(self.values)
+            self._index.held += len(self._distinct)
+        return self._distinct
+
+    def known(self, text: str) -> "TrieState[Value] | None":
+        """The place of the names that go on with ``text``, where it is made already."""
+        return self if self.final else self._known.get(text)
+
+    def find(self, texts: Name) -> Sequence[Value]:
+        """The values for names that go on with ``texts`` and end there, without making places."""
+        nodes: Sequence[_Node[Value]] = self._nodes
+        found = list(self._past)
+        for text in texts:
+            below: list[_Node[Value]] = []
+            for node in nodes:
+                if (child := node.exact.get(text)) is not None:
+                    below.append(child)
+                if node.wild is not None:
+                    node.wild.descend(text, below)
+            nodes = below
+            for node in nodes:
+                if node.open is not None:
+                    found += node.open
+        for node in nodes:
+            if node.closed is not None:
+                found += node.closed
+        return found
 
     def next(self, text: str) -> "TrieState[Value]":
         """The place of the names that go on with ``text``."""
@@ -305,9 +338,19 @@ class PatternIndex(Generic[Value]):
         other._filed = self._filed + edit.filed
         return other
 
-    def find(self, name: Name) -> tuple[Value, ...]:
-        """All values filed under patterns that match ``name``, in no particular order."""
-        return self.place(name).values
+    def find(self, name: Name) -> Sequence[Value]:
+        """All values filed under patterns that match ``name``, in no particular order.
+
+        It makes no places, but for the beginnings of names: what is asked once costs no memory.
+        """
+        beginning = name[:BEGINNING]
+        place = self._begun.get(beginning) or self._begin(beginning)
+        for number in range(BEGINNING, len(name)):
+            following = place.known(name[number])
+            if following is None:
+                return place.find(name[number:])
+            place = following
+        return place.values
 
     def place(self, name: Name) -> TrieState[Value]:
         """Where ``name`` leads to."""

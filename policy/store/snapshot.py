@@ -19,7 +19,6 @@ from policy.core.model import TIME_NEEDED, CompiledDocument, Grant, Membership, 
 from policy.core.pattern import Name
 from policy.core.times import ALWAYS, Window
 from policy.matching.grants import EffectivePermissions, Grants
-from policy.matching.index import TrieState
 from policy.store.affected import ALL
 from policy.store.delta import PolicySetChange, Refused, SnapshotChange, refused_of
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected
@@ -45,9 +44,7 @@ class EffectivePrincipals:
 
     def __init__(self, policy_set: "PolicySet", via: Via, at: int | None) -> None:
         self.via = via
-        self._policy_set, self._at, self._epoch = policy_set, at, policy_set.held_epoch(at)
-        self._held = policy_set.index.held_by(via)
-        self._permissions: dict[TrieState[int], EffectivePermissions] = {}
+        self._policy_set, self._at = policy_set, at
 
     def grants(self) -> Iterable[Grant]:
         """Every grant held, in force or not."""
@@ -55,12 +52,7 @@ class EffectivePrincipals:
 
     def permissions(self, permission: Name) -> EffectivePermissions:
         """What may be done by one permission."""
-        index = self._policy_set.index
-        patterns = index.permission(permission)
-        found = self._permissions.get(patterns)
-        if found is None:
-            found = self._permissions[patterns] = index.effective(self._held, patterns, self._at, self._epoch)
-        return found
+        return self._policy_set.index.effective(self.via, permission, self._at)
 
 
 class PolicySet:
@@ -110,9 +102,8 @@ class PolicySet:
         other._policy_facts = known.with_changes(change.no_facts, change.facts, other._refused.of_facts())
         other.facts = Facts(other._policy_facts)
         other._begin()
-        # An index keeps answers by the number of the epoch: it is not shared where that means another time.
-        same = not (change.no_grants or change.grants) and other._held_edges == self._held_edges
-        other.index = self.index if same else self.index.with_changes(other.grants, change.no_grants, change.grants)
+        same = not (change.no_grants or change.grants)
+        other.index = self.index if same else self.index.with_changes(change.no_grants, change.grants)
         return other
 
     def says_the_same(self, other: "PolicySet") -> bool:

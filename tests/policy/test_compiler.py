@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import policy
 from policy.core.document import Key
 from policy.core.pattern import Exact, Part
+from policy.matching import grants
 from policy.matching.grants import Grants
 from policy.store import compiler as compiling
 from policy.store.affected import UNREADABLE
@@ -118,7 +119,7 @@ def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.
 
 
 def test_a_change_that_adds_or_removes_moments_alone_ends_the_answers_of_all_epochs() -> None:
-    """No grant changes, so the index could be shared; but what it keeps by the number of an epoch is of another one."""
+    """No grant changes, so the index is shared: it must keep nothing by the number of an epoch."""
     store = DocumentStore()
     store.put({**role("r", ("allow", "*", "*")), "valid_until": 100}, 0, 0)
     store.put(group("g", ["r"], ["user:erik"]), 1, 1)
@@ -173,9 +174,8 @@ def told_of(snapshot: Snapshot) -> Any:
 
 def _policy_set(policy_set: PolicySet) -> Any:
     broken = [policy_set.broken_at(at) for at in (None, *policy_set.edges)]
-    grants = {principal: Counter(grants) for principal, grants in policy_set.grants.items()}
     return (
-        grants,
+        {principal: Counter(held) for principal, held in policy_set.grants.items()},
         policy_set.memberships,
         policy_set.edges,
         policy_set.broken,
@@ -186,17 +186,19 @@ def _policy_set(policy_set: PolicySet) -> Any:
 
 
 def _index(index: Grants) -> Any:
-    """The index by the grants that it finds, and how: the numbers of its rights are its own."""
+    """The index by the grants that it finds, and how: the numbers of its permission patterns are its own."""
     permissions = {number: parts for parts, (number,) in _filed(index._permissions._root)}
-    rights = {right: (who, permissions[n]) for who, own in index._rights.items() for n, right in own.items()}
     tables = {parts: table for parts, (table,) in _filed(index._resources._root)}
-    assert all(table.rights == table.grants.keys() for table in tables.values())
-    assert Counter(n for own in index._rights.values() for n in own) == Counter(index._uses)
     assert len(tables) == index._resources._filed
-    found = {rights[right]: Counter(grants) for table in tables.values() for right, grants in table.grants.items()}
-    assert found.keys() == set(rights.values())
+    assert all(table and all(table.values()) for table in tables.values()), "what is empty is removed"
+    pairs = [pair for table in tables.values() for entry in table.values() for pair in grants._pairs(entry)]
+    assert Counter(number for number, _ in pairs) == Counter(dict(enumerate(index._uses)))
+    assert permissions.keys() == {number for number, _ in pairs}
     return {
-        parts: {rights[right]: Counter(grants) for right, grants in table.grants.items()}
+        parts: {
+            principal: (type(entry), Counter((permissions[number], grant) for number, grant in grants._pairs(entry)))
+            for principal, entry in table.items()
+        }
         for parts, table in tables.items()
     }
 
