@@ -126,6 +126,14 @@ def parse_request(value: Mapping[str, Any], max_claimed_groups: int = MAX_CLAIME
     """
     try:
         check_nesting(value)
+    except ValueError as error:
+        raise MalformedRequest(f"not a request: {error}") from error
+    return parse_flat_request(value, max_claimed_groups)
+
+
+def parse_flat_request(value: Mapping[str, Any], max_claimed_groups: int) -> Request | Batch:
+    """The same for a value that is known not to be nested too deep."""
+    try:
         return _typed(msgspec.convert(value, _Envelope), max_claimed_groups)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error

@@ -13,10 +13,12 @@ from policy.core.model import Reason, Unanswerable
 from policy.core.request import (
     CLAIMS,
     MAX_CLAIMED_GROUPS,
+    MAX_NESTING,
     Batch,
     IncompleteItem,
     MalformedRequest,
     Request,
+    parse_flat_request,
     parse_request,
     usable_time,
 )
@@ -77,7 +79,9 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         return None  # an error
     query = queries.find(key, at) or queries.find((key, name), at)
     if query is None:
-        asked = parse_request(request, most)
+        containers = key.count(b"{") + key.count(b"[") + key.count(b"(")
+        parse = parse_flat_request if containers <= MAX_NESTING else parse_request
+        asked = parse(request, most)
         assert isinstance(asked, Request)
         query = PreparedQuery(snapshot, asked, trust)
         queries.add(key if query.for_every_id else (key, name), query, 3 * len(key) + len(name))

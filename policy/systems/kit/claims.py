@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policy.core.model import Unanswerable
-from policy.core.names import fault
+from policy.core.names import fault, is_simple
 from policy.core.request import Request
 
 
@@ -28,7 +28,7 @@ def claimed(request: Request, claim: str, rule: str, trust: frozenset[str], blan
         return Claimed() if given is None or given == [] else Claimed(untrusted=(claim,))
     place = f"subject.properties.{claim}"
     names = names_in(request.subject.properties, claim, place, rule, request.max_claimed_groups)
-    for name in names:
+    for name in () if is_simple("".join(names)) else names:
         if wrong := fault("".join(name.split()) if blanks else name):
             raise Unanswerable("malformed-name", f"{place}: {name!r} {wrong}", rule)
     return Claimed(names, used=(claim,)) if names else Claimed()

@@ -81,7 +81,7 @@ class Ververica:
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The roles that suffice for the kind of access, in the namespace of the request."""
-        leaf = functools.partial(_leaf, request.resource, facts)
+        leaf = functools.partial(_leaf, request.resource, _Scope(request.resource), facts)
         needed = expression(need_of(request.action.name), leaf) or All((), self.default_rule)
         who = identity(request, facts, trust)
         principals = (f"{USER}{request.subject.id}", *(f"{GROUP}{group}" for group in who.groups))
@@ -155,15 +155,27 @@ def _workspace(workspace: str) -> Name:
     return ("workspace", workspace)
 
 
-def _leaf(resource: Resource, facts: Facts, need: Need, rule: str) -> Expression:
+class _Scope:
+    """The workspace and the namespace of a request. Raises Unanswerable where a role is needed and one is missing."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+
+    @functools.cached_property
+    def ids(self) -> tuple[str, str]:
+        """Of the workspace and of the namespace."""
+        return _property(self._resource, "workspaceId"), _property(self._resource, "namespaceId")
+
+
+def _leaf(resource: Resource, scope: _Scope, facts: Facts, need: Need, rule: str) -> Expression:
     if "fact" in need:
         return _open_to_editors(resource.type, facts, rule)
-    return _role(resource, need["permission"], rule)
+    return _role(scope, need["permission"], rule)
 
 
-def _role(resource: Resource, role: str, rule: str) -> PermissionCheck:
+def _role(scope: _Scope, role: str, rule: str) -> PermissionCheck:
     """The role, in the namespace of the request or in its workspace (VV-SCOPE-NAMESPACE, VV-SCOPE-WORKSPACE-ID)."""
-    workspace, namespace = _property(resource, "workspaceId"), _property(resource, "namespaceId")
+    workspace, namespace = scope.ids
     if catalogue()["roles"][role] == "workspace":
         return PermissionCheck((role,), _workspace(workspace), rule, role, f"workspace {workspace}")
     text = f"namespace {namespace} of workspace {workspace}"
