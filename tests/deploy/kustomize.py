@@ -1,11 +1,10 @@
 """As much of kustomize as the overlays use: resources, files to ConfigMaps, and JSON patches by kind and name."""
 
-import copy
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import yaml
 
 from tests.deploy.files import read_documents, read_yaml
@@ -55,34 +54,4 @@ def _apply(patch: Resource, folder: Path, resources: list[Resource]) -> None:
     assert found, f"{folder}: a patch of {kind} {name} has no target"
     operations = yaml.safe_load(patch["patch"]) if "patch" in patch else read_yaml(folder / patch["path"])
     for resource in found:
-        for operation in operations:
-            _operate(resource, operation)
-
-
-def _operate(resource: Resource, told: Resource) -> None:
-    """One operation of a JSON patch (RFC 6902), as far as it is used."""
-    *above, last = _steps(told["path"])
-    principal: Any = resource
-    for step in above:
-        principal = principal[int(step) if isinstance(principal, list) else step]
-    place: Any = int(last) if isinstance(principal, list) and last != "-" else last
-    value = copy.deepcopy(told.get("value"))
-    match told["op"]:
-        case "add" if isinstance(principal, list):
-            assert last == "-"
-            principal.append(value)
-        case "add":
-            principal[place] = value
-        case "replace":
-            assert principal[place] is not None
-            principal[place] = value
-        case "remove":
-            del principal[place]
-        case "test":
-            assert principal[place] == value, told
-        case other:
-            raise AssertionError(f"operation {other} is not simulated")
-
-
-def _steps(path: str) -> Iterator[str]:
-    return (step.replace("~1", "/").replace("~0", "~") for step in path.removeprefix("/").split("/"))
+        jsonpatch.apply_patch(resource, operations, in_place=True)

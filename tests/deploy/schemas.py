@@ -1,6 +1,8 @@
 """The shape of the resources that are deployed, as far as they are used: fields, types and choices of their APIs.
 
-Stricter than the APIs where that finds mistakes: a field that is not listed is one, as no server would tell of it.
+Stricter than the APIs where that finds mistakes: a field that is not listed is one, as no server would report it.
+Not from a library: kubernetes-validate has the schemas of all versions (22 MB in 17,000 files), and none of the custom
+resources, which are half of what is here.
 """
 
 from typing import Any

