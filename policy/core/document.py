@@ -67,7 +67,10 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     unknown, known = sorted(str(name) for name in value.keys() - FIELDS), ", ".join(sorted(FIELDS))
     if wrong := fault(key.name):
         errors.append(f"name: {key.name!r} {wrong}")
-    errors += [f"{field}: unknown field (known: {known})" for field in unknown]
+    if value.get("spec") is None and "spec" in value and unknown:
+        errors += [f"{field}: unknown field: indent it under `spec`" for field in unknown]
+    else:
+        errors += [f"{field}: unknown field (known: {known})" for field in unknown]
     if not isinstance(value.get("spec"), Mapping):
         errors.append("spec: required; must be a mapping")
     try:

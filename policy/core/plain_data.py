@@ -23,16 +23,32 @@ INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})(\.[0-9]{1,18}([eE][-+]?[0-9]{1,2})?|[eE][-+]?[0-9]{1,2})")
 CONSTANTS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 NOTHING = frozenset({"", "~", "null", "Null", "NULL"})
+HINTS = {
+    ("alias", "anchor"): ". A text that begins with * or & needs quotes",
+    (
+        "expected key",
+        "block end",
+        "block entry",
+        "'-' indicator",
+        "mapping values",
+    ): ". Check the indentation: fields of one mapping begin in the same column",
+    (
+        "cannot start any token",
+    ): ". Indent with spaces, not with tabs, and put text that begins with @, % or ` in quotes",
+}
+"""What to try, by words of a parser's error."""
+
 SHOWN = 40  # characters of a number in a message
 
 
 class Unreadable(Exception):
-    """Text that is not YAML or JSON as it should be; `line` counts from 1, None when it is not known."""
+    """Text that is not YAML or JSON as it should be; `line` and `column` count from 1, None when they are not known."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int | None = None, column: int | None = None) -> None:
         super().__init__(message if line is None else f"line {line}: {message}")
         self.message = message
         self.line = line
+        self.column = column
 
 
 class UnreadableNumber(Unreadable):
@@ -66,7 +82,7 @@ def read_json(text: str) -> Any:
         )
         _check(value)
     except json.JSONDecodeError as error:
-        raise Unreadable(f"not JSON: {error.msg} at column {error.colno}", error.lineno) from None
+        raise Unreadable(f"not JSON: {error.msg} at column {error.colno}", error.lineno, error.colno) from None
     except RecursionError:
         raise Unreadable(f"nested deeper than {MAX_NESTING}") from None
     except ValueError as error:
@@ -137,15 +153,17 @@ def read_yaml(text: str) -> list[Part]:
         return [part for part in _parts(text) if part.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        raise Unreadable(_explain(error), None if mark is None else mark.line + 1) from None
+        if mark is None:
+            raise Unreadable(_explain(error)) from None
+        raise Unreadable(_explain(error), mark.line + 1, mark.column + 1) from None
     except yaml.YAMLError as error:
         raise Unreadable(f"not YAML: {error}") from None
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:
     problem = " ".join(filter(None, (error.context, error.problem)))
-    hint = ". A text that begins with * or & needs quotes" if "alias" in problem or "anchor" in problem else ""
-    return f"not YAML: {problem}{hint}"
+    hints = (hint for words, hint in HINTS.items() if any(word in problem for word in words))
+    return f"not YAML: {problem}{next(hints, '')}"
 
 
 def _parts(text: str) -> Iterator[Part]:

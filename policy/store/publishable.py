@@ -6,7 +6,9 @@ from typing import Any
 
 from policy.core.document import Key, identify
 from policy.store.documents import DocumentStore
+from policy.store.positions import Positions
 from policy.store.repository import Located
+from policy.store.snapshot import Snapshot
 
 
 def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
@@ -15,16 +17,26 @@ def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
     Beside what the systems refuse: `effective_at`, since the log dates the versions; two documents
     with one key, since one of them would be lost; and more than `max_bytes`.
     """
-    store, errors = DocumentStore(), list[str]()
+    store, positions, errors = DocumentStore(), Positions(), list[str]()
     places: dict[Key, Located] = {}
     for order, document in enumerate(documents):
         rejected = store.put(document.value, at=0, order=order)
         if rejected:
-            errors += [f"{document.place}: {rejected.key}: {error}" for error in rejected.errors]
+            errors += [f"{positions.find(document, error)}: {rejected.key}: {error}" for error in rejected.errors]
         else:
             errors += _clash(places, document)
             errors += _excess(document, max_bytes)
     return errors
+
+
+def warnings(documents: Sequence[Located]) -> list[str]:
+    """What is valid in documents, and perhaps not meant, such as an unknown operation; each with the place."""
+    store, positions, places = DocumentStore(), Positions(), dict[str, Located]()
+    for order, document in enumerate(documents):
+        store.put(document.value, at=0, order=order)
+        places[str(identify(document.value))] = document
+    found = ((places[key], key, text) for key, text in Snapshot(store).warnings)
+    return [f"{positions.find(document, text)}: {key}: {text}" for document, key, text in found]
 
 
 def _clash(places: dict[Key, Located], document: Located) -> Iterator[str]:

@@ -15,16 +15,19 @@ SUFFIXES = YAML | JSON | JSON_LINES
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Where a document stands: its file, the line it begins on, and its number in the file; both from 1.
+    """The place of a document: its file, the line it begins on, and its number in the file; both from 1.
 
-    `line` and `number` are None where they are not known.
+    With a `column`, the place of a field in it. What is None is not known.
     """
 
     file: str
     line: int | None = None
     number: int | None = None
+    column: int | None = None
 
     def __str__(self) -> str:
+        if self.column is not None:
+            return f"{self.file}:{self.line}:{self.column}"
         line = "" if self.line is None else f":{self.line}"
         number = "" if self.number is None else f" (document {self.number})"
         return f"{self.file}{line}{number}"
@@ -58,7 +61,7 @@ def read_documents(path: Path, may_be_empty: bool = False) -> list[Located]:
         try:
             documents += _read(file)
         except Unreadable as error:
-            errors.append(f"{Place(str(file), error.line)}: {error.message}")
+            errors.append(f"{Place(str(file), error.line, column=error.column)}: {error.message}")
         except OSError as error:
             errors.append(f"{file}: {error.strerror}")
     if not documents and not errors and not may_be_empty:

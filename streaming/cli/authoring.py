@@ -1,7 +1,7 @@
 """`lockkeeper policy lint | test | diff`: for whoever writes policies, before they are applied."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,8 @@ from streaming.cli.failures import FAILED, MISUSED, Failure
 if TYPE_CHECKING:
     from policy import Snapshot
     from policy.analysis.diff import Changed, Difference
-    from policy.store.repository import Located
+    from policy.analysis.lint import Finding
+    from policy.store.repository import Located, Place
     from policy.testing.run import Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
@@ -42,15 +43,15 @@ def lint(
     from policy.store.repository import read_documents
 
     documents = read_documents(path)
-    places = _places(documents)
     found = find(document.value for document in documents)
-    for finding in found:
-        place = places.get(finding.document, "")
+    for finding, place in _located(found, documents):
         if as_json:
-            tell_json({**msgspec.to_builtins(finding), "place": place or None})
+            line, column = (None, None) if place is None else (place.line, place.column)
+            where = None if place is None else str(place)
+            tell_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
         else:
             statement = "" if finding.statement is None else f" statement {finding.statement}"
-            where = f"{place}: " if place else ""
+            where = "" if place is None else f"{place}: "
             tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in found)
     remark(f"{len(documents)} documents: {errors} errors, {len(found) - errors} warnings")
@@ -58,12 +59,27 @@ def lint(
         raise typer.Exit(FAILED)
 
 
-def _places(documents: Sequence["Located"]) -> dict[str, str]:
-    """Where each document stands, by ``system/kind/name``; of versions the last."""
+def _located(found: Iterable["Finding"], documents: Sequence["Located"]) -> Iterator[tuple["Finding", "Place | None"]]:
+    """Each finding with its place; of several documents with one key the last, with the places of the others."""
+    import msgspec
+
+    from policy.store.positions import Positions
     from policy.testing.casefile import document_key
 
-    mappings = ((document.place, document.value) for document in documents if isinstance(document.value, dict))
-    return {document_key("", value): str(place) for place, value in mappings}
+    by_key: dict[str, list[Located]] = {}
+    for document in documents:
+        if isinstance(document.value, dict):
+            by_key.setdefault(document_key("", document.value), []).append(document)
+    positions = Positions()
+    for finding in found:
+        *others, last = by_key.get(finding.document, [None])
+        if last is None:
+            yield finding, None
+            continue
+        if others and finding.code == "refused":
+            also = ", ".join(str(other.place) for other in others if other is not None)
+            finding = msgspec.structs.replace(finding, message=f"{finding.message}; also in {also}")
+        yield finding, positions.find(last, finding.message, finding.statement)
 
 
 @policy_app.command("test")

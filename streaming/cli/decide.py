@@ -43,11 +43,13 @@ def decide(
 
     claims = claims_of(trust)
     snapshot = snapshot_of(policies)
-    sound = not snapshot.rejected
+    sound, is_empty = not snapshot.rejected, True
     with _opened(requests) as lines:
         for record in decide_lines(snapshot, lines, claims):
-            sound = sound and "error" not in record
+            sound, is_empty = sound and "error" not in record, False
             tell_json(record)
+    if is_empty:
+        remark(f"no requests in {'standard input' if requests == '-' else requests}")
     if not sound:
         raise typer.Exit(FAILED)
 

@@ -1,7 +1,9 @@
 """`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
 
 import difflib
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,11 +29,20 @@ def apply(
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the documents of the same systems that PATH does not have.")
     ] = False,
+    strict: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict/--no-strict",
+            help="Refuse documents with warnings, such as an unknown operation.  [default: where CI is set]",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Publish documents: all of them in one transaction, or none when one is wrong.
 
     Prints the offsets; a request can ask for them with `context.min_policy_offsets`, as --json prints them.
+    Documents with warnings are published after a question, where there is a terminal to ask on.
 
     \b
     Examples:
@@ -42,38 +53,72 @@ def apply(
     from streaming.kafka.publish import publish
 
     settings = settings_of(config, bootstrap)
-    documents = _checked(path, settings)
+    documents = _checked(path, settings, is_ci() if strict is None else strict)
     reach(settings)
-    gone = _missing_in(documents, settings) if prune else []
+    stored = _stored(documents, settings, needed=prune)
+    gone = _missing_in(documents, stored) if prune else []
     offsets = publish(settings, [document.value for document in documents], gone)
     for key in gone:
         remark(f"deleted {key}")
-    _show_offsets(offsets, f"{len(documents)} published, {len(gone)} deleted", as_json)
+    _show_offsets(offsets, f"{_published(documents, stored)}, {len(gone)} deleted", as_json)
 
 
-def _checked(path: Path, settings: "Settings") -> list["Located"]:
-    """The documents at `path`, every one of them right; warnings are told. Raises Failure and FilesRefused."""
-    from policy import compile_documents
-    from policy.store.publishable import refusals
+def is_ci() -> bool:
+    """Whether the command runs in continuous integration, which sets the variable CI."""
+    return os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+
+def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
+    """The documents at `path`, every one of them valid. Raises Failure and FilesRefused."""
+    from policy.store.publishable import refusals, warnings
     from policy.store.repository import read_documents
 
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)
     if errors:
         raise Failure("\n".join(["nothing was published, because of:", *errors]))
-    for document, warning in compile_documents(located.value for located in documents).warnings:
-        remark(f"warning: {document}: {warning}")
+    found = warnings(documents)
+    if found and strict:
+        raise Failure("\n".join(["nothing was published, because of (--no-strict accepts warnings):", *found]))
+    for warning in found:
+        remark(f"warning: {warning}")
+    if found and sys.stdin.isatty() and not typer.confirm("Publish all the same?", err=True):
+        raise Failure("nothing was published")
     return documents
 
 
-def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["Key"]:
-    """The keys of what stands in the topics of the documents' systems, and not among the documents."""
+def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) -> "dict[Key, Any] | None":
+    """The documents in the topics of these documents' systems; None: they cannot be read, and are not needed."""
+    from confluent_kafka import KafkaException
+
     from policy.core.document import identify
     from streaming.kafka.stored import find_key, read_stored
 
-    kept = {identify(document.value) for document in documents}
-    effective_principals = (find_key(stored.key) for stored in read_stored(settings, {key.system for key in kept}))
-    return sorted(key for key in effective_principals if key is not None and key not in kept)
+    try:
+        stored = read_stored(settings, {identify(document.value).system for document in documents})
+    except KeyError:  # a topic does not exist: publishing says so
+        return None
+    except (KafkaException, TimeoutError):  # who publishes need not be allowed to read
+        if needed:
+            raise
+        return None
+    return {key: one.document for one in stored if (key := find_key(one.key)) is not None}
+
+
+def _missing_in(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> list["Key"]:
+    """The keys of what is stored and not among the documents."""
+    from policy.core.document import identify
+
+    return sorted((stored or {}).keys() - {identify(document.value) for document in documents})
+
+
+def _published(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> str:
+    from policy.core.document import identify
+
+    if stored is None:
+        return f"{len(documents)} published"
+    same = sum(stored.get(identify(document.value)) == document.value for document in documents)
+    return f"{len(documents)} published ({same} of them unchanged)" if same else f"{len(documents)} published"
 
 
 def _show_offsets(offsets: "Offsets", summary: str, as_json: bool) -> None:
@@ -107,14 +152,14 @@ def get(
       lockkeeper policy get lenses6 --json
     """
     settings = settings_of(config, bootstrap)
-    found = _effective_principals(settings, key)
+    found = _found(settings, key)
     for stored in found:
         _show_stored(stored, as_json)
     if broken := [stored for stored in found if stored.error is not None]:
         raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
 
 
-def _effective_principals(settings: "Settings", key: str) -> list["Stored"]:
+def _found(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
     from streaming.kafka.stored import read_stored
 
@@ -185,7 +230,7 @@ def delete(
     wanted = [_full_key(key) for key in keys]
     settings = settings_of(config, bootstrap)
     for key in keys:
-        if key not in {stored.key for stored in _effective_principals(settings, key)}:
+        if key not in {stored.key for stored in _found(settings, key)}:
             raise Failure(f"{key}: no such document; nothing was deleted")
     _show_offsets(publish(settings, [], wanted), f"{len(wanted)} deleted", as_json)
 

@@ -48,7 +48,7 @@ def test_lint_fails_for_errors_and_names_the_place(lockkeeper: Command, policies
     (policies / "z.yaml").write_text(f"# a comment\n{BROKEN}")
     shown = lockkeeper("policy", "lint", str(policies))
     assert shown.code == 1
-    assert f"{policies}/z.yaml:2 (document 1): error: lenses6/Role/broken: enforcment: unknown field" in shown.out
+    assert f"{policies}/z.yaml:7:3: error: lenses6/Role/broken: enforcment: unknown field" in shown.out
 
 
 def test_lint_fails_for_warnings_when_it_is_strict_alone(lockkeeper: Command, policies: Path) -> None:

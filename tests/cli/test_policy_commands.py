@@ -1,6 +1,7 @@
 """`lockkeeper policy apply | get | delete`: all or nothing, and what comes back is what was published."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +68,10 @@ def test_apply_prints_the_offset_of_the_last_record_for_requests_to_demand(
     assert first.records == [{policies.topic: {"0": 1}}]
     plain = policies("apply", str(folder))
     newest = max(stored.offset for stored in read_stored(settings, ["lenses6"]))
-    assert plain.lines == [f"{policies.topic}, partition 0: up to offset {newest}", "2 published, 0 deleted"]
+    assert plain.lines == [
+        f"{policies.topic}, partition 0: up to offset {newest}",
+        "2 published (2 of them unchanged), 0 deleted",
+    ]
 
 
 def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings: Settings) -> None:
@@ -82,7 +86,7 @@ def test_a_folder_is_one_transaction(policies: Policies, folder: Path, settings:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("broken.yaml", BROKEN, "broken.yaml:1 (document 1): lenses6/Role/broken: enforcment"),
+        ("broken.yaml", BROKEN, "broken.yaml:6:3: lenses6/Role/broken: enforcment"),
         ("twice.yaml", "kind: Role\nkind: Group\n", "twice.yaml:2: the key 'kind' stands twice"),
         ("dated.yaml", ROLE.format(name="d", topic="t") + "effective_at: 5\n", "effective_at: not on Kafka"),
         ("again.yaml", ROLE.format(name="order-readers", topic="t"), "is also in"),
@@ -105,15 +109,33 @@ def test_every_wrong_document_is_named(policies: Policies, folder: Path) -> None
     (folder / "b.yaml").write_text(BROKEN.replace("lenses6", "lenses7"))
     shown = policies("apply", str(folder))
     assert "nothing was published" in shown.err
-    assert "a.yaml:1 (document 1)" in shown.err
-    assert "b.yaml:1 (document 1)" in shown.err
+    assert "a.yaml:6:3: lenses6/Role/broken" in shown.err
+    assert "b.yaml:1:1: lenses7/Role/broken" in shown.err
 
 
-def test_warnings_are_told_and_do_not_stop_an_apply(policies: Policies, folder: Path) -> None:
-    (folder / "odd.yaml").write_text(ROLE.format(name="odd", topic="t").replace("kafka:Get*", "kafka:GetNothing"))
-    shown = policies("apply", str(folder))
-    assert shown.code == 0
-    assert "warning: lenses6/Role/odd:" in shown.err
+def test_warnings_are_shown_with_their_place_and_stop_a_strict_apply(
+    policies: Policies, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = folder / "odd.yaml"
+    odd.write_text(ROLE.format(name="odd", topic="t").replace("kafka:Get*", "kafka:GetNothing"))
+    for options, ci in ((["--strict"], ""), ([], "true")):
+        monkeypatch.setenv("CI", ci)
+        refused = policies("apply", str(folder), *options)
+        assert refused.code == 1
+        assert f"{odd}:" in refused.err
+        assert policies.keys() == []
+    for options, ci in (([], "false"), (["--no-strict"], "true")):
+        monkeypatch.setenv("CI", ci)
+        shown = policies("apply", str(folder), *options)
+        assert shown.code == 0
+        assert re.search(r"warning: .*odd\.yaml:\d+:\d+: lenses6/Role/odd: ", shown.err)
+
+
+def test_what_is_unchanged_is_counted_apart(policies: Policies, folder: Path) -> None:
+    assert policies("apply", str(folder)).out.endswith("2 published, 0 deleted\n")
+    assert policies("apply", str(folder)).out.endswith("2 published (2 of them unchanged), 0 deleted\n")
+    (folder / "more.yaml").write_text(GROUP.format(name="readers-too", role="order-readers"))
+    assert policies("apply", str(folder)).out.endswith("3 published (2 of them unchanged), 0 deleted\n")
 
 
 def test_prune_deletes_what_the_folder_no_longer_has_and_only_of_its_systems(policies: Policies, folder: Path) -> None:

@@ -117,7 +117,7 @@ class Validator:
             self.error("needed, as a list" if value is None else f"must be a list, not {value!r}", field)
             return []
         if len(value) > MAX_STATEMENTS:
-            self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}", field)
+            self.error(f"{len(value)} statements; at most {MAX_STATEMENTS}: split the document", field)
             return []
         prefix = f"{self.where}.{field}" if self.where else field
         return [Validator(item, f"{prefix}[{number}]", self.errors) for number, item in enumerate(value)]
@@ -131,7 +131,8 @@ class Validator:
         """Refuse every field that was not asked for and is not ``ignored``."""
         unknown = self._value.keys() - self._known
         for field in sorted(str(name) for name in unknown.difference(ignored)) if unknown else ():
-            self.error(f"unknown field (known: {', '.join(sorted({*self._known, *ignored}))})", field)
+            known = sorted({*self._known, *ignored})
+            self.error(f"unknown field (known: {', '.join(known)}){self.nearest(field, known)}", field)
 
     def finish(self) -> None:
         """Raise DocumentRefused if anything was wrong."""

@@ -97,7 +97,7 @@ class _GroupReader:
             statements += max(1, len(datasets))
             yield from self._namespace(form, number, datasets, types)
         if statements > MAX_STATEMENTS:
-            self.form.error(f"{statements} datasets in all; at most {MAX_STATEMENTS}", "namespaces")
+            self.form.error(f"{statements} datasets in all; at most {MAX_STATEMENTS}: split the document", "namespaces")
 
     def _namespace(
         self, form: Validator, number: int, datasets: tuple[str, ...], types: dict[str, str]

@@ -1,0 +1,121 @@
+"""The line and column in a file at which a finding about a document belongs: those of the field that it names."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from policy.core.plain_data import Parser, Unreadable, decode_text
+from policy.store.repository import JSON_LINES, Located, Place
+
+PATH = re.compile(r"[\w-]+(\[\d+\])*(\.[\w-]+(\[\d+\])*)*")
+STEP = re.compile(r"([\w-]+)|\[(\d+)\]")
+
+Step = str | int
+"""The name of a field, or the number of an item from 0."""
+
+
+class Positions:
+    """Positions in files, each of which is read when the first one in it is looked for."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, list[yaml.Node]] = {}
+
+    def find(self, document: Located, message: str, statement: int | None = None) -> Place:
+        """The place of what a message names at its beginning (``statements[2].action: …``), or of a statement.
+
+        The place of the document, where nothing in it is named.
+        """
+        node = self._document(document.place)
+        steps = list(_steps(message))
+        if node is None:
+            return document.place
+        spec = _value(node, "spec")
+        mark = None
+        if steps:
+            mark = _mark(spec, steps) if spec is not None else None
+            mark = mark or _mark(node, steps)
+        elif statement is not None and spec is not None:
+            mark = _statement(spec, statement)
+        if mark is None:
+            return document.place
+        first = document.place.line if Path(document.place.file).suffix.lower() in JSON_LINES else 1
+        line = mark.line + (first or 1)
+        return msgspec.structs.replace(document.place, line=line, column=mark.column + 1)
+
+    def _document(self, place: Place) -> yaml.Node | None:
+        lined = Path(place.file).suffix.lower() in JSON_LINES
+        key = f"{place.file}:{place.line}" if lined else place.file
+        if key not in self._nodes:
+            self._nodes[key] = _read(place, lined)
+        nodes, number = self._nodes[key], 1 if lined else place.number or 1
+        return nodes[number - 1] if number <= len(nodes) else None
+
+
+def _read(place: Place, lined: bool) -> list[yaml.Node]:
+    """The documents of a file, or the one of a line, as nodes with marks; none where it is no YAML, as JSON mostly is.
+
+    The file may have changed since it was checked.
+    """
+    try:
+        text = decode_text(Path(place.file).read_bytes())
+        if lined:
+            text = text.split("\n")[(place.line or 1) - 1]
+        return list(_documents(text))
+    except (OSError, Unreadable, IndexError, yaml.YAMLError, RecursionError):
+        return []
+
+
+def _documents(text: str) -> Iterator[yaml.Node]:
+    for node in yaml.compose_all(text, Loader=Parser):
+        if isinstance(node, yaml.SequenceNode):
+            yield from node.value
+        elif isinstance(node, yaml.MappingNode):
+            yield node
+
+
+def _steps(message: str) -> Iterator[Step]:
+    path, colon, _ = message.partition(": ")
+    if colon and PATH.fullmatch(path):
+        for name, number in STEP.findall(path):
+            yield name or int(number)
+
+
+def _mark(node: yaml.Node, steps: Sequence[Step]) -> yaml.Mark | None:
+    """Where the last of the steps begins that is there; None: not even the first one is."""
+    mark = None
+    for step in steps:
+        key, value = _child(node, step)
+        if key is None or value is None:
+            break
+        mark, node = key.start_mark, value
+    return mark
+
+
+def _child(node: yaml.Node, step: Step) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """What a step begins with, and what it leads to."""
+    if isinstance(node, yaml.MappingNode):
+        found = ((key, value) for key, value in node.value if key.value == step)
+        return next(found, (None, None))
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step], node.value[step]
+    return None, None
+
+
+def _value(node: yaml.Node, field: str) -> yaml.Node | None:
+    return _child(node, field)[1]
+
+
+def _statement(spec: yaml.Node, number: int) -> yaml.Mark | None:
+    """Where a statement begins: in the one list of mappings that a spec has."""
+    lists = [value for _, value in spec.value if _is_list(value)] if isinstance(spec, yaml.MappingNode) else []
+    if len(lists) != 1 or number >= len(lists[0].value):
+        return None
+    mark: yaml.Mark | None = lists[0].value[number].start_mark
+    return mark
+
+
+def _is_list(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.SequenceNode) and all(isinstance(item, yaml.MappingNode) for item in node.value)
