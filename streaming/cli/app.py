@@ -80,8 +80,8 @@ def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings"
     """The settings from file, environment and command line. Raises SettingsError."""
     from streaming.settings import load_settings
 
-    told = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
-    return load_settings(config, {**os.environ, **told})
+    variables = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
+    return load_settings(config, {**os.environ, **variables})
 
 
 UNSEEN = {"Cc", "Cf"}  # control and format characters

@@ -101,6 +101,6 @@ def _show(decision: "Decision", as_json: bool) -> None:
 
 def explanation(decision: "Decision") -> list[str]:
     """The reasons of a decision and what was missing, a line each, with the rule behind."""
-    told = [(reason.message, reason.rule) for reason in decision.reasons]
-    told += [(lack.message, lack.rule) for lack in decision.missing]
-    return [f"{message} [{rule}]" if rule else message for message, rule in told]
+    reasons = [(reason.message, reason.rule) for reason in decision.reasons]
+    reasons += [(lack.message, lack.rule) for lack in decision.missing]
+    return [f"{message} [{rule}]" if rule else message for message, rule in reasons]

@@ -256,15 +256,15 @@ class Metrics:
         self._read.set(at)
         self._facts.set(facts)
 
-    def compiled(self, told: Compiled) -> None:
+    def compiled(self, compilation: Compiled) -> None:
         """Note a new snapshot."""
-        self._compile.observe(told.seconds)
-        self._superseded.set(told.superseded)
-        self._newest.set(told.newest / 1000)
+        self._compile.observe(compilation.seconds)
+        self._superseded.set(compilation.superseded)
+        self._newest.set(compilation.newest / 1000)
         for gauge, counts in (
-            (self._in_force, told.in_force),
-            (self._refused, told.refused),
-            (self._grants, told.grants),
+            (self._in_force, compilation.in_force),
+            (self._refused, compilation.refused),
+            (self._grants, compilation.grants),
         ):
             for system in self._systems:
                 gauge.labels(system).set(counts.get(system, 0))
@@ -275,6 +275,6 @@ class Metrics:
 
 
 def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
-    """Let series begin at 0: a rate cannot be told from a series that appears with its first event."""
+    """Let series begin at 0: Prometheus computes no rate from a series that appears with its first event."""
     for values in labels:
         metric.labels(*values)

@@ -36,7 +36,7 @@ def with_documents(live: DocumentStore, documents: Iterable[Any], at: int) -> Do
 
 
 class Candidate:
-    """Follows a folder. One that cannot be read is told once, and the last good one stays.
+    """Follows a folder. One that cannot be read is logged once, and the last good one stays.
 
     `broadcast`: Spark's function for that. `limit`: of a document, bytes.
     """
@@ -51,7 +51,7 @@ class Candidate:
         self.broadcast: Broadcast[Snapshot] | None = None
 
     def follow(self, store: DocumentStore, live: Snapshot) -> None:
-        """Broadcast the candidate anew when the folder or the live policies changed; None while there is none."""
+        """Broadcast the candidate policies again when the folder or live policies changed; None: there is none."""
         changed = self._reread()
         if not self._documents or (live is self._live and not changed):
             return
