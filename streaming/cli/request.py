@@ -85,7 +85,7 @@ def _reach(settings: "Settings", where: str) -> None:
 
 
 def _show(decision: "Decision", as_json: bool) -> None:
-    """Print it. Raises Failure when no record says anything, such as when nobody answers."""
+    """Print it. Raises Failure without an answer, such as at a timeout."""
     why = decision.reasons[0].message if decision.reasons else ""
     if not decision.raw and decision.code != "dead-letter":
         raise Failure(why)

@@ -1,7 +1,7 @@
 """Spark's side of the monitor's state: one value and at most one timer for each bucket of keys, in the state store.
 
-Spark's watermark runs on known time: an hour behind that up to which every partition is read. Nobody waits for that
-hour, which checkpoints have had from the beginning: timers are set as much earlier.
+Spark's watermark runs on ingestion time: an hour behind that up to which every partition is read. No timer waits for
+that hour, which checkpoints have had from the beginning: timers are set as much earlier.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ SKEW_MS = 60 * 60 * 1000
 
 
 class Bucket(msgspec.Struct, array_like=True):
-    """The states of a bucket's keys, each with when it is due (ms, known time; -1: never), undecoded until needed.
+    """The states of a bucket's keys, each with when it is due (ms, ingestion time; -1: never), undecoded until needed.
 
     `timer`: when the bucket will be looked at, or -1.
     """

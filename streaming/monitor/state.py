@@ -26,7 +26,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never.
+    """All that is remembered about one key. `due`: when it is to be looked at again (ms, ingestion time); -1: never.
 
     `held`: what its partition was read ahead for; it counts once every other partition is read as far.
     """
@@ -67,8 +67,8 @@ class Monitor:
     ) -> Iterator[Raised | Fact]:
         """Change `state` by the inputs of `key` until `now` (ms, ingestion time), and yield what is to be reported.
 
-        `until` (ms, known time): every partition has been read up to there; what became known later is held back. The
-        order of the inputs changes nothing but which of several is the first of an episode.
+        `until` (ms, ingestion time): every partition has been read up to there; what became known later is held back.
+        The order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
         for input_ in inputs:

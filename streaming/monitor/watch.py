@@ -67,7 +67,7 @@ class Watch(msgspec.Struct, array_like=True):
         self.recent = [known for known in self.recent if _forgotten_at(known, rules, rule) > now]
 
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
-        """When something is to be done (ms, known time)."""
+        """When something is to be done (ms, ingestion time)."""
         if self.episode is not None:
             yield _ends_at(self.episode, rules)
         yield from (_gone_at(past, rules) for past in self.past)

@@ -53,7 +53,7 @@ class Health:
         if self.stuck:
             yield (
                 f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "
-                "Which, the alert policy-stale says"
+                "The alert policy-stale names them"
             )
         elif self.stale():
             yield f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"

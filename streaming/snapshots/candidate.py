@@ -61,7 +61,7 @@ class Candidate:
         if self.broadcast is not None:
             self._replaced.append(self.broadcast)
         self.number, self.broadcast = self.number + 1, self._send(snapshot)
-        log.info("a candidate is tried", version=snapshot.version, documents=len(self._documents))
+        log.info("candidate policies in use", version=snapshot.version, documents=len(self._documents))
 
     def _reread(self) -> bool:
         """Read the folder if it changed; whether it was read."""
@@ -75,7 +75,7 @@ class Candidate:
         except (FilesRefused, OSError) as error:
             documents, errors = [], [str(error)]
         if errors:
-            log.error("the candidate is not tried; what was tried before stays", errors=errors[:10])
+            log.error("candidate policies are invalid; the previous ones stay in use", errors=errors[:10])
             return False
         self._documents = documents
         return True

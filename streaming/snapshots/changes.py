@@ -258,7 +258,7 @@ class _Analysis:
         with self._lock:
             waiting = [one for one in self._waiting if one.topic == change.topic]
             if len(waiting) >= MOST_UNANALYSED:
-                log.warning("changes of policies come sooner than they are analysed", topic=change.topic)
+                log.warning("policies change faster than the changes are analysed", topic=change.topic)
                 waiting[-1].add(change)
             else:
                 self._waiting.append(change)
