@@ -202,7 +202,7 @@ class _Comparison:
             for start in self._losses:
                 self._take(1 + len(start.grants))
                 self._lost(start)
-        return (one for place, found in self._found.items() for one in self._told(place, found))
+        return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
 
     def _gained(self, start: Start) -> None:
         """Powers that somebody has now and had not before."""
@@ -285,7 +285,7 @@ class _Comparison:
         is_claim = principal == EVERYONE or principal.startswith(self._claims)
         return _Group(self._before.bearing(principal), self._after.bearing(principal), is_claim)
 
-    def _told(self, place: _Place, found: _Found) -> Iterator[Escalation]:
+    def _escalations_at(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""
         document, statement = place.statement_id.place
         before, after = (_first(map(grant_text, lines.get(place.statement_id, ()))) for lines in self._lines)

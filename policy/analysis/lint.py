@@ -108,7 +108,7 @@ class _Policies:
         """Documents that grant to themselves (a role) and that no membership leads to."""
         for principal in self._grants.keys() - self._givers.keys():
             if (key := self._own.get(principal)) is not None:
-                message = f"nobody has {principal}: no document gives it to anybody, so its statements do nothing"
+                message = f"no principal has {principal}: no document assigns it, so its statements have no effect"
                 yield Finding(str(key), None, "warning", "nobody-has-it", message)
 
     def _leads_nowhere(self) -> Iterator[Finding]:
@@ -120,7 +120,7 @@ class _Policies:
                     yield _at(membership.statement_id, "does-not-exist", message)
 
     def _about_statements(self, principal: str) -> Iterator[Finding]:
-        """What becomes of each statement of ``principal`` beside its others, and beside denies that come with it."""
+        """The effect of each statement of ``principal`` given its others, and denies that come with it."""
         statements: dict[StatementId, list[Grant]] = {}
         for grant in self._grants[principal]:
             statements.setdefault(grant.statement_id, []).append(grant)
@@ -129,7 +129,7 @@ class _Policies:
             yield from _about_statement(statement_id, grants, indexes)
 
     def _denies_beside(self, principal: str) -> "_Index":
-        """The denies of all that whoever gives ``principal`` gives too: no allow of it escapes them.
+        """The denies of every principal that is always assigned with ``principal``: they apply to all of its allows.
 
         What the same ones give has the same index, each one's own denies included.
         """

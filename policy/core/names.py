@@ -30,8 +30,8 @@ def fault(text: str) -> str:
 
 def plain(text: str) -> str:
     """The name without fault that is meant by a text, as far as that can be known."""
-    told = "".join(character for character in text if unicodedata.category(character) not in NO_NAMES)
-    return ":".join(part.strip() for part in unicodedata.normalize("NFC", told).split(":", 1))
+    visible = "".join(character for character in text if unicodedata.category(character) not in NO_NAMES)
+    return ":".join(part.strip() for part in unicodedata.normalize("NFC", visible).split(":", 1))
 
 
 def fold(text: str) -> str:

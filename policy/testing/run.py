@@ -215,9 +215,9 @@ def _faults(
     parts = decision.evaluations or (decision,)
     reasons = [reason for part in parts for reason in part.reasons]
     messages = [reason.message for reason in reasons]
-    told = "; ".join(messages)
+    answered = "; ".join(messages)
     if expected != got:
-        yield f"must be {' '.join(expected)}, was {' '.join(got)}: {told}"
+        yield f"must be {' '.join(expected)}, was {' '.join(got)}: {answered}"
     messages += [missing.message for part in parts for missing in part.missing]
     if wanted.says is not None and not any(wanted.says in message for message in messages):
         yield f"nothing says {wanted.says!r}: {'; '.join(messages)}"
@@ -226,7 +226,7 @@ def _faults(
     if (wanted.document or wanted.statement is not None) and not any(
         wanted.statement in (None, reason.statement) for reason in named
     ):
-        yield f"no reason names {document} statement {wanted.statement}: {told}"
+        yield f"no reason names {document} statement {wanted.statement}: {answered}"
     if wanted.claims is not None and sorted(wanted.claims) != sorted(decision.claims):
         yield f"must rest on the claims {sorted(wanted.claims)}, rests on {sorted(decision.claims)}"
 

@@ -68,7 +68,7 @@ def _seconds(work: Callable[[bytes], bytes], values: Sequence[bytes]) -> float:
 
 def main(
     requests: Annotated[int, typer.Option(min=1, help="Requests, and decisions, a round.")] = 20_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the best is told.")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the best one is reported.")] = 5,
 ) -> None:
     """Measure the codec alone, and print a line of JSON for each encoding."""
     for found in codec_rates(requests, rounds):

@@ -1,6 +1,6 @@
 """A generated day as the monitor reads it, with incidents planted in it: what it must find, and nothing beside.
 
-Ordinary traffic is allowed, done soon after, told of late or twice now and then, and out of order; some of it comes
+Ordinary traffic is allowed, done soon after, reported late or twice now and then, and out of order; some of it comes
 close to an incident without being one. The same arguments give the same day.
 """
 
@@ -84,7 +84,7 @@ class Day:
         return self._rng.randrange(9 * MINUTE) if self._rng.random() < 0.02 else self._rng.randrange(2 * SECOND)
 
     def _ordinary(self, at: int, subject: str) -> None:
-        """Asked, mostly allowed, done within minutes, told of once or twice; some decisions come late."""
+        """Asked, mostly allowed, done within minutes, reported once or twice; some decisions come late."""
         topic = self._topic()
         if self._rng.random() < 0.1:
             self._decision(at, subject, topic, "deny")
@@ -92,9 +92,9 @@ class Day:
         late = self._rng.random() < 0.01
         done = at + self._rng.randrange(2 * SECOND if late else 4 * MINUTE)
         self._decision(at, subject, topic, "allow", known=done + 4 * SECOND if late else None)
-        told = done + (2 * SECOND if late else self._delay())
+        known = done + (2 * SECOND if late else self._delay())
         for _ in range(2 if self._rng.random() < 0.02 else 1):
-            self._access(done, subject, topic, known=told)
+            self._access(done, subject, topic, known=known)
 
     def _nearly_a_burst(self, at: int, subject: str) -> None:
         for number in range(60):
@@ -106,7 +106,7 @@ class Day:
         self._access(at + 5 * MINUTE, subject, topic)
 
     def _far_too_late(self, at: int, subject: str) -> None:
-        """Nobody can tell any more whether it was asked for."""
+        """It can no longer be known whether it was asked for."""
         self._access(at, subject, self._topic(), known=at + 11 * MINUTE)
 
     def _asked_again(self, at: int, subject: str) -> None:

@@ -67,7 +67,7 @@ def _tell(found: dict[str, Any]) -> None:
 
 
 def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> dict[str, Any]:
-    """Told hour by hour, as it would come; after the last one, time alone goes on."""
+    """Records hour by hour, as they would arrive; after the last one, only time advances."""
     settings = _named(settings, "day", MonitorSettings(trigger_seconds=0.1))
     day, topics = incidents.Day(accesses=accesses, each=each), settings.topics
     names = {
@@ -88,8 +88,8 @@ def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> d
     back = {name: short for short, name in names.items()}
     raised = {(alert["kind"], back.get(alert["subject"], alert["subject"])) for alert in alerts}
     found = incidents.compare(day.incidents, raised)
-    told = {"records": sent, "planted": found.planted, "found": found.found, "invented": found.invented}
-    return {"day": {**told, "precision": found.precision, "recall": found.recall}}
+    result = {"records": sent, "planted": found.planted, "found": found.found, "invented": found.invented}
+    return {"day": {**result, "precision": found.precision, "recall": found.recall}}
 
 
 def _state(settings: Settings, spark: SparkSession, folder: str, keys: int) -> dict[str, Any]:
@@ -138,12 +138,12 @@ def _named(settings: Settings, name: str, monitor: MonitorSettings) -> Settings:
 
 def _produce(settings: Settings, records: Iterable[tuple[str, bytes, int]]) -> int:
     """Write records with these timestamps, in one transaction so that a batch reads all of them; returns how many."""
-    told: dict[str, Any] = {
+    config: dict[str, Any] = {
         "bootstrap.servers": settings.bootstrap_servers,
         "linger.ms": "20",
         "transactional.id": "bench",
     }
-    producer, count = Producer(told), 0
+    producer, count = Producer(config), 0
     producer.init_transactions(END_SECONDS)
     producer.begin_transaction()
     for topic, value, known in records:

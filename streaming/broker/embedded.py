@@ -113,13 +113,13 @@ class EmbeddedBroker:
         """Start the broker and return when it answers.
 
         Raises:
-            BrokerError: somebody else listens at its port; or it ended, or did not answer within
+            BrokerError: another process listens at its port; or it ended, or did not answer within
                 `START_SECONDS`: then the message carries the end of its log.
         """
         if self._folder is not None:
             raise BrokerError(f"this embedded broker already runs, at {self.bootstrap_servers}")
         if _listened_at(self._ports[0]):
-            raise BrokerError(f"somebody listens at {self.bootstrap_servers} already; use that, or choose another port")
+            raise BrokerError(f"another process listens at {self.bootstrap_servers}; use it, or choose another port")
         self._folder = Path(tempfile.mkdtemp(prefix="lockkeeper-broker-"))
         try:
             self._process = Supervised(self._order(self._folder))
@@ -191,7 +191,7 @@ class EmbeddedBroker:
 
     @property
     def ended(self) -> bool:
-        """Whether it ran and has ended by itself."""
+        """Whether it ran and has ended without `stop`."""
         return self._process is not None and self._process.ended
 
     def end_of_log(self) -> str:

@@ -52,7 +52,7 @@ def options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What can be asked without a command."""
+    """Options without a command."""
 
 
 app.add_typer(topics_app, name="topics")
@@ -80,8 +80,8 @@ def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings"
     """The settings from file, environment and command line. Raises SettingsError."""
     from streaming.settings import load_settings
 
-    told = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
-    return load_settings(config, {**os.environ, **told})
+    variables = {"LOCKKEEPER_BOOTSTRAP_SERVERS": bootstrap} if bootstrap else {}
+    return load_settings(config, {**os.environ, **variables})
 
 
 UNSEEN = {"Cc", "Cf"}  # control and format characters
@@ -93,7 +93,7 @@ def tell(text: str) -> None:
 
 
 def tell_now(text: str) -> None:
-    """Print a line of the result at once: somebody may wait for it."""
+    """Print a line of the result at once: a reader may wait for it."""
     tell(text)
     sys.stdout.flush()
 

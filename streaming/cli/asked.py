@@ -49,12 +49,12 @@ def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -
 
     if file is not None:
         if system or short:
-            raise Failure("--file holds the whole request: leave out the options that say another", MISUSED)
+            raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
         return _object(f"--file {file}", _read(file))
     lacking = [name for name in ("subject", "action", "resource") if name not in short]
     if system is None or lacking:
         options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
-        raise Failure(f"{options}: needed, or --file with a whole request", MISUSED)
+        raise Failure(f"{options}: required; or use --file with a whole request", MISUSED)
     return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
 
 

@@ -1,4 +1,4 @@
-"""`lockkeeper policy lint | test | diff`: for whoever writes policies, before they are applied."""
+"""`lockkeeper policy lint | test | diff`: tools for policy authors, before policies are applied."""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,11 +26,11 @@ def lint(
     strict: Annotated[bool, typer.Option("--strict", help="Fail for warnings too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find errors, and what is valid but perhaps not meant.
+    """Find errors, and valid statements that are probably mistakes.
 
     Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
-    that another covers, an allow cancelled by a deny, a role nobody has, a role or group that does not exist.
-    Statements count from 0. Exit code 1: an error; with --strict also a warning.
+    that another covers, an allow cancelled by a deny, a role that no principal has, a role or group that does not
+    exist. Statements count from 0. Exit code 1: an error; with --strict also a warning.
 
     \b
     Examples:
@@ -94,7 +94,7 @@ def run_tests(
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Run case files: documents, requests, and the answers that must come, stage by stage.
+    """Run case files: documents, requests and the expected answers, stage by stage.
 
     Ends with the statements that decided no request: what no case would miss. Exit code 1: an expectation
     failed, or coverage is too low.
@@ -115,7 +115,7 @@ def run_tests(
         junit.write_text(junit_xml(results), encoding="utf-8")
     _show_results(results, coverage, as_json)
     if coverage.percent < at_least:
-        raise Failure(f"{coverage.percent:.1f} % of the statements decided something; needed are {at_least:g} %")
+        raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
     if any(not result.passed for found in results.values() for result in found):
         raise typer.Exit(FAILED)
 
@@ -170,20 +170,18 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
 
 @policy_app.command("diff")
 def diff(
-    old: Annotated[Path, typer.Argument(help="Documents as they were.", show_default=False)],
-    new: Annotated[Path, typer.Argument(help="Documents as they shall be.", show_default=False)],
+    old: Annotated[Path, typer.Argument(help="The old documents.", show_default=False)],
+    new: Annotated[Path, typer.Argument(help="The new documents.", show_default=False)],
     requests: Annotated[
-        Path | None, typer.Option("--requests", "-r", help="JSON lines to decide on both sides.")
+        Path | None, typer.Option("--requests", "-r", help="Requests as JSON lines, decided with both.")
     ] = None,
-    newest: Annotated[
-        int, typer.Option(min=0, help="Decide so many of the newest requests in Kafka on both sides.")
-    ] = 0,
+    newest: Annotated[int, typer.Option(min=0, help="Decide this many of the newest requests in Kafka with both.")] = 0,
     fail_on: Annotated[str, typer.Option(help="What fails: any, widening or nothing.")] = "any",
     config: Config = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Tell what a change of policies changes: grants, memberships, facts, and decisions of requests.
+    """Show what a change of policies changes: grants, memberships, facts, and decisions of requests.
 
     + added, - removed; an exclamation mark where more may be allowed than before. Exit code 1: there is a
     difference; with --fail-on widening: a difference that may allow more, or a request that is allowed now.
@@ -197,7 +195,7 @@ def diff(
     from policy.analysis.diff import compare, replay
 
     if fail_on not in ("any", "widening", "nothing"):
-        raise Failure(f"--fail-on {fail_on}: not one of any, widening, nothing", MISUSED)
+        raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
     before, after = (_sound(path)[1] for path in (old, new))
     differences = compare(before, after)
     asked = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]

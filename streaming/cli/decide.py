@@ -25,11 +25,11 @@ def decide(
     requests: Annotated[str, typer.Option("--requests", "-r", help="A file of JSON lines; - is standard input.")] = "-",
     trust: Trust = None,
 ) -> None:
-    """Decide requests by documents in files: JSON lines in, decision records out, a line each.
+    """Decide requests by documents in files: reads JSON lines, writes one decision record per line.
 
     Judged by the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
     error without one. A line that is no request gives a line with `line` and `error`. Exit
-    code 1: there was such a line, or a document was refused (then whoever it binds gets `error`).
+    code 1: there was such a line, or a document was refused (then its affected principals get `error`).
     --trust takes groups, roles, token, facts and time; all of them when it is left out.
 
     \b
@@ -55,7 +55,7 @@ def decide(
 
 
 def claims_of(trust: str | None) -> frozenset[str]:
-    """What requests may claim: all when nothing is said; none for an empty text. Raises Failure."""
+    """What requests may claim: everything by default; nothing for an empty text. Raises Failure."""
     from policy.core.request import CLAIMS
 
     if trust is None:
@@ -67,7 +67,7 @@ def claims_of(trust: str | None) -> frozenset[str]:
 
 
 def snapshot_of(path: Path) -> "Snapshot":
-    """The documents at `path`, compiled; refused ones are told. Raises FilesRefused."""
+    """The documents at `path`, compiled; refused ones are printed. Raises FilesRefused."""
     from policy import compile_documents
     from policy.store.repository import read_documents
 

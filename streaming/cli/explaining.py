@@ -48,7 +48,7 @@ def explain(
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """Show how a request is decided: what its action needs, what of it held, and by which statement.
+    """Show how a request is decided: what its action requires, which parts hold, and by which statement.
 
     Exit code: 0 for an allow alone.
 
@@ -125,9 +125,9 @@ def who_can(
     trust: Trust = None,
     as_json: Json = False,
 ) -> None:
-    """List whom the policies allow an action on a resource: subjects, and whoever claims a group or role.
+    """List whom the policies allow an action on a resource: subjects, and subjects that claim a group or role.
 
-    Asked for is every name in the documents; a subject that they do not name is told as "everyone".
+    Every name in the documents is checked; subjects that they do not name are listed as "any principal".
 
     \b
     Example:
@@ -138,7 +138,7 @@ def who_can(
     from policy.analysis.impact import who_can as find
     from policy.core.request import MalformedRequest
 
-    short = short_form("somebody", None, action, resource, property_, context)
+    short = short_form("any-principal", None, action, resource, property_, context)
     asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))
     try:
         reach = find(snapshot_of(policies), _timed(asked, at), trust=_claims(trust, at))
@@ -148,13 +148,13 @@ def who_can(
         tell_json(msgspec.to_builtins(reach))
         return
     if reach.everyone:
-        tell("everyone, also whom no document names" + (", but not:" if reach.but else ""))
+        tell("any principal, also those that no document names" + (", but not:" if reach.but else ""))
     for line in _lines(reach.but if reach.everyone else reach.allowed):
         tell(line)
     if not reach.everyone and not reach.allowed:
-        remark("nobody that the documents name; `lockkeeper explain` tells what a subject lacks")
+        remark("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
 
 
 def _lines(found: "tuple[Who, ...]") -> Iterator[str]:
     for who in found:
-        yield f"whoever claims {who.name} in {who.claim}" if who.claim else who.name
+        yield f"any principal that claims {who.name} in {who.claim}" if who.claim else who.name

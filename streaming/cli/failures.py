@@ -6,7 +6,7 @@ FAILED = 1
 MISUSED = 2
 FENCED = 3
 
-# Module, exception, exit code; the first that fits. By name: whoever has raised one has imported it, and nobody else
+# Module, exception, exit code; the first that fits. By name: a module that raised one has imported it, and no other
 # needs to.
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
@@ -32,7 +32,7 @@ class Failure(Exception):
 
 
 def explain(error: Exception) -> str | None:
-    """What to tell about `error`; None for one that nobody expects: it needs its traceback."""
+    """The message for `error`; None for an unexpected one: it needs its traceback."""
     if exit_code(error) is None:
         return None
     inner = error.args[0] if error.args else error

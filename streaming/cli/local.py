@@ -44,7 +44,7 @@ def broker(
         remark(f"Kafka answers here until Ctrl-C; {f'its data are in {folder}' if folder else 'its data end with it'}")
         while not stop.wait(LOOK_SECONDS):
             if running.ended:
-                raise Failure(f"the broker ended by itself. {running.end_of_log()}")
+                raise Failure(f"the broker ended unexpectedly. {running.end_of_log()}")
     remark("stopped")
 
 
@@ -65,7 +65,7 @@ def demo(
     rate: Annotated[float, typer.Option(min=1, max=5000, help="Requests a second.")] = 200,
     machine: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
 ) -> None:
-    """See it work: a broker, policies, traffic and the job on this machine, checked at the end.
+    """Run a demo: a broker, policies, traffic and the job on this machine, with a check at the end.
 
     Half-way a policy changes; the summary says how long that took to be in force, whether every request
     was decided exactly once, and whether every decision is that of the slow reference evaluator.

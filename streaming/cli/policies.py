@@ -39,7 +39,7 @@ def apply(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Publish documents: all of them in one transaction, or none when one is wrong.
+    """Publish documents in one transaction; none is published if one is invalid.
 
     Prints the offsets; a request can ask for them with `context.min_policy_offsets`, as --json prints them.
     Documents with warnings are published after a question, where there is a terminal to ask on.
@@ -140,9 +140,9 @@ def get(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Read documents back as they stand now, as YAML that `apply` takes again.
+    """Print the documents in the topics, as YAML that `apply` accepts.
 
-    With --json one line a document, with its topic, offset and time. What cannot be read is told, and the exit
+    With --json one line a document, with its topic, offset and time. What cannot be read is reported, and the exit
     code is 1.
 
     \b
@@ -201,7 +201,7 @@ def _show_stored(stored: "Stored", as_json: bool) -> None:
 
 
 def _to_yaml(document: Any) -> str:
-    """With letters as they are, unless some could not be told from others on a terminal."""
+    """With letters as they are, unless some look like others on a terminal."""
     import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
@@ -219,7 +219,7 @@ def delete(
     bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
-    """Delete documents: all of them in one transaction, or none when one is not there.
+    """Delete documents in one transaction; none is deleted if one does not exist.
 
     \b
     Example:

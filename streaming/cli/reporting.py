@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 PAGE = Path("lockkeeper-report.html")
 
 
-From = Annotated[str | None, typer.Option("--from", help="Where it begins: RFC 3339, or ms since 1970.")]
-Until = Annotated[str | None, typer.Option("--until", help="Where it ends, itself left out; now if not said.")]
+From = Annotated[str | None, typer.Option("--from", help="Start of the range: RFC 3339, or ms since 1970.")]
+Until = Annotated[str | None, typer.Option("--until", help="End of the range, exclusive; default: now.")]
 Last = Annotated[str | None, typer.Option("--last", help="Its length instead of --from: 90m, 24h, 7d. [24h]")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help=f"The page's file. [{PAGE}; none with --json]")]
-Top = Annotated[int, typer.Option(min=1, max=1000, help="How many names the lists of the denied have.")]
-Replay = Annotated[int, typer.Option(min=0, help="Ask so many different questions again, to tell unused statements.")]
+Top = Annotated[int, typer.Option(min=1, max=1000, help="How many names the lists of denied subjects have.")]
+Replay = Annotated[int, typer.Option(min=0, help="Decide this many different requests again, for unused statements.")]
 
 
 @app.command("report")

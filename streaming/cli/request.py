@@ -85,7 +85,7 @@ def _reach(settings: "Settings", where: str) -> None:
 
 
 def _show(decision: "Decision", as_json: bool) -> None:
-    """Print it. Raises Failure when no record says anything, such as when nobody answers."""
+    """Print it. Raises Failure without an answer, such as at a timeout."""
     why = decision.reasons[0].message if decision.reasons else ""
     if not decision.raw and decision.code != "dead-letter":
         raise Failure(why)
@@ -101,6 +101,6 @@ def _show(decision: "Decision", as_json: bool) -> None:
 
 def explanation(decision: "Decision") -> list[str]:
     """The reasons of a decision and what was missing, a line each, with the rule behind."""
-    told = [(reason.message, reason.rule) for reason in decision.reasons]
-    told += [(lack.message, lack.rule) for lack in decision.missing]
-    return [f"{message} [{rule}]" if rule else message for message, rule in told]
+    reasons = [(reason.message, reason.rule) for reason in decision.reasons]
+    reasons += [(lack.message, lack.rule) for lack in decision.missing]
+    return [f"{message} [{rule}]" if rule else message for message, rule in reasons]

@@ -12,12 +12,12 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     """Decide requests until SIGTERM or Ctrl-C: then the batch under way is finished, if that takes no more than 5 s.
 
     It ends within 10 s with exit code 0; a second signal ends it at once. What was not committed is decided by the next
-    start. While Kafka is unavailable it waits, and goes on by itself; only when it starts, Kafka must be there.
+    start. While Kafka is unavailable it waits, and continues automatically; only at the start Kafka must be available.
 
     Every setting can also be given as an environment variable: `topics.decisions` is
-    LOCKKEEPER_TOPICS_DECISIONS. Topics whose settings would break a promise are refused, saying how to mend them.
-    A second instance with the same job_name takes over, and the first ends with exit code 3: a supervisor must not
-    start it again.
+    LOCKKEEPER_TOPICS_DECISIONS. Topics whose settings would break a promise are refused, with the command that fixes
+    them. A second instance with the same job_name takes over, and the first ends with exit code 3: a supervisor must
+    not start it again.
 
     The setting metrics.port (9464 is usual; 0, the default, is off) serves /metrics for Prometheus and /healthz and
     /readyz for Kubernetes at metrics.address. log.level says what is logged, tracing.enabled sends traces to

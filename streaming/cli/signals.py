@@ -1,4 +1,4 @@
-"""Ending in order when told to."""
+"""Orderly shutdown on a signal."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ KILLED = 128
 def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[threading.Event]:
     """Yield an event that SIGTERM and Ctrl-C set; a second one ends the process at once.
 
-    A thread of its own sets it: the main thread may stand in a call of librdkafka's or of Java's, in which Python
+    A thread of its own sets it: the main thread may be in a call of librdkafka's or of Java's, in which Python
     runs no handler. `on_deadline`: ends the process when that has not happened `DEADLINE_SECONDS` after the signal.
     """
     stop = threading.Event()
@@ -53,7 +53,7 @@ def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[t
 
 
 def _await_signal(reader: socket.socket) -> int:
-    """The number of the next signal; `END` when nobody waits for one any more."""
+    """The number of the next signal; `END` when there is no more waiting for one."""
     while (number := reader.recv(1)[0]) not in (*SIGNALS, END):
         pass  # of another signal that Python handles
     return number

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Stream(enum.StrEnum):
-    """What can be followed."""
+    """The topics that can be followed."""
 
     decisions = "decisions"
     alerts = "alerts"

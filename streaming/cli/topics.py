@@ -31,10 +31,10 @@ def create(
         int, typer.Option(min=1, help="Of request, audit, decision and verdict topics.")
     ] = PARTITIONS,
     replication: Annotated[int, typer.Option(min=-1, help="Replicas of each topic; -1: as the broker says.")] = -1,
-    mend: Annotated[bool, typer.Option("--mend", help="Set right the settings of topics that are there.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Correct the settings of existing topics.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the topics that are missing, with the settings the job relies on, and check the others.
+    """Create the missing topics, with the settings that the job requires, and check the others.
 
     Running it again changes nothing. Exit code 1: a topic would break a promise, and `run` would refuse it.
 
@@ -44,14 +44,14 @@ def create(
       lockkeeper topics create --config lockkeeper.yaml --partitions 12 --replication 3
       lockkeeper topics create --mend
     """
-    from streaming.kafka.topics import check_topics, create_topics, mend_topics, topic_specs
+    from streaming.kafka.topics import check_topics, create_topics, fix_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
     admin, sizes = reach(settings), _sizes(settings)
     made = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:
-        mend_topics(admin, problems)
+        fix_topics(admin, problems)
         problems = check_topics(admin, settings.topics, sizes)
     names = [spec.name for spec in topic_specs(settings.topics)]
     _show(names, set(made), problems, as_json)
@@ -61,7 +61,7 @@ def create(
 
 @topics_app.command("check")
 def check(config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
-    """Check that the topics are there with settings that keep the promises; change nothing.
+    """Check that the topics exist with the settings that the job requires; changes nothing.
 
     Exit code 1: `run` would refuse a topic. With a warning it runs: of three or more replicas, at least two should be
     in sync (min.insync.replicas) before a record is acknowledged.
@@ -98,7 +98,7 @@ def manifest(
     replication: Annotated[int, typer.Option(min=1, help="Replicas of each topic.")] = 3,
     config: Config = None,
 ) -> None:
-    """Print the topics, or the users, as resources of Strimzi on Kubernetes: KafkaTopic, KafkaUser. Asks no broker.
+    """Print the topics, or the users, as resources of Strimzi on Kubernetes: KafkaTopic, KafkaUser. Needs no broker.
 
     \b
     Examples:

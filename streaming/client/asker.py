@@ -85,7 +85,7 @@ class Asker:
             self._exchange.forget(asked.pending)
 
     def _report(self, event: Mapping[str, Any], decision_id: str | None) -> "Future[Place]":
-        return self._exchange.tell(event_record(self._connection.topics.audit[0], event, decision_id))
+        return self._exchange.report(event_record(self._connection.topics.audit[0], event, decision_id))
 
 
 def _checked(timeout: float) -> float:

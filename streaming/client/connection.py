@@ -68,7 +68,7 @@ class Connection:
         try:
             return kind({"log_level": "2", **usual, **self.kafka, **fixed, **servers})
         except (KafkaException, TypeError, ValueError) as error:
-            raise ClientError(f"kafka settings: {self.scrub(told(error))}") from None  # its cause may hold a secret
+            raise ClientError(f"kafka settings: {self.scrub(describe(error))}") from None  # its cause may hold a secret
 
     def denied(self, missing: Iterable[Permission]) -> str:
         """Which permissions the principal lacks, and the ACLs that grant them."""
@@ -87,7 +87,7 @@ def connection_to(given: Connection | str) -> Connection:
     return Connection(given) if isinstance(given, str) else given
 
 
-def told(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What an error of Kafka's clients says, for people."""
     inner = error.args[0] if error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(error) or type(error).__name__

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.client.connection import Connection, told
+from streaming.client.connection import Connection, describe
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
@@ -108,7 +108,7 @@ class Inbox:
             return self._connection.denied([GROUP])
         with contextlib.suppress(KafkaException):
             self._consumer.poll(0)  # which calls `_note`
-        return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (told(error), self._trouble)))))
+        return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (describe(error), self._trouble)))))
 
     def close(self) -> None:
         """Stop reading."""

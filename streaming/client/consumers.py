@@ -33,12 +33,12 @@ class DeadLetter(msgspec.Struct, frozen=True):
 def read_letter(message: Message) -> DeadLetter | None:
     """The dead letter in a record; None when its headers do not tell of any."""
     headers = dict(message.headers() or [])
-    told = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
+    fields = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
     try:
-        source = Place(told["topic"], int(told["partition"]), int(told["offset"]))
+        source = Place(fields["topic"], int(fields["partition"]), int(fields["offset"]))
     except ValueError:
         return None
-    return DeadLetter(source, told["exception.message"], _bytes(message.key()), _bytes(message.value()))
+    return DeadLetter(source, fields["exception.message"], _bytes(message.key()), _bytes(message.value()))
 
 
 def _text(header: str | bytes | None) -> str:

@@ -96,13 +96,13 @@ class Exchange:
         """Whether questions are sent at once; waits so long for it."""
         return not self._is_forked() and self._in_place.wait(seconds) and not self._closing.is_set()
 
-    def tell(self, record: Record) -> "Future[Place]":
+    def report(self, record: Record) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
         future: Future[Place] = Future()
         if self._is_forked() or self._closing.is_set():
-            _told(future, None, FORKED if self._is_forked() else CLOSED)
+            _resolve(future, None, FORKED if self._is_forked() else CLOSED)
         else:
-            self._outbox.send(record, partial(_told, future))
+            self._outbox.send(record, partial(_resolve, future))
         return future
 
     def forget(self, pending: Pending) -> None:
@@ -258,7 +258,7 @@ def _settle(pending: Pending, decision: Decision) -> None:
         pending.future.set_result(decision)
 
 
-def _told(future: "Future[Place]", place: Place | None, why: str) -> None:
+def _resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
     with contextlib.suppress(InvalidStateError):
         if place is None:
             future.set_exception(NotReported(why))

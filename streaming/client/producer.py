@@ -6,7 +6,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streaming.client.asking import Record
-from streaming.client.connection import Connection, told
+from streaming.client.connection import Connection, describe
 from streaming.client.decision import Place
 from streaming.kafka.permissions import is_not_authorized, topic_permissions
 
@@ -52,7 +52,7 @@ class Outbox:
         if isinstance(inner, KafkaError) and inner.fatal():
             self._renew(failed)
         denied = is_not_authorized(inner, "topic")
-        why = self._connection.denied(topic_permissions("Write", [topic])) if denied else told(error)
+        why = self._connection.denied(topic_permissions("Write", [topic])) if denied else describe(error)
         return self._connection.scrub(f"not sent: {why}")
 
     def _renew(self, failed: Producer) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from policy.core.document import Key
 from policy.store.publishable import refusals
 from policy.store.repository import Located, Place, read_documents
-from streaming.client.connection import Connection, connection_to, told
+from streaming.client.connection import Connection, connection_to, describe
 from streaming.kafka.publish import Offsets, PublishFailed, publish
 from streaming.kafka.stored import find_key
 
@@ -46,7 +46,7 @@ class PolicyPublisher:
         try:
             return publish(self._settings, [document.value for document in documents], deletions)
         except KafkaException as error:
-            raise PublishFailed(self._connection.scrub(told(error))) from None  # its cause may hold a secret
+            raise PublishFailed(self._connection.scrub(describe(error))) from None  # its cause may hold a secret
 
 
 def _key(text: str) -> Key:

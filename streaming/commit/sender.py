@@ -27,7 +27,7 @@ def open_sender(spark: SparkSession, settings: Settings) -> Any:
 
 
 def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
-    """How the producer finds the brokers, and who it is there, is told by the same settings as for Spark's reader."""
+    """The producer connects and authenticates with the same settings as Spark's reader."""
     limit = max(largest(settings).values())
     return {
         "linger.ms": "5",

@@ -35,7 +35,7 @@ CLOSE_SECONDS = 1
 ABORTED = frozenset({"PrepareEpochFence", "PrepareAbort", "CompleteAbort"})
 NOT_INITIALIZED = -1
 
-_read_told = msgspec.msgpack.Decoder(list[SideOutput]).decode
+_decode_side_outputs = msgspec.msgpack.Decoder(list[SideOutput]).decode
 
 
 class Owner(NamedTuple):
@@ -53,7 +53,7 @@ class Transaction(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What the workers made of a batch. `rows`: theirs, in Java; `told`: what they tell of them."""
+    """What the workers made of a batch. `rows`: theirs, in Java; `told`: their side outputs."""
 
     rows: Any
     told: list[SideOutput]
@@ -62,8 +62,8 @@ class Evaluated(NamedTuple):
 class Output:
     """The job's one transactional producer.
 
-    Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. Whoever
-    makes an Output has first fenced every other instance and ended its pending transaction; only then may the
+    Exactly once, rule 1: the transactional id is the job's name, so a second instance fences the first. The process
+    that makes an Output has first fenced every other instance and ended its pending transaction; only then may the
     committed offsets be read, and only after that may the query start. `reopen` does the same after a failure.
 
     `on_dropped` is called with the topic of each result that is too large for Kafka and is left out.
@@ -111,7 +111,7 @@ class Output:
         """A new producer, after Kafka did not take a transaction, or did not answer whether it has.
 
         Rule 1 holds as at the start: when this returns, no other producer can commit, and the committed offsets are
-        to be read again. Before it takes the transactional id back, Kafka must show that nobody else has it.
+        to be read again. Before it takes the transactional id back, Kafka must show that no other producer has it.
 
         Raises Fenced when another instance has it; CannotWrite while Kafka does not answer: then call it again.
         """
@@ -126,7 +126,7 @@ class Output:
             raise CannotWrite(_message(error)) from error
 
     def _is_owner(self, found: "Transaction | None") -> bool:
-        """Whether nobody else has taken the transactional id. Each who takes it raises the epoch.
+        """Whether no other producer has taken the transactional id. Each one that takes it raises the epoch.
 
         So does the coordinator when it aborts a transaction that takes too long. And this instance may have raised it
         when it lost the answer; another one commits something as soon as it starts.
@@ -169,7 +169,7 @@ class Output:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        return Evaluated(rows, _read_told(self._sender.told(rows, SIDE)))
+        return Evaluated(rows, _decode_side_outputs(self._sender.told(rows, SIDE)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
         """What was made of those Arrow batches that count."""

@@ -64,12 +64,12 @@ class Ledger:
         return sent[0] if sent else None
 
     def alert(self, record: dict[str, Any]) -> None:
-        """Book an alert just after it was read; several with one id tell of one."""
+        """Book an alert just after it was read; several with one id are one alert."""
         with self._lock:
             self._alerts[record["id"]] = record
 
     def alerts(self) -> list[dict[str, Any]]:
-        """The alerts, each as it was told last."""
+        """The alerts, each in its newest form."""
         with self._lock:
             return list(self._alerts.values())
 

@@ -108,8 +108,8 @@ class _Play:
         self._view.say("creating topics and publishing policies …")
         create_topics(admin_client(self._settings), self._settings.topics, partitions=PARTITIONS, replication=1)
         publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
-        told = {name: getattr(self._settings, name) for name in ("bootstrap_servers", "checkpoint", "monitor")}
-        self._config.write_text(yaml.safe_dump(msgspec.to_builtins(told)), encoding="utf-8")
+        settings = {name: getattr(self._settings, name) for name in ("bootstrap_servers", "checkpoint", "monitor")}
+        self._config.write_text(yaml.safe_dump(msgspec.to_builtins(settings)), encoding="utf-8")
 
     def _until_watched(self, job: "subprocess.Popen[bytes]") -> None:
         """Until the monitor has seen the first decision: it starts later, and slows what is measured meanwhile."""

@@ -39,18 +39,18 @@ def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
 
 def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
     """The audit event of a service that did what was allowed, at once."""
-    told = {"outcome": "success", "time": decision["time"], "decision_id": decision["id"]}
-    return {**request, "id": f"done-{request['id']}", **told}
+    fields = {"outcome": "success", "time": decision["time"], "decision_id": decision["id"]}
+    return {**request, "id": f"done-{request['id']}", **fields}
 
 
 def intrusion() -> dict[str, Any]:
     """The audit event of an access that nobody requested, and the policies deny."""
-    told = _request("intrusion", "user:eve", "kafka:ReadTopicData", "kafka:topic:prod/main/payments")
-    return {**told, "outcome": "success"}
+    request = _request("intrusion", "user:eve", "kafka:ReadTopicData", "kafka:topic:prod/main/payments")
+    return {**request, "outcome": "success"}
 
 
 def burst(count: int) -> Iterator[dict[str, Any]]:
-    """Requests of somebody who tries one topic after the other, and is denied."""
+    """Requests of a subject that tries one topic after the other, and is denied."""
     for number in range(count):
         topic = f"kafka:topic:prod/main/audit-{number}"
         yield _request(f"burst-{number}", "user:mallory", "kafka:ReadTopicData", topic)

@@ -18,7 +18,7 @@ Endless = Iterator[dict[str, Any]]
 
 
 class Worker:
-    """A thread that calls ``step`` until it is told to stop; what it raises comes out at ``stop``."""
+    """A thread that calls ``step`` until ``stop``, which raises what it raised."""
 
     def __init__(self, step: Callable[[], None]) -> None:
         self._step = step
@@ -109,7 +109,7 @@ class Performer:
 
 
 class Reader:
-    """Reads a topic as its consumers do, committed transactions alone; `book` is told each record."""
+    """Reads a topic as its consumers do, committed transactions alone; `book` is called with each record."""
 
     def __init__(self, kafka: Mapping[str, Any], topic: str, book: Callable[[dict[str, Any]], None]) -> None:
         self._consumer = Consumer({**kafka, "group.id": "demo-reader", "isolation.level": "read_committed"})

@@ -21,7 +21,7 @@ CHECKS = (*findings.CHECKS, "incidents_missed", "alerts_invented")
 
 
 class View:
-    """Shows a ledger; ``say`` tells what the demo is doing. Use in a ``with``."""
+    """Shows a ledger; ``say`` shows what the demo is doing. Use in a ``with``."""
 
     def __init__(self, ledger: Ledger, console: Console, quiet: bool = False) -> None:
         self._ledger = ledger
@@ -42,7 +42,7 @@ class View:
             self._live.stop()
 
     def say(self, doing: str) -> None:
-        """Tell what happens now."""
+        """Show what happens now."""
         self._doing = doing
         if not self._quiet and self._live is None:
             self._console.print(doing)
@@ -81,8 +81,8 @@ def _line(ledger: Ledger, answers: Sequence[Answer]) -> str:
     counts = collections.Counter(answer.outcome for answer in answers)
     latency = percentiles(ledger.latencies_ms(recent))
     outcomes = "  ".join(f"{outcome} {counts[outcome]}" for outcome in COLOURS)
-    told = "" if latency["p50"] is None else f"  p50 {latency['p50']:.0f} ms  p99 {latency['p99']:.0f} ms"
-    return f"{len(recent) / WINDOW_SECONDS:6.0f} decisions/s  {outcomes}{told}"
+    latencies = "" if latency["p50"] is None else f"  p50 {latency['p50']:.0f} ms  p99 {latency['p99']:.0f} ms"
+    return f"{len(recent) / WINDOW_SECONDS:6.0f} decisions/s  {outcomes}{latencies}"
 
 
 def _version(answer: Answer) -> str:

@@ -13,7 +13,7 @@ from streaming.settings import Settings
 SECONDS = 30.0
 RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
 REACH_SECONDS = 1.0
-LAG_SECONDS = 3.0  # whoever asks for the lag waits for it
+LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
 COORDINATOR_STARTS = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 STALE_EPOCHS = frozenset({"FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"})

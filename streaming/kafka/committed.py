@@ -145,8 +145,8 @@ def _up_to(consumer: Consumer, ends: Mapping[Partition, int]) -> Iterator[Messag
 
 def _positions(consumer: Consumer, partitions: Iterable[Partition]) -> dict[Partition, int]:
     """Positions move past the markers of transactions too."""
-    told = consumer.position([TopicPartition(*partition) for partition in partitions])
-    return {(tp.topic, tp.partition): max(tp.offset, 0) for tp in told}
+    positions = consumer.position([TopicPartition(*partition) for partition in partitions])
+    return {(tp.topic, tp.partition): max(tp.offset, 0) for tp in positions}
 
 
 def _offset(message: Message) -> int:

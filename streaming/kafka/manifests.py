@@ -19,7 +19,7 @@ CLUSTER = "strimzi.io/cluster"
 SPARK_GROUPS = "spark-kafka-source"  # Spark's readers name their groups so; they commit nothing
 UNNAMEABLE = re.compile(r"[^a-z0-9.-]+")
 
-# To Kafka, Read and Write are Describe too, so nobody needs an ACL for that beside them.
+# To Kafka, Read and Write are Describe too, so no separate ACL is needed for it.
 READ = ("Read",)
 WRITE = ("Write",)
 DESCRIBE = ("Describe",)
@@ -37,7 +37,7 @@ class Thing(msgspec.Struct, frozen=True, order=True):
 
 
 Right = tuple[Thing, tuple[str, ...]]
-"""A thing and the operations that somebody may do with it."""
+"""A Kafka resource and the operations that a user may perform on it."""
 
 
 def topic_manifests(settings: Settings, cluster: str, partitions: int, replication: int) -> Iterator[Manifest]:
@@ -165,7 +165,7 @@ def _transactions(name: str) -> Thing:
 
 
 def _together(rights: Iterable[Right]) -> dict[Thing, list[str]]:
-    """All operations on a thing in one place, in an order that does not change by itself."""
+    """All operations on a resource in one place, in a stable order."""
     found: dict[Thing, set[str]] = {}
     for thing, operations in rights:
         found.setdefault(thing, set()).update(operations)

@@ -165,7 +165,7 @@ def write(producer: Producer, records: Iterable[Record]) -> Offsets:
 
 def _explain(error: KafkaError) -> str:
     if error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}:
-        return "somebody else published at the same moment, and nothing of this was published: run it again"
+        return "another publisher was active at the same time and nothing was published; run it again"
     if error.name() == "_TIMED_OUT":
         return "Kafka did not confirm in time; it may be published: run it again, which does no harm"
     return f"nothing was published: {error.str()}"

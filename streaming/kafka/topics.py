@@ -1,4 +1,4 @@
-"""The topics on a cluster: made where they are missing, checked against the promises, mended.
+"""The topics on a cluster: created where they are missing, checked against the required settings, corrected.
 
 What they must be is data, in `streaming.topics`.
 """
@@ -38,7 +38,7 @@ __all__ = [
     "check_topics",
     "create_topics",
     "dead_letters_of",
-    "mend_topics",
+    "fix_topics",
     "problems_of",
     "topic_specs",
 ]
@@ -49,9 +49,9 @@ EVENT_PARTITIONS = 6
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A topic that would break a promise: what is wrong, what that breaks, and what mends it.
+    """A topic that would break a promise: what is wrong, what that breaks, and what fixes it.
 
-    `setting` and `value`: what `mend_topics` sets; empty where no setting mends it. `refused`: whether `run` does not
+    `setting` and `value`: what `fix_topics` sets; empty where no setting fixes it. `refused`: whether `run` does not
     start with it; otherwise it warns.
     """
 
@@ -64,7 +64,7 @@ class Problem(msgspec.Struct, frozen=True):
     refused: bool = True
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: {self.wrong}: {self.breaks}. To mend it: {self.fix}"
+        return f"topic {self.topic}: {self.wrong}: {self.breaks}. To fix it: {self.fix}"
 
 
 def create_topics(
@@ -87,7 +87,7 @@ def create_topics(
     wanted = [spec.new_topic(partitions, replication) for spec in missing.values()]
     made = admin.create_topics(wanted, operation_timeout=SECONDS)
     created = [topic for topic, future in made.items() if _created(future)]
-    # The controller answers before the brokers lead the partitions: whoever comes next must find them ready.
+    # The controller answers before the brokers lead the partitions: clients must find them ready.
     _wait(lambda: _are_ready(admin, created), "the new topics are not ready")
     return created
 
@@ -111,7 +111,7 @@ def _wait(condition: Callable[[], bool], failure: str) -> None:
     deadline = time.monotonic() + SECONDS
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{failure} after {SECONDS:.0f} s; run the command again to see how things stand")
+            raise TimeoutError(f"{failure} after {SECONDS:.0f} s; run the command again to check")
         time.sleep(POLL_SECONDS)
 
 
@@ -150,7 +150,7 @@ def _shared(specs: Sequence[TopicSpec]) -> Iterator[Problem]:
     for topic, count in counts.items():
         if count > 1:
             wrong = f"the configuration names it for {count} purposes"
-            yield Problem(topic, wrong, "records would be taken for what they are not", "give each a topic of its own")
+            yield Problem(topic, wrong, "records of one kind would be read as another", "use a separate topic for each")
 
 
 def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str, str | None]]:
@@ -194,8 +194,8 @@ def _fix(topic: str, rule: Rule) -> str:
     )
 
 
-def mend_topics(admin: AdminClient, problems: Sequence[Problem]) -> None:
-    """Set right every problem that a setting can mend. Raises KafkaException when the cluster refuses."""
+def fix_topics(admin: AdminClient, problems: Sequence[Problem]) -> None:
+    """Correct every problem that a setting can fix. Raises KafkaException when the cluster refuses."""
     changes: dict[str, dict[str, str]] = {}
     for problem in problems:
         if problem.setting:

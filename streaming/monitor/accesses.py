@@ -128,7 +128,7 @@ class Accesses(msgspec.Struct, array_like=True):
                 self.forgotten = max(self.forgotten, self.asked.pop(access).newest)
 
     def timers(self, rules: Rules) -> Iterator[int]:
-        """When something is to be done (ms, known time)."""
+        """When something is to be done (ms, ingestion time)."""
         yield from (due_at(happened, rules) for happened in self.waiting.values())
         if self.forgotten >= 0:
             yield self.forgotten + rules.kept_ms + 1

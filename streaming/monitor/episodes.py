@@ -1,4 +1,4 @@
-"""Episodes: occurrences of one kind about one subject that belong together. One alert tells of one episode."""
+"""Episodes: occurrences of one kind about one subject that belong together. One alert describes one episode."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from streaming.monitor_settings import KindRule, Severity
 
 SAMPLES = 5  # occurrences that an alert shows
 IDS_HELD = 1000  # by which duplicates are known; of a larger episode the count may hold some twice
-GROWN = 10  # an episode is told again when it has grown so many times
+GROWN = 10  # an episode is reported again when its count has grown by this factor
 
 
 class Occurrence(msgspec.Struct, frozen=True, array_like=True):
@@ -24,14 +24,14 @@ class Occurrence(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Episode(msgspec.Struct, array_like=True):
-    """One episode so far. `known`: when its newest occurrence became known; `told`: the count told last."""
+    """One episode so far. `known`: when its newest occurrence became known; `alerted_count`: in its newest alert."""
 
     id: str
     first: int
     last: int
     known: int
     count: int = 0
-    told: int = 0
+    alerted_count: int = 0
     severity: Severity = "info"
     samples: list[Occurrence] = []
     ids: set[str] = set()
@@ -48,16 +48,16 @@ class Episode(msgspec.Struct, array_like=True):
         if len(self.samples) < SAMPLES:
             self.samples.append(occurrence)
 
-    def to_tell(self, rule: KindRule, over: bool) -> bool:
-        """Whether there is news: it began, became graver, grew much, or ended with more than was told."""
-        if not self.told:
+    def is_news(self, rule: KindRule, over: bool) -> bool:
+        """Whether there is news: it began, became graver, grew much, or ended with a higher count than alerted."""
+        if not self.alerted_count:
             return True
         graver = rule.severity_of(self.count) != self.severity
-        return graver or self.count >= GROWN * self.told or (over and self.count > self.told)
+        return graver or self.count >= GROWN * self.alerted_count or (over and self.count > self.alerted_count)
 
-    def told_of(self, rule: KindRule) -> None:
-        """Note that an alert tells of it as it is now."""
-        self.told, self.severity = self.count, rule.severity_of(self.count)
+    def alerted(self, rule: KindRule) -> None:
+        """Note that an alert with the present count and severity is written."""
+        self.alerted_count, self.severity = self.count, rule.severity_of(self.count)
 
 
 def begin(kind: str, key: str, occurrences: Sequence[Occurrence]) -> Episode:

@@ -1,4 +1,4 @@
-"""What the monitor's state is keyed by, and what a key is told: decisions, accesses and the rest, in short."""
+"""What the monitor's state is keyed by, and the inputs of a key: decisions, accesses and the rest, in short."""
 
 import hashlib
 import zlib
@@ -25,9 +25,9 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
 
 
 class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """An access that succeeded. `time`: when, `known`: when the enforcer told of it, ms. `denied`: by the policy then.
+    """An access that succeeded. `time`: when, `known`: when the enforcer reported it, ms. `denied`: by the policy then.
 
-    `id`: the same for two records that tell the same, and for no others, whatever ids their producers choose.
+    `id`: the same for two records with the same content, and for no others, whatever ids their producers choose.
     `decision`: the id of the decision that the event names.
     """
 
@@ -52,7 +52,7 @@ class Occurred(msgspec.Struct, frozen=True, array_like=True, tag="o"):
 
 
 class LoggedIn(msgspec.Struct, frozen=True, array_like=True, tag="l"):
-    """A login. `groups`, `roles`: None where they were not told."""
+    """A login. `groups`, `roles`: None where the event has none."""
 
     time: int
     groups: tuple[str, ...] | None
@@ -68,19 +68,19 @@ class Ran(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 
 Input = Decided | Happened | Occurred | LoggedIn | Ran
 
-Told = dict[str, list[Input]]
-"""What keys are told, by their texts."""
+InputsByKey = dict[str, list[Input]]
+"""Inputs by the text of their key."""
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Told)
+_decoder = msgspec.msgpack.Decoder(InputsByKey)
 
 
-def encode_told(told: Told) -> bytes:
-    """What the keys of one bucket are told, as one cell."""
-    return _encoder.encode(told)
+def encode_inputs(inputs: InputsByKey) -> bytes:
+    """The inputs of the keys of one bucket, as one cell."""
+    return _encoder.encode(inputs)
 
 
-def decode_told(cell: bytes) -> Told:
+def decode_inputs(cell: bytes) -> InputsByKey:
     """The reverse."""
     return _decoder.decode(cell)
 
@@ -100,7 +100,7 @@ SUBJECT, JOB, TOPIC = "subject", "job", "topic"
 
 
 BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint
-NO_BUCKET = -1  # what time going on is told
+NO_BUCKET = -1  # the bucket without inputs, which advances the watermark
 
 
 def bucket_of(key: Key) -> int:

@@ -1,6 +1,6 @@
-"""From records of decisions, verdicts and dead letters to what each key is told. Runs in Spark's Python workers.
+"""Turns records of decisions, verdicts and dead letters into the inputs of each key. Runs in Spark's Python workers.
 
-Of an Arrow batch every key is told once, and decisions of the same access that follow each other are one.
+Each key has one input list in an Arrow batch, and decisions of the same access that follow each other are one.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from streaming.monitor.inputs import (
     Decided,
     Happened,
     Input,
+    InputsByKey,
     Key,
     LoggedIn,
     Occurred,
     Ran,
-    Told,
     access_id,
     bucket_of,
-    encode_told,
+    encode_inputs,
     happened_id,
 )
 from streaming.monitor.sessions import knows_facts
@@ -42,7 +42,7 @@ WHAT_CHARACTERS = 500  # of each text that an alert shows of an occurrence
 OF_SUBJECT = ("login",)
 OF_JOB = ("job.started", "job.stopped")
 
-Tells = Iterator[tuple[Key, Input]]
+KeyedInputs = Iterator[tuple[Key, Input]]
 
 
 class _Request(msgspec.Struct):
@@ -83,23 +83,23 @@ class Intake:
         self._reader = Reader(formats)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of buckets with what their keys are told for each batch of records."""
+        """Yield one batch of buckets with the inputs of their keys for each batch of records."""
         times = received_times()
         for batch in batches:
-            told, newest = self._gather(batch)
-            yield _to_arrow(_in_buckets(told, self._window), times.reached(newest))
+            by_key, newest = self._gather(batch)
+            yield _to_arrow(_in_buckets(by_key, self._window), times.reached(newest))
 
     def _gather(self, batch: pa.RecordBatch) -> tuple[dict[Key, list[Input]], int]:
-        told: dict[Key, list[Input]] = {}
+        by_key: dict[Key, list[Input]] = {}
         newest = 0
         for record in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             newest = max(newest, record[3])
             for key, input_ in self.read(*record):
-                told.setdefault(key, []).append(input_)
-        return told, newest
+                by_key.setdefault(key, []).append(input_)
+        return by_key, newest
 
-    def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> Tells:
-        """What one record tells, and whom. What the enforcer did not write, nobody is told of."""
+    def read(self, topic: str, partition: int, offset: int, at: int, value: bytes | None) -> KeyedInputs:
+        """The inputs in one record, with their keys. Records that the enforcer did not write give none."""
         if topic == self._verdicts:
             yield from _of_verdict(decode_verdict(value or b""), at)
         elif topic == self._decisions:
@@ -117,7 +117,7 @@ class Intake:
         return _decode_decision(self._reader.transcode("decision", value))
 
 
-def _of_verdict(verdict: AnyVerdict, at: int) -> Tells:
+def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
     if isinstance(verdict, Verdict):
         if verdict.result == "success":
             yield Key(SUBJECT, verdict.system, verdict.subject.id), _happened(verdict, at)
@@ -134,21 +134,21 @@ def _happened(verdict: Verdict, at: int) -> Happened:
     return Happened(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
-def _access(system: str, told: Verdict | _Request) -> bytes:
+def _access(system: str, asked: Verdict | _Request) -> bytes:
     """The access id of what was requested or done."""
-    subject, resource = told.subject, told.resource
+    subject, resource = asked.subject, asked.resource
     whole = Resource(resource.type, resource.id, resource.properties)
-    return access_id(Request("", system, Subject(subject.type, subject.id), Action(told.action.name), whole))
+    return access_id(Request("", system, Subject(subject.type, subject.id), Action(asked.action.name), whole))
 
 
-def _of_lifecycle(event: Lifecycle) -> Tells:
+def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
     if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
         yield Key(SUBJECT, event.system, event.subject), LoggedIn(event.time, event.groups, event.roles)
     elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
         yield Key(JOB, event.system, event.resource), Ran(event.time, event.event == "job.started")
 
 
-def _of_decision(decision: _Decision, at: int) -> Tells:
+def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
     asked = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
@@ -173,43 +173,43 @@ def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: 
             yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
 
 
-def _what(told: Verdict | _Request) -> str:
+def _what(asked: Verdict | _Request) -> str:
     """What was requested or done, for people; bounded, since the state holds it."""
-    return f"{shorten(told.action.name, WHAT_CHARACTERS)} on {shorten(told.resource.id, WHAT_CHARACTERS)}"
+    return f"{shorten(asked.action.name, WHAT_CHARACTERS)} on {shorten(asked.resource.id, WHAT_CHARACTERS)}"
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:
     """The inputs with decisions of the same access and outcome made one where they are within a window (ms)."""
     merged: dict[tuple[bytes, bool], Decided] = {}
     others: list[Input] = []
-    for told in inputs:
-        if not isinstance(told, Decided):
-            others.append(told)
+    for input_ in inputs:
+        if not isinstance(input_, Decided):
+            others.append(input_)
             continue
-        known = merged.get((told.access, told.allowed))
-        if known is not None and (told.first - known.last > window or known.first - told.last > window):
+        known = merged.get((input_.access, input_.allowed))
+        if known is not None and (input_.first - known.last > window or known.first - input_.last > window):
             others.append(known)
             known = None
-        merged[told.access, told.allowed] = told if known is None else _one(known, told)
+        merged[input_.access, input_.allowed] = input_ if known is None else _one(known, input_)
     return [*merged.values(), *others]
 
 
-def _one(known: Decided, told: Decided) -> Decided:
-    first, last = min(known.first, told.first), max(known.last, told.last)
-    return Decided(known.access, known.allowed, first, last, known.ids + told.ids)
+def _one(known: Decided, other: Decided) -> Decided:
+    first, last = min(known.first, other.first), max(known.last, other.last)
+    return Decided(known.access, known.allowed, first, last, known.ids + other.ids)
 
 
-def _in_buckets(told: dict[Key, list[Input]], window: int) -> dict[int, Told]:
-    """The same by bucket; and that time goes on, whether or not anybody is told anything."""
-    buckets: dict[int, Told] = {NO_BUCKET: {}}
-    for key, inputs in told.items():
+def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:
+    """The same by bucket, and an empty bucket by which the watermark advances."""
+    buckets: dict[int, InputsByKey] = {NO_BUCKET: {}}
+    for key, inputs in by_key.items():
         buckets.setdefault(bucket_of(key), {})[str(key)] = merge_decided(inputs, window)
     return buckets
 
 
-def _to_arrow(buckets: dict[int, Told], reached: int) -> pa.RecordBatch:
+def _to_arrow(buckets: dict[int, InputsByKey], reached: int) -> pa.RecordBatch:
     numbers = pa.array(list(buckets), pa.int32())
     # How far time goes on by this batch, and no record's own: an older one might be late, and Spark would drop it.
     at = pa.array([reached * 1000] * len(buckets), pa.timestamp("us", "UTC"))
-    cells = pa.array([encode_told(told) for told in buckets.values()], pa.binary())
+    cells = pa.array([encode_inputs(inputs) for inputs in buckets.values()], pa.binary())
     return pa.RecordBatch.from_arrays([numbers, at, cells], ["bucket", "at", "told"])

@@ -1,7 +1,7 @@
 """Spark's side of the monitor's state: one value and at most one timer for each bucket of keys, in the state store.
 
-Spark's watermark runs on known time: an hour behind that up to which every partition is read. Nobody waits for that
-hour, which checkpoints have had from the beginning: timers are set as much earlier.
+Spark's watermark runs on ingestion time: an hour behind that up to which every partition is read. No timer waits for
+that hour, which checkpoints have had from the beginning: timers are set as much earlier.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.alignment import received_times
-from streaming.monitor.inputs import NO_BUCKET, Input, decode_told, parse_key
+from streaming.monitor.inputs import NO_BUCKET, Input, decode_inputs, parse_key
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import MonitorSettings
@@ -30,7 +30,7 @@ SKEW_MS = 60 * 60 * 1000
 
 
 class Bucket(msgspec.Struct, array_like=True):
-    """The states of a bucket's keys, each with when it is due (ms, known time; -1: never), undecoded until needed.
+    """The states of a bucket's keys, each with when it is due (ms, ingestion time; -1: never), undecoded until needed.
 
     `timer`: when the bucket will be looked at, or -1.
     """
@@ -66,13 +66,13 @@ class Processor(StatefulProcessor):
         self._monitor = Monitor(self._settings)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
-        """Take what the keys of a bucket are told in a batch."""
-        told: dict[str, list[Input]] = {}
+        """Take the inputs of a bucket's keys in a batch."""
+        by_key: dict[str, list[Input]] = {}
         for row in rows:
-            for about, inputs in decode_told(bytes(row["told"])).items():
-                told.setdefault(about, []).extend(inputs)
+            for about, inputs in decode_inputs(bytes(row["told"])).items():
+                by_key.setdefault(about, []).extend(inputs)
         if key[0] != NO_BUCKET:
-            yield from self._take(self._load(), told, timerValues)
+            yield from self._take(self._load(), by_key, timerValues)
 
     def handleExpiredTimer(  # noqa: N802
         self,
@@ -89,11 +89,11 @@ class Processor(StatefulProcessor):
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def _take(self, bucket: Bucket, told: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
+    def _take(self, bucket: Bucket, by_key: Mapping[str, list[Input]], times: TimerValues) -> Iterator[Row]:
         now, until = times.getCurrentWatermarkInMs() + SKEW_MS, received_times().until
         results: list[Row] = []
-        for about in {**told, **dict.fromkeys(bucket.due(now))}:
-            results += self._take_one(bucket, about, told.get(about, []), now, until)
+        for about in {**by_key, **dict.fromkeys(bucket.due(now))}:
+            results += self._take_one(bucket, about, by_key.get(about, []), now, until)
         self._keep(bucket)
         yield from results
 

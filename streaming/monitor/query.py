@@ -156,8 +156,8 @@ class MonitorQuery:
         formats = self._encodings.of_decisions(topics.decisions)
         intake = Intake(topics.decisions, topics.verdicts, window, formats)
         # No more tasks at once than the state has: the enforcer's must find a place beside them.
-        told = records.coalesce(monitor.partitions).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
-        keyed = told.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
+        inputs = records.coalesce(monitor.partitions).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
+        keyed = inputs.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
 
     def _on_batch(self, results: DataFrame, batch: int) -> None:

@@ -51,8 +51,8 @@ def knows_facts(system: str, about: str) -> bool:
 
 def session_of(key: Key, login: LoggedIn) -> Fact:
     """The document of a login."""
-    told = {"groups": login.groups, "roles": login.roles}
-    spec = {"login_at": login.time} | {name: list(names) for name, names in told.items() if names is not None}
+    claimed = {"groups": login.groups, "roles": login.roles}
+    spec = {"login_at": login.time} | {name: list(names) for name, names in claimed.items() if names is not None}
     return _fact(key, SESSION, spec)
 
 

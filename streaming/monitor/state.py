@@ -1,6 +1,6 @@
-"""The monitor itself: what a key's state becomes by what it is told and by time going on. A pure function.
+"""The monitor itself: how inputs and time change the state of a key. A pure function.
 
-*Known time* is when the enforcer told of something; it runs with the watermark and decides when to wait no longer.
+*Ingestion time* is when the enforcer wrote the record; it runs with the watermark and decides when to wait no longer.
 What happened is compared by the events' own times.
 """
 
@@ -26,7 +26,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, array_like=True):
-    """All that is remembered about one key. `due`: when it is to be looked at again (ms, known time); -1: never.
+    """All that is remembered about one key. `due`: when it is to be looked at again (ms, ingestion time); -1: never.
 
     `held`: what its partition was read ahead for; it counts once every other partition is read as far.
     """
@@ -65,23 +65,25 @@ class Monitor:
     def take(
         self, key: Key, state: State, inputs: list[Input], now: int, until: float = math.inf
     ) -> Iterator[Raised | Fact]:
-        """Change `state` by what `key` is told until `now` (ms, known time), and yield what is to be told of it.
+        """Change `state` by the inputs of `key` until `now` (ms, ingestion time), and yield what is to be reported.
 
-        `until` (ms, known time): every partition has been read up to there; what became known later is held back. The
-        order of the inputs changes nothing but which of several is the first of an episode.
+        `until` (ms, ingestion time): every partition has been read up to there; what became known later is held back.
+        The order of the inputs changes nothing but which of several is the first of an episode.
         """
         rules = self.rules_of(key.system)
-        for told in inputs:
-            if isinstance(told, Decided):
-                state.accesses.note(told, rules)
-        counted = [*state.held, *(told for told in inputs if isinstance(told, Happened | Occurred))]
-        state.held = [told for told in counted if told.known > max(until, now)]
-        ready = (told for told in counted if told.known <= max(until, now))
-        for told in sorted(ready, key=lambda told: (told.known, told.time, told.id)):
-            if isinstance(told, Happened):
-                self._happened(key, state, told, rules)
+        for input_ in inputs:
+            if isinstance(input_, Decided):
+                state.accesses.note(input_, rules)
+        counted = [*state.held, *(input_ for input_ in inputs if isinstance(input_, Happened | Occurred))]
+        state.held = [input_ for input_ in counted if input_.known > max(until, now)]
+        ready = (input_ for input_ in counted if input_.known <= max(until, now))
+        for input_ in sorted(ready, key=lambda input_: (input_.known, input_.time, input_.id)):
+            if isinstance(input_, Happened):
+                self._happened(key, state, input_, rules)
             else:
-                self._occurred(key, state, told.kind, Occurrence(told.id, told.time, told.known, told.what), rules)
+                self._occurred(
+                    key, state, input_.kind, Occurrence(input_.id, input_.time, input_.known, input_.what), rules
+                )
         yield from self._facts(key, state, inputs)
         yield from self.look(key, state, now)
 
@@ -92,7 +94,7 @@ class Monitor:
             self._unallowed(key, state, happened, rules)
         state.accesses.tidy(now, self._settings.accesses_per_subject, rules)
         for kind, watch in list(state.watches.items()):
-            yield from (Raised(key, kind, episode) for episode in watch.tell(now, rules, rules.of(kind)))
+            yield from (Raised(key, kind, episode) for episode in watch.alerts(now, rules, rules.of(kind)))
             if watch.empty:
                 del state.watches[kind]
         if not state.run.active and state.run.stopped + rules.kept_ms <= now:
@@ -101,7 +103,7 @@ class Monitor:
 
     def _timers(self, state: State, rules: Rules) -> Iterator[int]:
         yield from state.accesses.timers(rules)
-        yield from (told.known for told in state.held)
+        yield from (input_.known for input_ in state.held)
         if state.run.stopped >= 0 and not state.run.active:
             yield state.run.stopped + rules.kept_ms
         for kind, watch in state.watches.items():
@@ -127,15 +129,15 @@ class Monitor:
             state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rules, rule)
 
     def _facts(self, key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
-        logins = [told for told in inputs if isinstance(told, LoggedIn)]
+        logins = [input_ for input_ in inputs if isinstance(input_, LoggedIn)]
         newest = max((*logins, *([state.login] if state.login else ())), key=_login_order, default=None)
         if newest is not None and newest != state.login:
             state.login = newest
             yield session_of(key, newest)
         run = state.run
-        for told in inputs:
-            if isinstance(told, Ran):
-                run = ran(run, told)
+        for input_ in inputs:
+            if isinstance(input_, Ran):
+                run = ran(run, input_)
         if run.active != state.run.active or (run.active and run.started != state.run.started):
             yield run_of(key, run)
         state.run = run

@@ -52,22 +52,22 @@ class Watch(msgspec.Struct, array_like=True):
                 return found
         return []
 
-    def tell(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
+    def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
         """The episodes that there is news of, and the end of what is old. `now`: ms, known time."""
         if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:
-            if episode.to_tell(rule, over=True):
-                episode.told_of(rule)
+            if episode.is_news(rule, over=True):
+                episode.alerted(rule)
                 yield episode
-        if self.episode is not None and self.episode.to_tell(rule, over=False):
-            self.episode.told_of(rule)
+        if self.episode is not None and self.episode.is_news(rule, over=False):
+            self.episode.alerted(rule)
             yield self.episode
         self.past = [past for past in self.past if _gone_at(past, rules) > now]
         self.recent = [known for known in self.recent if _forgotten_at(known, rules, rule) > now]
 
     def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
-        """When something is to be done (ms, known time)."""
+        """When something is to be done (ms, ingestion time)."""
         if self.episode is not None:
             yield _ends_at(self.episode, rules)
         yield from (_gone_at(past, rules) for past in self.past)

@@ -1,11 +1,11 @@
-"""Whether the job is fit to decide, as it last told itself: what `/readyz` and the gauges of readiness say."""
+"""Whether the job is fit to decide, by its last report: what `/readyz` and the gauges of readiness say."""
 
 import time
 from collections.abc import Callable, Iterator
 
 
 class Health:
-    """Told by the job's threads, read by the server's: each field is written whole.
+    """Written by the job's threads, read by the server's: each field is replaced as a whole.
 
     `bound`: seconds for which the policies may stay unread. `clock`: Unix time, s.
     """
@@ -53,7 +53,7 @@ class Health:
         if self.stuck:
             yield (
                 f"{self.stuck} partitions of policies or facts cannot be read on: a transaction on them is not ended. "
-                "Which, the alert policy-stale says"
+                "The alert policy-stale names them"
             )
         elif self.stale():
             yield f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"

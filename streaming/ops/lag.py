@@ -1,4 +1,4 @@
-"""How far the decisions are behind the ends of their topics: asked for when somebody looks."""
+"""How far the decisions are behind the ends of their topics: asked for when the metrics are read."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -7,12 +7,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 NAME = "lockkeeper_consumer_lag_records"
 ABOUT = (
-    "Records of a partition behind the offset that the job, or its monitor, has committed, as Kafka's own tools tell "
+    "Records of a partition behind the offset that the job, or its monitor, has committed, as Kafka's own tools show "
     "it: markers of transactions count. Absent while Kafka does not answer."
 )
 
 Lags = Callable[[], Mapping[tuple[str, int], int]]
-"""By topic and partition, the records between the committed offset and the end; empty: it cannot be told now."""
+"""By topic and partition, the records between the committed offset and the end; empty: it is not known now."""
 
 
 class ConsumerLag(Collector):
@@ -31,5 +31,5 @@ class ConsumerLag(Collector):
         yield family
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The family without values: nobody needs to ask Kafka for its name."""
+        """The family without values: its name is known without a request to Kafka."""
         return [GaugeMetricFamily(NAME, ABOUT, labels=["topic", "partition"])]

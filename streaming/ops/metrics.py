@@ -75,7 +75,7 @@ class Metrics:
         ready.set_function(lambda: not health.problems())
         waited = Gauge(
             "lockkeeper_kafka_unavailable_seconds",
-            "For how long the job has waited for Kafka; 0: it does not wait.",
+            "Seconds for which the job has waited for Kafka; 0: it does not wait.",
             registry=self.registry,
         )
         waited.set_function(health.waited)
@@ -88,7 +88,7 @@ class Metrics:
     def _decisions_and_latency(self, topics: Iterable[str]) -> None:
         self._decisions = Counter(
             "lockkeeper_decisions_total",
-            "Decisions that were committed. system: of the request, or `other` where it is none of ours.",
+            "Decisions that were committed. system: of the request, or `other` for an unknown system.",
             ("system", "outcome"),
             registry=self.registry,
         )
@@ -101,7 +101,7 @@ class Metrics:
         )
         self._dead_letters = Counter(
             "lockkeeper_dead_letters_total",
-            "Records that were no requests, or no audit events. topic: where they came from.",
+            "Dead letters: records that are not requests or audit events. topic: their source.",
             ("topic",),
             registry=self.registry,
         )
@@ -113,7 +113,7 @@ class Metrics:
         )
         self._candidate = Counter(
             "lockkeeper_candidate_decisions_total",
-            "Decisions that a candidate was held against. live, candidate: what each answers.",
+            "Decisions compared with the candidate policies. live, candidate: the outcome of each.",
             ("system", "live", "candidate"),
             registry=self.registry,
         )
@@ -122,7 +122,7 @@ class Metrics:
         )
         self._dropped = Counter(
             "lockkeeper_dropped_records_total",
-            "Records that were too large for Kafka and were left out; each is logged. topic: where they were to go.",
+            "Records too large for Kafka that were dropped; each is logged. topic: their destination.",
             ("topic",),
             registry=self.registry,
         )
@@ -191,7 +191,7 @@ class Metrics:
         stuck.set_function(lambda: health.stuck)
         self._superseded = Gauge(
             "lockkeeper_superseded_versions_held",
-            "Older versions of documents held for decisions that look back.",
+            "Older versions of documents kept for point-in-time decisions.",
             registry=self.registry,
         )
         self._snapshots()
@@ -256,15 +256,15 @@ class Metrics:
         self._read.set(at)
         self._facts.set(facts)
 
-    def compiled(self, told: Compiled) -> None:
+    def compiled(self, compilation: Compiled) -> None:
         """Note a new snapshot."""
-        self._compile.observe(told.seconds)
-        self._superseded.set(told.superseded)
-        self._newest.set(told.newest / 1000)
+        self._compile.observe(compilation.seconds)
+        self._superseded.set(compilation.superseded)
+        self._newest.set(compilation.newest / 1000)
         for gauge, counts in (
-            (self._in_force, told.in_force),
-            (self._refused, told.refused),
-            (self._grants, told.grants),
+            (self._in_force, compilation.in_force),
+            (self._refused, compilation.refused),
+            (self._grants, compilation.grants),
         ):
             for system in self._systems:
                 gauge.labels(system).set(counts.get(system, 0))
@@ -275,6 +275,6 @@ class Metrics:
 
 
 def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
-    """Let series begin at 0: a rate cannot be told from a series that appears with its first event."""
+    """Let series begin at 0: Prometheus computes no rate from a series that appears with its first event."""
     for values in labels:
         metric.labels(*values)

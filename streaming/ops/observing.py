@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 @contextlib.contextmanager
 def observing(settings: Settings) -> Iterator[Watch]:
-    """Yield what `streaming.enforcer.job.run` tells its progress; its endpoint is served while the context is open.
+    """Yield what `streaming.enforcer.job.run` reports its progress to; its endpoint is open as long as the context.
 
     Raises SettingsError when the endpoint's address is taken, or tracing is on and not installed.
     """
@@ -28,7 +28,7 @@ def observing(settings: Settings) -> Iterator[Watch]:
 
 @contextlib.contextmanager
 def _telling_the_end() -> Iterator[None]:
-    """Whoever reads the log alone must find there why the job is gone, such as `Fenced`."""
+    """The log alone must say why the job ended, such as `Fenced`."""
     try:
         yield
     except Exception as failure:

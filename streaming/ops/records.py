@@ -15,7 +15,7 @@ class _Context(msgspec.Struct):
 
 
 class Decision(msgspec.Struct):
-    """The part of a decision record that no stranger wrote."""
+    """The part of a decision record that no client wrote."""
 
     id: str
     context: _Context
@@ -26,7 +26,7 @@ _decision = msgspec.json.Decoder(Decision).decode
 
 
 def kind_of(alert: bytes) -> str:
-    """An alert's kind; `other` when it cannot be told."""
+    """An alert's kind; `other` when it cannot be read."""
     try:
         return _alert(alert).kind
     except msgspec.DecodeError:
@@ -34,7 +34,7 @@ def kind_of(alert: bytes) -> str:
 
 
 def read_decision(record: bytes) -> Decision | None:
-    """A decision's id and outcome; None when they cannot be told."""
+    """A decision's id and outcome; None when they cannot be read."""
     try:
         return _decision(own_json("decision", record))
     except (msgspec.DecodeError, Undecodable):

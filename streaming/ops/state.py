@@ -37,8 +37,8 @@ def _bytes(operator: Mapping[str, Any]) -> int:
 
 
 def summary(progress: Progress) -> dict[str, Any]:
-    """What of a progress helps to find where time goes; offsets are Kafka's to tell."""
-    told = {
+    """The part of a progress report that shows where time goes; offsets are in Kafka."""
+    fields = {
         "query": progress.get("name"),
         "batch": progress.get("batchId"),
         "rows": progress.get("numInputRows"),
@@ -46,7 +46,7 @@ def summary(progress: Progress) -> dict[str, Any]:
         "milliseconds": progress.get("durationMs"),
         "state": progress.get("stateOperators") or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 class MonitorMetrics:
@@ -73,7 +73,7 @@ class MonitorMetrics:
         self._running.set(running)
 
     def observe(self, progress: Progress) -> None:
-        """Note the state that a progress tells of."""
+        """Note the state in a progress report."""
         state = observe_progress(progress)
         self._rows.set(state.rows)
         self._bytes.set(state.bytes)
@@ -83,15 +83,15 @@ class MonitorMetrics:
 class ProgressListener(StreamingQueryListener):
     """Passes on each progress of every query of a session."""
 
-    def __init__(self, tell: Callable[[Progress], None]) -> None:
-        self._tell = tell
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self._report = report
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  the names are Spark's
-        """Nothing to tell: the job does."""
+        """Nothing to report: the job does."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """Pass it on."""
-        self._tell(json.loads(event.progress.json))
+        self._report(json.loads(event.progress.json))
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Nothing to tell: the job does."""
+        """Nothing to report: the job does."""

@@ -31,7 +31,7 @@ NOTHING = Compared([], [])
 
 
 OTHER = "other"
-"""The label of what strangers made up: a system that is none of ours."""
+"""The label of systems that lockkeeper does not know; untrusted clients choose their names."""
 
 TRACES = 8  # of an Arrow batch are kept
 LOOKED_AT = 64  # records, for those traces
@@ -86,13 +86,13 @@ def no_counts() -> Counts:
 def tally(topic: str, now: int, counts: Counts, times: npt.NDArray[np.int64], headers: Iterable[Any]) -> Tally:
     """The tally of an Arrow batch. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
     ages, aged = np.unique(now - times, return_counts=True)
-    told = ((known.split(), count) for known, count in counts.items() if known != DEAD)
-    outcomes = [(system, outcome, count) for (system, outcome), count in told]
+    listed = ((known.split(), count) for known, count in counts.items() if known != DEAD)
+    outcomes = [(system, outcome, count) for (system, outcome), count in listed]
     return Tally(topic, outcomes, counts[DEAD], ages.tolist(), aged.tolist(), _traces(headers))
 
 
 def _traces(headers: Iterable[Any]) -> list[str]:
     """The trace parents among the first records, a few of them."""
-    some = (header for told in itertools.islice(headers, LOOKED_AT) for header in told or ())
+    some = (header for record in itertools.islice(headers, LOOKED_AT) for header in record or ())
     found = (header["value"] for header in some if header["key"] == TRACEPARENT and header["value"])
     return [value.decode("ascii", "replace")[:64] for value in itertools.islice(found, TRACES)]

@@ -24,7 +24,7 @@ NOT_INSTALLED = (
 
 
 class BatchTrace(msgspec.Struct, frozen=True):
-    """What a trace tells of a batch. Times in ns since the epoch; each step ends at its time."""
+    """What a trace says about a batch. Times in ns since the epoch; each step ends at its time."""
 
     job: str
     batch: int
@@ -41,28 +41,28 @@ class Tracing:
         self._provider = provider
         self._tracer: Tracer = provider.get_tracer("lockkeeper")
 
-    def batch(self, told: BatchTrace, traceparents: Iterable[str], failure: Exception | None = None) -> None:
+    def batch(self, batch: BatchTrace, traceparents: Iterable[str], failure: Exception | None = None) -> None:
         """Trace a batch that is over. `traceparents`: of some of its requests."""
         from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 
         span = self._tracer.start_span(
-            f"{told.job} batch",
+            f"{batch.job} batch",
             kind=SpanKind.CONSUMER,
-            attributes=_attributes(told),
+            attributes=_attributes(batch),
             links=list(_links(traceparents)),
-            start_time=told.began,
+            start_time=batch.began,
         )
-        self._steps(told, set_span_in_context(span))
+        self._steps(batch, set_span_in_context(span))
         if failure is not None:
-            # Its text is in the log; it may quote what strangers wrote.
+            # Its text is in the log; it may quote text of untrusted clients.
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             span.end()
             return
-        span.end(told.steps[-1][1] if told.steps else None)
+        span.end(batch.steps[-1][1] if batch.steps else None)
 
-    def _steps(self, told: BatchTrace, within: object) -> None:
-        before = told.began
-        for step, at in told.steps:
+    def _steps(self, batch: BatchTrace, within: object) -> None:
+        before = batch.began
+        for step, at in batch.steps:
             child: Span = self._tracer.start_span(step, context=within, start_time=before)  # type: ignore[arg-type]
             child.end(at)
             before = at
@@ -72,14 +72,14 @@ class Tracing:
         self._provider.shutdown()
 
 
-def _attributes(told: BatchTrace) -> dict[str, str | int]:
-    counts = {f"lockkeeper.records.{name}": count for name, count in told.counts.items()}
-    names: dict[str, str | int] = {"lockkeeper.job": told.job, "lockkeeper.batch": told.batch}
-    return {**names, "lockkeeper.policy_version": told.policy_version, **counts}
+def _attributes(batch: BatchTrace) -> dict[str, str | int]:
+    counts = {f"lockkeeper.records.{name}": count for name, count in batch.counts.items()}
+    names: dict[str, str | int] = {"lockkeeper.job": batch.job, "lockkeeper.batch": batch.batch}
+    return {**names, "lockkeeper.policy_version": batch.policy_version, **counts}
 
 
 def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
-    """A link to each request's span; what is no trace parent, as strangers may send, is left out."""
+    """A link to each request's span; an invalid trace parent, as untrusted clients may send, is left out."""
     from opentelemetry.trace import Link, get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 

@@ -1,4 +1,4 @@
-"""What the job tells of itself while it runs, and who hears it: metrics, health, traces and the log."""
+"""What the job reports while it runs, and where: metrics, health, traces and the log."""
 
 import contextlib
 import time
@@ -56,7 +56,7 @@ class _Batch:
 
 
 class Watch:
-    """Handed to the job, which tells it what happens; one job tells it at a time. What is counted is committed."""
+    """The job reports each event to it; one job at a time. What is counted is committed."""
 
     def __init__(self, settings: Settings, tracing: Tracing | None = None) -> None:
         self.health = Health(settings.policy_stale_seconds)
@@ -115,24 +115,24 @@ class Watch:
         self.metrics.batch(seconds, steps, records)
         self._trace(batch)
         counts = {name: count for name, count in sorted(batch.counts.items()) if count}
-        told = {"batch": batch.number, "policy_version": batch.version}
-        log.info("batch decided", **told, records=records, seconds=round(seconds, 4), **counts)
+        fields = {"batch": batch.number, "policy_version": batch.version}
+        log.info("batch decided", **fields, records=records, seconds=round(seconds, 4), **counts)
         for decision in filter(None, map(read_decision, batch.decisions)):
-            log.debug("decision", **told, decision=decision.id, outcome=decision.context.outcome)
+            log.debug("decision", **fields, decision=decision.id, outcome=decision.context.outcome)
 
     def _trace(self, batch: _Batch, failure: Exception | None = None) -> None:
         if self._tracing is not None:
             trace = BatchTrace(self._name, batch.number, batch.began, batch.steps, batch.version, batch.counts)
             self._tracing.batch(trace, batch.traces, failure)
 
-    def committed(self, told: Iterable[Record]) -> None:
-        """A transaction of the enforcer's is committed; `told`: records of it among which are its alerts."""
+    def committed(self, records: Iterable[Record]) -> None:
+        """A transaction of the enforcer is committed; `records`: its records, alerts among them."""
         self.metrics.committed(time.time())
-        self.alerted(told)
+        self.alerted(records)
 
-    def alerted(self, told: Iterable[Record]) -> None:
+    def alerted(self, records: Iterable[Record]) -> None:
         """Records are committed, among which may be alerts."""
-        for topic, _, value, _ in told:
+        for topic, _, value, _ in records:
             if topic == self._topics.alerts and value is not None:
                 self.metrics.alerted(kind_of(value))
 
@@ -157,9 +157,9 @@ class Watch:
         """So many partitions of theirs are hidden by a transaction for too long."""
         self.health.stuck = partitions
 
-    def compiled(self, told: Compiled) -> None:
+    def compiled(self, compilation: Compiled) -> None:
         """There is a new snapshot."""
-        self.metrics.compiled(told)
+        self.metrics.compiled(compilation)
 
     def broadcast(self) -> None:
         """A snapshot was sent to the workers."""
@@ -176,19 +176,19 @@ class Watch:
             self.health.running = False
 
     def follow(self, group: str, lags: Lags) -> None:
-        """From now on, `lags` tells how far a consumer group is behind."""
+        """From now on, `lags` returns the lag of the consumer groups."""
         self.metrics.lag.groups[group] = lags
 
     def unfollow(self, group: str) -> None:
-        """It cannot be told any more."""
+        """The lag is no longer known."""
         self.metrics.lag.groups.pop(group, None)
 
     def progress(self, progress: Progress) -> None:
-        """Spark tells of a trigger."""
+        """Spark reports the progress of a trigger."""
         log.debug("progress", **summary(progress))
 
     def monitored(self, progress: Progress) -> None:
-        """Spark tells of a trigger of the monitor's query."""
+        """Spark reports the progress of a trigger of the monitor's query."""
         self.progress(progress)
         if self._monitor is not None:
             self._monitor.observe(progress)

@@ -48,7 +48,7 @@ def read_event(value: bytes | None, key: bytes | None, limits: Limits, reader: R
 
 
 def _check(event: AuditEvent) -> None:
-    """Raise ValueError unless everything is there that an event of its sort must tell."""
+    """Raise ValueError unless all fields that an event of its kind requires are there."""
     if not event.id or not event.system:
         raise ValueError("id and system must not be empty")
     if event.event is None and event.outcome is None:

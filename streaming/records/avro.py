@@ -50,7 +50,7 @@ def is_avro(value: bytes) -> bool:
 class Reader:
     """Makes JSON of Avro records.
 
-    `needed`: ids of schemas that it met and that nobody has yet asked the registry for. Whatever was read while
+    `needed`: ids of schemas that it met and that were not looked up in the registry yet. Whatever was read while
     there are any must be thrown away, and be read once more when they are known.
     """
 

@@ -42,7 +42,7 @@ def hashed_letter(rejection: Rejection, key: bytes | None, value: bytes | None) 
 
 
 def _reasons(rejection: Rejection) -> list[Header]:
-    told = {
+    reasons = {
         "topic": rejection.topic,
         "partition": str(rejection.partition),
         "offset": str(rejection.offset),
@@ -50,7 +50,7 @@ def _reasons(rejection: Rejection) -> list[Header]:
         "exception.class.name": f"{type(rejection.why).__module__}.{type(rejection.why).__name__}",
         "exception.message": str(rejection.why)[:4000],
     }
-    return [(f"__connect.errors.{name}", text.encode("utf-8", "replace")) for name, text in told.items()]
+    return [(f"__connect.errors.{name}", text.encode("utf-8", "replace")) for name, text in reasons.items()]
 
 
 def _stand_in(rejection: Rejection, key: bytes | None, value: bytes | None) -> bytes:

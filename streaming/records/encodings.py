@@ -141,7 +141,7 @@ class Encodings:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def encoded(self, results: Iterable[Result]) -> Iterable[Result]:
-        """What is to be told beside the decisions, its alerts in the encoding of the job."""
+        """The records written beside the decisions, alerts in the encoding of the job."""
         return results if self._alert is None else map(self._encode_alert, results)
 
     def _encode_alert(self, result: Result) -> Result:

@@ -12,7 +12,7 @@ CONTENT_TYPES: Mapping[Encoding, bytes] = {
     "avro-single-object": b"application/vnd.apache.avro; encoding=single-object",
     "avro-confluent": b"application/vnd.apache.avro; encoding=confluent",
 }
-"""What the header `content-type` says of a record; the parameter tells what stands before the data."""
+"""What the header `content-type` says of a record; the parameter names what stands before the data."""
 
 
 class Formats(msgspec.Struct, frozen=True):

@@ -20,6 +20,6 @@ JSON = content_type("json")
 JSON_ALONE: Headers = [JSON]
 
 
-def with_content_type(headers: Iterable[Header], told: Header) -> Headers:
+def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:
     """The headers with another content type."""
-    return [told, *(header for header in headers if header[0] != CONTENT_TYPE)]
+    return [content_type, *(header for header in headers if header[0] != CONTENT_TYPE)]

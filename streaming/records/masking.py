@@ -37,7 +37,7 @@ _ALONE = re.compile(
     rb"|(?:(?<![\w-])|(?<=\\[nrt]))(?=eyj[\w-]{8,}+\.[\w-]*+\.)"  # a JSON Web Token
     rb"|://[^\s/:@\"]*+:(?=[^\s/@\"]++@)"  # user and password of a URL
     rb"|(?<=private )key"
-    rb"|(?:\\u00|%)" + _LETTER  # nobody writes letters so but to hide a name
+    rb"|(?:\\u00|%)" + _LETTER  # letters are written so only to hide a name
 )
 """Secrets that need no name before them. A match ends where the secret begins."""
 _SUSPECT = re.compile(NAME.pattern + rb"|" + _ALONE.pattern)
@@ -61,10 +61,10 @@ def mask_secrets(value: bytes) -> bytes:
     except (ValueError, RecursionError):
         return _mask_text(value, lowered, suspects)
     if b"\\u00" in lowered:
-        told = _ESCAPED.sub(_plain, value)
-        lowered = told.lower()
-        masked = _mask_json(told, lowered, _suspects(lowered))
-        return value if masked is told else masked
+        unescaped = _ESCAPED.sub(_plain, value)
+        lowered = unescaped.lower()
+        masked = _mask_json(unescaped, lowered, _suspects(lowered))
+        return value if masked is unescaped else masked
     return _mask_json(value, lowered, suspects)
 
 

@@ -22,7 +22,7 @@ Codes = npt.NDArray[np.int32]
 
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
-LOT_BYTES = 64 << 20  # of records whose values are told whole; a lot holds at least one, however large it is
+LOT_BYTES = 64 << 20  # of records whose values are copied whole; a lot holds at least one, however large it is
 SIZE_BYTES = 8  # in front of what is compressed: its size before
 EACH, ONE = -1, -2  # in place of a pick: each record has its own text, all have the only one
 NO_TEXT = -1  # in a pick
@@ -88,8 +88,8 @@ def _texts(part: Part, records: int) -> Iterable[bytes | None]:
     if isinstance(part, DictionaryColumn):
         texts = [*part.texts.to_pylist(), None]
         return [texts[number] for number in part.which.tolist()]
-    told: list[bytes | None] = part.to_pylist()
-    return told
+    encoded: list[bytes | None] = part.to_pylist()
+    return encoded
 
 
 def lots_of(
@@ -157,12 +157,12 @@ def pack(topic: str, usual: Headers, lot: ColumnarBatch) -> bytes:
         else:
             parts += _place(part, columns), EACH
     before = (_text(topic.encode()), encode_headers(usual), *_column(lot.keys), *_column(lot.headers))
-    told = itertools.chain.from_iterable(map(_column, columns))
+    encoded = itertools.chain.from_iterable(map(_column, columns))
     picked = (which.astype("<i4").tobytes() for which in picks)
     chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
     positions = np.arange(len(lot.keys)) if lot.positions is None else lot.positions
     first = (*before, positions.astype("<i4").tobytes(), _number(len(columns)))
-    plain = b"".join((*first, *told, _number(len(picks)), *picked, *chain))
+    plain = b"".join((*first, *encoded, _number(len(picks)), *picked, *chain))
     compressed: bytes = _codec.compress(plain, asbytes=True)
     return len(plain).to_bytes(SIZE_BYTES, "little") + compressed
 

@@ -84,16 +84,16 @@ def fitting(
 
 def shorten_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
     """An alert of at most ALERT_BYTES. `subject` is a text; `evidence` is cut as little as is necessary."""
-    told = {**alert, "subject": shorten_id(alert["subject"])}
-    if _alert_fits(told):
-        return told
+    bounded = {**alert, "subject": shorten_id(alert["subject"])}
+    if _alert_fits(bounded):
+        return bounded
     for items, characters in BOUNDS:
-        message = shorten(told["message"], 4 * characters)
-        shortened = {**told, "message": message, "evidence": _cut(told["evidence"], items, characters)}
+        message = shorten(bounded["message"], 4 * characters)
+        shortened = {**bounded, "message": message, "evidence": _cut(bounded["evidence"], items, characters)}
         if _alert_fits(shortened):
             return shortened
     items, characters = BOUNDS[-1]
-    plain = [{name: value for name, value in item.items() if _is_plain(value)} for item in told["evidence"]]
+    plain = [{name: value for name, value in item.items() if _is_plain(value)} for item in bounded["evidence"]]
     return {**shortened, "evidence": _cut(plain, items, characters)}
 
 

@@ -1,4 +1,4 @@
-"""Verdicts: what the enforcer tells the monitor of audit events. Internal to the job (contracts, "Topics")."""
+"""Verdicts: what the enforcer reports to the monitor about audit events. Internal to the job (contracts, "Topics")."""
 
 from typing import Any, Literal
 
@@ -49,7 +49,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="lifecycle"):
-    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: not told."""
+    """A login, logout, start or end of a job. `time`: ms. `groups`, `roles`: at the login; None: not given."""
 
     id: str
     event_id: str
@@ -63,7 +63,7 @@ class Lifecycle(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tick"):
-    """Nothing happened up to `time` (ms) that is not told already: time goes on where no records come."""
+    """All events up to `time` (ms) are written: time advances where no records come."""
 
     time: int
 

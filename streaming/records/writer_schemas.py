@@ -32,7 +32,7 @@ def parse_written(texts: Sequence[str], *readers: str) -> AvroSchema:
         _Scale(named).weighs(schema)
     except Unreadable:
         raise
-    except Exception as error:  # whatever the parser makes of what somebody has registered
+    except Exception as error:  # whatever the parser raises for a registered schema
         raise Unreadable(f"it is no Avro schema: {type(error).__name__}: {error}") from error
     return schema
 
@@ -48,7 +48,7 @@ def bare(schema: Any) -> Any:
 
 
 class _Scale:
-    """Tells whether values of a type take any bytes. `named`: every named type by its full name."""
+    """Whether values of a type take any bytes. `named`: every named type by its full name."""
 
     def __init__(self, named: Mapping[str, AvroSchema]) -> None:
         self._named = named

@@ -29,7 +29,7 @@ class KindTotals(msgspec.Struct, frozen=True):
         return sum(self.counts)
 
 
-class Told(msgspec.Struct, frozen=True):
+class ShownAlert(msgspec.Struct, frozen=True):
     """An alert as it is shown: long texts shortened. ``at``: Kafka's timestamp of its record, ms."""
 
     at: int
@@ -51,14 +51,14 @@ class AlertTotals(msgspec.Struct, frozen=True):
     grave: int
     unreadable: int
     kinds: tuple[KindTotals, ...]
-    newest_grave: tuple[Told, ...]
-    newest_other: tuple[Told, ...]
+    newest_grave: tuple[ShownAlert, ...]
+    newest_other: tuple[ShownAlert, ...]
 
 
 def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
     """Count the alerts whose records lie in the range."""
     counts: dict[str, list[int]] = {}
-    graver, others, unreadable = Newest[Told](NEWEST), Newest[Told](NEWEST), 0
+    graver, others, unreadable = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST), 0
     for record in records:
         if not span.holds(record.at):
             continue
@@ -69,7 +69,7 @@ def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
         by_severity = counts.setdefault(_kind(alert, counts), [0] * (len(SEVERITIES) + 1))
         by_severity[_severity(alert)] += 1
         newest = graver if alert.severity in GRAVE else others
-        newest.add((record.at, record.topic, record.offset), _told(record, alert))
+        newest.add((record.at, record.topic, record.offset), _shown(record, alert))
     kinds = tuple(sorted((KindTotals(kind, tuple(found)) for kind, found in counts.items()), key=_gravest_first))
     grave = sum(sum(kind.counts[: len(GRAVE)]) for kind in kinds)
     total = sum(kind.total for kind in kinds)
@@ -90,13 +90,15 @@ def _severity(alert: Alert) -> int:
     return SEVERITIES.index(alert.severity) if alert.severity in SEVERITIES else len(SEVERITIES)
 
 
-def _told(record: Record, alert: Alert) -> Told:
+def _shown(record: Record, alert: Alert) -> ShownAlert:
     severity = alert.severity if alert.severity in SEVERITIES else shortened(alert.severity)
     listed = alert.evidence if isinstance(alert.evidence, list) else [alert.evidence]
     evidence = tuple(_text(item, LONGEST_EVIDENCE) for item in listed[:5] if item is not None)
     more = (f"… and {len(listed) - 5} more",) if len(listed) > 5 else ()
     subject, message = _text(alert.subject), shortened(alert.message, LONGEST_EVIDENCE)
-    return Told(record.at, shortened(alert.kind), severity, _text(alert.time), subject, message, (*evidence, *more))
+    return ShownAlert(
+        record.at, shortened(alert.kind), severity, _text(alert.time), subject, message, (*evidence, *more)
+    )
 
 
 def _text(value: Any, longest: int = 300) -> str:

@@ -1,6 +1,6 @@
 """Which request records were answered how: a byte for each, so that requests can be joined to their decisions.
 
-A decision tells where its request stands, but not who asked for what. So the decisions of a range are noted here by
+A decision names the offset of its request, but not who asked for what. So the decisions of a range are noted here by
 their requests' offsets, and the requests are looked at afterwards.
 """
 
@@ -31,7 +31,7 @@ class Answered:
     """Remembers answers by the place of the request.
 
     ``topic_ids``: Kafka's ids of the request topics, which begin the ids of their decisions: offsets of a topic that
-    was deleted and made anew since then, or of one that is no request topic any more, are not remembered.
+    was deleted and re-created since then, or of one that is no request topic any more, are not remembered.
     """
 
     def __init__(

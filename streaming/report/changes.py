@@ -57,7 +57,7 @@ class ChangeTotals(msgspec.Struct, frozen=True):
 
 
 def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_bytes: int, span: Span) -> ChangeTotals:
-    """Follow the policy topics from their beginning, and tell what changed in the range.
+    """Follow the policy topics from their beginning, and count what changed in the range.
 
     ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
     """
@@ -88,11 +88,11 @@ def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> Ch
 
 
 def _follow(shelving: Loader, record: Record) -> tuple[Change | None, Key | None]:
-    """Put one record into the library. None for the change: the document stays as it was."""
-    told = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
-    key = shelving.key_of(told)
+    """Put one record into the document store. None for the change: the document stays as it was."""
+    document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
+    key = shelving.key_of(document)
     before = _effective_principals(shelving.store, key)
-    refused = shelving.take(told)
+    refused = shelving.take(document)
     if refused is not None:
         return _change(record, refused.document, "refused", list(refused.errors)), key
     assert key is not None

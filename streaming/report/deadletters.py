@@ -1,4 +1,4 @@
-"""Dead letters counted by their reasons: Kafka Connect's headers tell why."""
+"""Dead letters counted by their reasons: Kafka Connect's headers name them."""
 
 import re
 from collections.abc import Iterable

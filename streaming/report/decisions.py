@@ -11,7 +11,7 @@ from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_de
 from streaming.report.span import Span
 from streaming.report.untrusted import BoundedCounter, Ranking
 
-OTHER = "other"  # systems that lockkeeper does not know: a stranger's text
+OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
 TOP_REASONS = 15
 
 

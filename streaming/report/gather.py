@@ -30,7 +30,7 @@ from streaming.snapshots.history import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end
-TELL_EVERY, TELL_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
+REPORT_EVERY, REPORT_EVERY_SECONDS = 1000, 2.0  # records to look at the clock after, and what it must say
 
 Progress = Callable[[str], None]
 
@@ -69,8 +69,8 @@ class Report(msgspec.Struct, frozen=True):
     @property
     def empty(self) -> bool:
         """Whether nothing at all was recorded in the range."""
-        told = (self.decisions.total, self.decisions.unreadable, self.alerts.total, self.alerts.unreadable)
-        return not any((*told, self.changes.total, self.dead_letters.total))
+        reported_at = (self.decisions.total, self.decisions.unreadable, self.alerts.total, self.alerts.unreadable)
+        return not any((*reported_at, self.changes.total, self.dead_letters.total))
 
 
 class InForce(msgspec.Struct, frozen=True):
@@ -147,10 +147,10 @@ def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Sh
 
 def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:
     """The records as they come, and every few seconds how many they were; at the end too."""
-    told, count = time.monotonic(), 0
+    reported_at, count = time.monotonic(), 0
     for count, record in enumerate(records, 1):
         yield record
-        if count % TELL_EVERY == 0 and time.monotonic() - told > TELL_EVERY_SECONDS:
-            told = time.monotonic()
+        if count % REPORT_EVERY == 0 and time.monotonic() - reported_at > REPORT_EVERY_SECONDS:
+            reported_at = time.monotonic()
             progress(f"read {count:,} {what} …")
     progress(f"read {count:,} {what}")

@@ -1,4 +1,4 @@
-"""The plots of a report. Every series has a hatch of its own, so that print and grey tell them apart."""
+"""The plots of a report. Every series has a hatch of its own, so that they differ in print and in grey."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from streaming.report.span import DAY, HOUR, Span
 from streaming.report.svg import INK, Drawing, to_svg
 from streaming.report.untrusted import visible
 
-# Colours that the colour-blind tell apart (Okabe and Ito), and hatches for everybody.
+# Colours that colour-blind readers can distinguish (Okabe and Ito), and hatches.
 LOOKS = {"allow": ("#009E73", ""), "deny": ("#D55E00", "////"), "error": ("#7A6FAC", "xxx")}
 GRAVITY = {
     "critical": ("#8C1D40", ""),

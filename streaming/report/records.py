@@ -60,7 +60,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """An alert record, read by its shape: whoever writes a new kind need not tell the report."""
+    """An alert record, read by its shape: a new kind needs no change of the report."""
 
     kind: str
     severity: str = "?"

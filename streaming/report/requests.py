@@ -74,8 +74,8 @@ class Replay:
         policy_set = self._snapshot.policy_sets.get(envelope.system)
         epoch = policy_set.epoch(at) if policy_set is not None else 0
         parts = (envelope.subject, envelope.action, envelope.resource, envelope.context, envelope.evaluations)
-        told = (self._trusted[topic], str(epoch), envelope.system)
-        text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in told), *map(bytes, parts)])
+        texts = (self._trusted[topic], str(epoch), envelope.system)
+        text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])
         return hashlib.blake2b(text, digest_size=16).digest()
 
     def _ask(self, asked: Asked, trust: frozenset[str]) -> None:
@@ -89,7 +89,7 @@ class Replay:
                 for statement_id in use.origins[1:]:
                     self.beside.setdefault(statement_id, first)
 
-    def told(self) -> Replayed:
+    def result(self) -> Replayed:
         """How much was replayed."""
         return Replayed(self._requests, self._covered, len(self._seen))
 
@@ -110,7 +110,7 @@ class Study:
             return
         try:
             self._look(record, outcomes)
-        except MalformedRequest:  # it was decided, so it was a request: of another encoding, or a topic made anew
+        except MalformedRequest:  # it was decided, so it was a request: of another encoding, or a re-created topic
             return
 
     def _look(self, record: Record, outcomes: tuple[Outcome, ...]) -> None:

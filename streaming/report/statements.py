@@ -79,7 +79,7 @@ def judge_statements(
         len(unused),
         _by_document([candidate(statement_id) for statement_id in unused], judged),
         tuple(candidate(statement_id) for statement_id in redundant),
-        replay.told(),
+        replay.result(),
     )
 
 

@@ -19,7 +19,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """The most frequent names, most frequent first. ``names``: how many different ones; None: too many to tell.
+    """The most frequent names, most frequent first. ``names``: how many different ones; None: too many to count.
 
     ``missed``: by so much at most a count may be too low, and a name that is not listed may have come; 0: exact.
     """
@@ -114,7 +114,7 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def visible(text: str) -> str:
-    """``text`` with every character that nobody sees, or that turns others around, written as its code."""
+    """``text`` with every invisible or direction-changing character written as its code."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(f"\\u{ord(c):04x}" if unicodedata.category(c) in UNSEEN else c for c in text)

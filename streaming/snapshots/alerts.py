@@ -87,7 +87,7 @@ def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Map
 def privilege_escalation(
     topic: str, record: Published, opened: Sequence[Escalation], published: Mapping[str, Published]
 ) -> Result:
-    """A change gave somebody power, or lifted a deny. ``published``: the records of the documents that changed."""
+    """A change granted a privileged permission, or lifted a deny. ``published``: records of changed documents."""
     shown = sorted(opened, key=lambda one: (-SEVERITIES.index(one.severity), one))[:SHOWN]
     causes = sorted({cause for one in opened for cause in one.causes})
     alert = {
@@ -110,7 +110,7 @@ def privilege_escalation(
 
 
 def unknown_escalation(topic: str, record: Published, why: str) -> Result:
-    """What a change opens could not be worked out: whoever answers for the policies must look."""
+    """What a change opens could not be worked out: the owners of the policies must review it."""
     alert = {
         "id": f"privilege-escalation-{record.topic}-{record.offset}",
         "kind": "privilege-escalation",

@@ -1,10 +1,10 @@
 """Policy at offsets: the records of the policy, facts and history topics → the snapshot at given offsets.
 
 Exact, or `NoLongerKnown`; never a guess. The limit is what compaction may have removed. Kafka removes a record only
-once a later one with the same key is older than the topic's `min.compaction.lag.ms` (a deletion also by itself, after
-its predecessors). So the documents in force at an offset are all still there if every later record is younger than
-that. Of a log that was opened at T, records above the *cutoff*, T − lag + an hour for clocks that differ, are all
-there, and the state at offset O is exact where one of these is known:
+once a later one with the same key is older than the topic's `min.compaction.lag.ms` (a deletion also without a later
+one, after its predecessors). So the documents in force at an offset are all still there if every later record is
+younger than that. Of a log that was opened at T, records above the *cutoff*, T − lag + an hour for clocks that differ,
+are all there, and the state at offset O is exact where one of these is known:
 
 - O is the end of the log, or beyond the end that was found when the log was opened (later records were all seen);
 - the newest record up to O, or the moment at which O is said to have been the end, is above the cutoff: so is all
@@ -18,8 +18,8 @@ O and may have been removed from both, or from the facts topic, which has no his
 What a StreamSets object was before the cutoff is marked as unknown in the snapshot itself, as at a start of the job.
 
 Beyond this: offsets do not name the topic they belong to. After a topic was deleted and created again its offsets
-begin at 0; those of the old one are beyond its end at first and cannot be told from its own later on. Records that were
-deleted from the beginning of a log (`kafka-delete-records`) make all of it unknown.
+begin at 0; those of the old one are beyond its end at first and cannot be distinguished from its own later on. Records
+that were deleted from the beginning of a log (`kafka-delete-records`) make all of it unknown.
 """
 
 import bisect

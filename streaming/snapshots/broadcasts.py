@@ -167,7 +167,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 PART = 500  # changes that travel with each task before they become a broadcast of their own
-REBASED = 10_000  # changes after which a layer is broadcast anew, unless it is larger itself
+REBASED = 10_000  # changes after which a layer is broadcast as a whole, unless it is larger itself
 
 
 class FactBroadcasts:

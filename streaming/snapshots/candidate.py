@@ -36,7 +36,7 @@ def with_documents(live: DocumentStore, documents: Iterable[Any], at: int) -> Do
 
 
 class Candidate:
-    """Follows a folder. One that cannot be read is told once, and the last good one stays.
+    """Follows a folder. One that cannot be read is logged once, and the last good one stays.
 
     `broadcast`: Spark's function for that. `limit`: of a document, bytes.
     """
@@ -51,7 +51,7 @@ class Candidate:
         self.broadcast: Broadcast[Snapshot] | None = None
 
     def follow(self, store: DocumentStore, live: Snapshot) -> None:
-        """Broadcast the candidate anew when the folder or the live policies changed; None while there is none."""
+        """Broadcast the candidate policies again when the folder or live policies changed; None: there is none."""
         changed = self._reread()
         if not self._documents or (live is self._live and not changed):
             return
@@ -61,7 +61,7 @@ class Candidate:
         if self.broadcast is not None:
             self._replaced.append(self.broadcast)
         self.number, self.broadcast = self.number + 1, self._send(snapshot)
-        log.info("a candidate is tried", version=snapshot.version, documents=len(self._documents))
+        log.info("candidate policies in use", version=snapshot.version, documents=len(self._documents))
 
     def _reread(self) -> bool:
         """Read the folder if it changed; whether it was read."""
@@ -75,7 +75,7 @@ class Candidate:
         except (FilesRefused, OSError) as error:
             documents, errors = [], [str(error)]
         if errors:
-            log.error("the candidate is not tried; what was tried before stays", errors=errors[:10])
+            log.error("candidate policies are invalid; the previous ones stay in use", errors=errors[:10])
             return False
         self._documents = documents
         return True

@@ -88,34 +88,34 @@ class _Change(msgspec.Struct):
 class Changes:
     """Notes changes while the policy topics are read, and has them compared when they are read to their ends.
 
-    ``systems``: the system of each policy topic; ``told``: the committed offsets, ``unanalysed``: what stands beside
-    them, see above.
+    ``systems``: the system of each policy topic; ``published``: the committed offsets, ``unanalysed``: what stands
+    beside them, see above.
     """
 
     def __init__(
         self,
         alerts_topic: str,
         systems: Mapping[str, str],
-        told: Mapping[Partition, int],
+        published: Mapping[Partition, int],
         unanalysed: Unanalysed | None = None,
     ) -> None:
         self._alerts_topic, self._systems = alerts_topic, systems
-        self._told = {topic: told[topic, 0] for topic in systems if (topic, 0) in told}
+        self._published = {topic: published[topic, 0] for topic in systems if (topic, 0) in published}
         self._boundaries: dict[str, deque[int]] = {}
         for topic, (start, *others) in (unanalysed or {}).items():
-            if topic in self._told:
-                self._boundaries[topic] = deque([*others, self._told[topic]])
-                self._told[topic] = start
+            if topic in self._published:
+                self._boundaries[topic] = deque([*others, self._published[topic]])
+                self._published[topic] = start
         self._before = {topic: tuple(starts) for topic, starts in (unanalysed or {}).items()}
         self._is_read = False  # to the ends, once
         self._changed: dict[Key, _Changed] = {}
-        self._untold: list[Result] = []
+        self._unpublished: list[Result] = []
         self._analysis = _Analysis(self._found)
 
     def note(self, key: Key, record: Record, store: DocumentStore) -> None:
-        """Note a record of a policy topic that is about to be put into the library."""
-        told = self._told.get(record.topic)
-        if told is None or record.offset < told:
+        """Note a record of a policy topic that is about to be put into the document store."""
+        published = self._published.get(record.topic)
+        if published is None or record.offset < published:
             return
         self._close_before(record, store)
         newest = Published(str(key), record.topic, record.offset, record.at)
@@ -138,9 +138,9 @@ class Changes:
         """The topics are read to their ends, of which the snapshot was taken: see what has changed."""
         for system in set(self._systems.values()):
             self._close(system, store, functools.partial(snapshot.policy_sets.__getitem__, system))
-        for topic in self._systems.keys() - self._told.keys():
-            self._untold += self._baseline(topic, store, snapshot)
-            self._told[topic] = 0
+        for topic in self._systems.keys() - self._published.keys():
+            self._unpublished += self._baseline(topic, store, snapshot)
+            self._published[topic] = 0
         self._is_read = True
 
     def _close(self, system: str, store: DocumentStore, policy_set: Callable[[], PolicySet]) -> None:
@@ -202,8 +202,8 @@ class Changes:
         Before the first reading is complete there are none: what is unanalysed then is what was before this run.
         """
         if self._is_read:
-            self._untold += self._analysis.take_alerts()
-        return list(self._untold)
+            self._unpublished += self._analysis.take_alerts()
+        return list(self._unpublished)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
         """What the same transaction must commit beside the offsets; to be asked for after `pending`."""
@@ -214,9 +214,9 @@ class Changes:
             found[change.topic] = (*found.get(change.topic, ()), change.start)
         return found
 
-    def told(self) -> None:
+    def published(self) -> None:
         """Note that a transaction with all of `pending` was committed."""
-        self._untold.clear()
+        self._unpublished.clear()
 
     @property
     def has_news(self) -> bool:
@@ -258,7 +258,7 @@ class _Analysis:
         with self._lock:
             waiting = [one for one in self._waiting if one.topic == change.topic]
             if len(waiting) >= MOST_UNANALYSED:
-                log.warning("changes of policies come sooner than they are analysed", topic=change.topic)
+                log.warning("policies change faster than the changes are analysed", topic=change.topic)
                 waiting[-1].add(change)
             else:
                 self._waiting.append(change)

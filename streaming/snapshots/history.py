@@ -184,11 +184,11 @@ def kept_version(
     `names`: the policy topic of each system. Raises CannotStart for a record of a newer format. A record whose headers
     are not numbers was written by no release: it must not stop every start.
     """
-    place, told = _place(key), dict(headers)
+    place, fields = _place(key), dict(headers)
     if place is None or place[0].system not in names:
         return None
     try:
-        form, at, successor = (int(told.get(name, default)) for name, default in ((FORM, 1), (AT, -1), (NEXT, -1)))
+        form, at, successor = (int(fields.get(name, default)) for name, default in ((FORM, 1), (AT, -1), (NEXT, -1)))
     except (TypeError, ValueError):
         return None
     check_format(form, f"the record {key!r} of {topic}")
@@ -197,7 +197,7 @@ def kept_version(
     document, offset = place
     short = f"{document.kind}/{document.name}".encode()
     record = Record(names[document.system], short, value, offset, at)
-    return Kept(record, successor, told.get(TOPIC_ID))
+    return Kept(record, successor, fields.get(TOPIC_ID))
 
 
 def _key(place: Place) -> bytes:

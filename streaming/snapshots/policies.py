@@ -1,4 +1,4 @@
-"""The policies and facts as the job knows them: read from their topics, snapshotted, and what is to be told of them."""
+"""The policies and facts of the job: read from their topics, compiled to snapshots, with the alerts that they raise."""
 
 import contextlib
 import threading
@@ -48,8 +48,9 @@ class Policies:
     `overlay`: what the facts topic said then, changed in place. `documents`: the records of the policy topics, from
     which snapshots of the past are rebuilt.
     `changed_at`: the broker's timestamp of the newest policy document read, ms.
-    `told`: the offsets below which alerts were written before this run, by partition; see `pending`.
-    `on_compiled` is told of each snapshot that is compiled. `retention`: what the topics are sure to hold of the past.
+    `published`: the offsets below which alerts were written before this run, by partition; see `pending`.
+    `on_compiled` is called with each snapshot that is compiled. `retention`: what the topics are sure to hold of the
+    past.
     `logs`: what a job reads, which must be what a job before has read, else CannotStart is raised; None: no job.
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
     `stop`: ends waiting for the history topic; raises Stopping then.
@@ -59,7 +60,7 @@ class Policies:
     def __init__(
         self,
         settings: Settings,
-        told: Mapping[Partition, int],
+        published: Mapping[Partition, int],
         on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
         logs: Mapping[str, TopicLog] | None = None,
         retention: Mapping[str, Retention] | None = None,
@@ -76,8 +77,8 @@ class Policies:
         self._shelvings[topics.facts] = Loader(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit, self._logs)
         systems = {topic: system for system, topic in by_system.items()}
-        self._changes = Changes(topics.alerts, systems, told, unanalysed)
-        self._told, self._untold = told, list[Refused]()
+        self._changes = Changes(topics.alerts, systems, published, unanalysed)
+        self._published, self._unpublished = published, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
         opened_at = time.time_ns() // 1_000_000
@@ -86,7 +87,7 @@ class Policies:
         self._policies_read, self._facts_read = False, Counter[Key]()
         self._forget_at, self._forget_past_at = 0.0, time.monotonic() + PAST_FORGOTTEN_SECONDS
         self.changed_at = 0
-        self._read_history(self._logs if logs is None else {topic for topic, _ in told}, stop or threading.Event())
+        self._read_history(self._logs if logs is None else {topic for topic, _ in published}, stop or threading.Event())
         self._recreated: list[Result] = []
         if logs is not None:
             self._check_logs()
@@ -154,8 +155,8 @@ class Policies:
             if record.topic != self._facts_topic:  # of facts the layer holds the past
                 self.documents.add(record)
             refused = self._shelve(record)
-            if refused is not None and refused.offset >= self._told.get((refused.topic, 0), 0):
-                self._untold.append(refused)
+            if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
+                self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
         if not self._complete:
             self._history.close_gaps(self._policies, time.time_ns() // 1_000_000)
@@ -209,7 +210,7 @@ class Policies:
             log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
 
     def _forget(self) -> None:
-        """Let go of versions that nobody looks back to: when policies change, and now and then as users log in."""
+        """Drop versions that no rule refers to any more: when policies change, and now and then as users log in."""
         policy_sets = self.snapshot.with_facts(self.overlay).policy_sets
         horizons = {name: system.retention_floor(policy_sets[name].facts) for name, system in all_systems().items()}
         self._history.settle(self._policies, self._policies.forget_before(horizons))
@@ -247,7 +248,9 @@ class Policies:
 
     def pending(self) -> list[Result]:
         """What the next transaction must say of the documents: alerts, and changes of the history."""
-        alerts = [policy_rejected(self._alerts_topic, refused) for refused in self._untold if self._is_read(refused)]
+        alerts = [
+            policy_rejected(self._alerts_topic, refused) for refused in self._unpublished if self._is_read(refused)
+        ]
         return self._recreated + alerts + self._changes.pending() + self._history.changes(self._policies)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
@@ -261,13 +264,13 @@ class Policies:
 
     def told(self) -> None:
         """Note that a transaction with all of `pending` was committed."""
-        self._untold = [refused for refused in self._untold if not self._is_read(refused)]
+        self._unpublished = [refused for refused in self._unpublished if not self._is_read(refused)]
         self._recreated.clear()
-        self._changes.told()
+        self._changes.published()
         self._history.written(self._policies)
 
     def _is_read(self, refused: Refused) -> bool:
-        """Whether an offset beyond it is committed next; a reading cut short is told of when complete."""
+        """Whether an offset beyond it is committed next; an incomplete reading is reported once it is complete."""
         return refused.offset < self.positions[refused.topic, 0]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Notices when the documents' topics could not be read for longer than the bound: told once each time."""
+"""Notices when the documents' topics could not be read for longer than the bound: reported once each time."""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from streaming.snapshots.alerts import policy_stale
 
 
 class StaleWatch:
-    """Remembers since when each partition stands, and which were told of. `late`: how many stand for too long."""
+    """Remembers since when each partition stands, and which were reported. `late`: how many stand for too long."""
 
     def __init__(self, admin: AdminClient, settings: Settings) -> None:
         topics = settings.topics
@@ -21,7 +21,7 @@ class StaleWatch:
         self._partitions = partitions_of(admin, (*topics.policy_topics().values(), topics.facts))
         self._bound = settings.policy_stale_seconds
         self._effective_principals: dict[Partition, tuple[int, float]] = {}
-        self._told: set[tuple[Partition, int]] = set()
+        self._reported: set[tuple[Partition, int]] = set()
         self.late = 0
 
     def unread(self, positions: Mapping[Partition, int], since: float, why: str) -> list[Result]:
@@ -36,7 +36,7 @@ class StaleWatch:
             ends = log_ends(self._admin, self._partitions, RETRIED_SECONDS)
             stable = last_stable_offsets(self._admin, self._partitions, RETRIED_SECONDS)
         except (KafkaException, TimeoutError):
-            return []  # reading the policies meets the same trouble, waits for its end, and tells of it
+            return []  # reading the policies fails in the same way, waits, and reports it
         now = time.time()
         behind = {partition: offset for partition, offset in stable.items() if offset < ends[partition]}
         before = self._effective_principals
@@ -52,7 +52,7 @@ class StaleWatch:
         return self._alert(late, "a transaction on it is not ended, which hides whatever was published after it")
 
     def _alert(self, late: Mapping[Partition, tuple[int, float]], why: str) -> list[Result]:
-        new = {p: (offset, since) for p, (offset, since) in late.items() if (p, offset) not in self._told}
-        self._told |= {(partition, offset) for partition, (offset, _) in new.items()}
+        new = {p: (offset, since) for p, (offset, since) in late.items() if (p, offset) not in self._reported}
+        self._reported |= {(partition, offset) for partition, (offset, _) in new.items()}
         topic = self._alerts_topic
         return [policy_stale(topic, p, offset, int(since * 1000), why) for p, (offset, since) in new.items()]

@@ -97,7 +97,7 @@ def test_too_little_coverage_fails_and_names_the_idle_statement(
     shown = lockkeeper(*arguments, "--coverage", "60")
     assert shown.code == 1
     assert "not covered by any case: lenses6/Role/more statement 0" in shown.out
-    assert "50.0 % of the statements decided something; needed are 60 %" in shown.err
+    assert "50.0 % of the statements are covered; required: 60 %" in shown.err
     assert lockkeeper(*arguments, "--json").records == [
         {"expectations": 1, "failures": [], "coverage": 50.0, "idle": ["lenses6/Role/more statement 0"]}
     ]

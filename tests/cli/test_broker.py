@@ -66,4 +66,4 @@ def test_a_fresh_broker_has_no_folder_for_its_data(lockkeeper: Command, tmp_path
 def test_a_port_that_is_taken_is_told(lockkeeper: Command, elsewhere: int) -> None:
     told = lockkeeper("broker", "--port", str(elsewhere))
     assert told.code == 1
-    assert f"somebody listens at 127.0.0.1:{elsewhere} already" in told.err
+    assert f"another process listens at 127.0.0.1:{elsewhere}" in told.err

@@ -78,11 +78,11 @@ def test_who_can_lists_subjects_and_claims(lockkeeper: Command, policies: Path) 
     """Whom the documents name, and whoever claims the group."""
     asked = ("who-can", "kafka:GetTopicDetails", "--system", "lenses6", "-p", str(policies))
     shown = lockkeeper(*asked, "kafka:topic:prod/main/orders")
-    assert (shown.code, shown.out.splitlines()) == (0, ["user:dana", "whoever claims readers in groups"])
+    assert (shown.code, shown.out.splitlines()) == (0, ["user:dana", "any principal that claims readers in groups"])
     shown = lockkeeper(*asked, "kafka:topic:prod/main/orders", "--trust", "", "--json")
     assert shown.records == [{"allowed": [{"name": "user:dana", "claim": ""}], "everyone": False, "but": []}]
     shown = lockkeeper(*asked, "kafka:topic:prod/main/payments")
-    assert (shown.code, shown.out, "nobody" in shown.err) == (0, "", True)
+    assert (shown.code, shown.out, "no principal" in shown.err) == (0, "", True)
 
 
 def test_who_can_asks_within_an_organization(lockkeeper: Command, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_told(
         yield Record(policies.topic, b"Role/never", b"{}")
         assert policies("apply", str(folder)).code == 0
 
-    with pytest.raises(PublishFailed, match="somebody else published at the same moment, and nothing of this"):
+    with pytest.raises(PublishFailed, match="another publisher was active at the same time and nothing"):
         write(transactional_producer(settings, ["lenses6"]), interrupted())
     assert policies.keys() == ["lenses6/Group/readers", "lenses6/Role/order-readers"]
 

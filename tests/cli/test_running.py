@@ -97,7 +97,7 @@ def test_request_tells_when_nobody_answers(lockkeeper: Command, config: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--system", "lenses6"], "--subject, --action, --resource: needed, or --file"),
+        (["--system", "lenses6"], "--subject, --action, --resource: required; or use --file"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "[]"], "--context: must be a JSON object"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--context", "{"], "--context: line 1: not JSON"),
         ([*ASK, *ORDERS, "--subject", "user:a", "--property", "x"], "--property x: write NAME=VALUE"),

@@ -19,7 +19,7 @@ from streaming.kafka.topics import (
     check_topics,
     create_topics,
     dead_letters_of,
-    mend_topics,
+    fix_topics,
     problems_of,
     topic_specs,
 )
@@ -158,7 +158,7 @@ def test_a_policy_topic_with_a_wrong_setting_is_found_and_mended(
     assert [(problem.topic, problem.wrong) for problem in problems] == [(topic, expected)]
     (setting,) = wrong
     assert f"--entity-name {topic} --add-config {setting}={GOOD_POLICY_TOPIC[setting]}" in problems[0].fix
-    mend_topics(admin, problems)
+    fix_topics(admin, problems)
     assert check_topics(admin, names) == []
 
 
@@ -171,7 +171,7 @@ def test_a_policy_topic_of_two_partitions_is_found_and_no_setting_mends_it(
     create_topics(admin, names)
     problem = _only(check_topics(admin, names))
     assert (problem.topic, problem.wrong) == (topic, "it has 2 partitions instead of 1")
-    mend_topics(admin, [problem])
+    fix_topics(admin, [problem])
     assert _only(check_topics(admin, names)) == problem
 
 

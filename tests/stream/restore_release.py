@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.kafka.clients import topic_ids
-from streaming.kafka.topics import check_topics, mend_topics
+from streaming.kafka.topics import check_topics, fix_topics
 from streaming.settings import monitor_settings
 from streaming.snapshots.history import LOG
 from streaming.topics import TopicSpec
@@ -53,7 +53,7 @@ def restore(broker: TestBroker, name: str, folder: Path, checkpoint: Path) -> Wo
     exact = {spec.name for spec in specs if has_rule(spec, STAMP, "LogAppendTime")}
     transactional = (_uncompacted(specs) - exact) | {world.names.facts}
     _produce(broker, read_rows(folder / RECORDS, Kept, name, ids), exact, transactional)
-    mend_topics(world.admin, check_topics(world.admin, world.names))
+    fix_topics(world.admin, check_topics(world.admin, world.names))
     wait_until(lambda: not check_topics(world.admin, world.names), "the topics are as the job wants them")
     _commit(world, world.settings.job_name, read_rows(folder / OFFSETS, Committed, name, ids))
     _copy(folder / CHECKPOINT, checkpoint, name)

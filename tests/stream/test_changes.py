@@ -33,7 +33,7 @@ class CompiledDocument:
 
     def __init__(
         self,
-        told: Mapping[Partition, int],
+        published: Mapping[Partition, int],
         *records: Any,
         topic: str = "policies",
         unanalysed: Mapping[str, Sequence[int]] | None = None,
@@ -41,7 +41,7 @@ class CompiledDocument:
     ) -> None:
         self._store = DocumentStore()
         self._shelvings = {topic: Loader(self._store, system, 1 << 20) for topic, system in TOPICS.items()}
-        self.changes = Changes("alerts", TOPICS, told, unanalysed)
+        self.changes = Changes("alerts", TOPICS, published, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
         if reads:
             self.read(*records, topic=topic)
@@ -67,7 +67,7 @@ class CompiledDocument:
         """What the next transaction would tell once all is compared, which is then committed."""
         wait_until(lambda: self.changes.is_idle, "all changes are compared")
         found = [json.loads(value or b"") for _, _, value, _ in self.changes.pending()]
-        self.changes.told()
+        self.changes.published()
         return found
 
     def ids(self) -> list[str]:
@@ -197,7 +197,7 @@ def test_reading_does_not_wait_for_the_analysis_whose_alert_comes_later(held: th
     job.read(group("admin", "user:dana", "user:erik"))
     assert job.changes.pending() == []
     assert job.changes.unanalysed() == {"policies": (2,)}
-    job.changes.told()
+    job.changes.published()
     held.set()
     assert job.ids() == ["privilege-escalation-policies-2"]
     assert (job.changes.pending(), job.changes.unanalysed()) == ([], {})
