@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from policy.importers import cdap, lenses5, lenses6, ranger, streamsets, ververica
 from policy.importers.frame import Finding, ImportInput, Source, Translation, translate
+from policy.importers.written import state_of, to_text
 
 SOURCES: Mapping[str, Source] = {
     "cdap": cdap.SOURCE,
@@ -14,4 +15,4 @@ SOURCES: Mapping[str, Source] = {
     "ververica": ververica.SOURCE,
 }
 
-__all__ = ["SOURCES", "Finding", "ImportInput", "Source", "Translation", "translate"]
+__all__ = ["SOURCES", "Finding", "ImportInput", "Source", "Translation", "state_of", "to_text", "translate"]

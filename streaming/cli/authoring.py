@@ -11,10 +11,9 @@ from streaming.cli.app import Bootstrap, Config, Json, policy_app, remark, setti
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy import Snapshot
-    from policy.analysis.diff import Changed, Difference
-    from policy.store.repository import Located
-    from policy.testing.run import Coverage, Result
+    from policy import Located, Snapshot
+    from policy.analysis import Changed, Difference
+    from policy.testing import Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -38,8 +37,8 @@ def lint(
     """
     import msgspec
 
-    from policy.analysis.lint import lint as find
-    from policy.store.repository import read_documents
+    from policy import read_documents
+    from policy.analysis import lint as find
 
     documents = read_documents(path)
     places = _places(documents)
@@ -60,7 +59,7 @@ def lint(
 
 def _places(documents: Sequence["Located"]) -> dict[str, str]:
     """Where each document stands, by ``system/kind/name``; of versions the last."""
-    from policy.testing.casefile import document_key
+    from policy.testing import document_key
 
     mappings = ((document.place, document.value) for document in documents if isinstance(document.value, dict))
     return {document_key("", value): str(place) for place, value in mappings}
@@ -88,8 +87,7 @@ def run_tests(
       lockkeeper policy test tests/ --policies policies/
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
-    from policy.testing.casefile import load_cases
-    from policy.testing.run import cover, junit_xml, run_cases
+    from policy.testing import cover, junit_xml, load_cases, run_cases
 
     given = [] if policies is None else _sound(policies)[0]
     files = {path: load_cases(path) for path in _case_files(paths)}
@@ -106,8 +104,7 @@ def run_tests(
 
 def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
     """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
-    from policy import compile_documents
-    from policy.store.repository import read_documents
+    from policy import compile_documents, read_documents
 
     documents = [document.value for document in read_documents(path)]
     snapshot = compile_documents(documents)
@@ -129,7 +126,7 @@ def _case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
-    from policy.testing.run import Coverage
+    from policy.testing import Coverage
 
     everything = frozenset().union(*(part.statements for part in parts))
     return Coverage(everything, frozenset().union(*(part.decided for part in parts)))
@@ -178,7 +175,7 @@ def diff(
       lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
       lockkeeper policy diff policies-before/ policies/ --newest 10000 --bootstrap localhost:9092
     """
-    from policy.analysis.diff import compare, replay
+    from policy.analysis import compare, replay
 
     if fail_on not in ("any", "widening", "nothing"):
         raise Failure(f"--fail-on {fail_on}: not one of any, widening, nothing", MISUSED)
@@ -230,7 +227,7 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
 
 
 def _show_difference(differences: Sequence["Difference"], changes: Sequence["Changed"], as_json: bool) -> None:
-    from policy.testing.run import describe
+    from policy.testing import describe
 
     if as_json:
         tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})

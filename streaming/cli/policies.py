@@ -12,8 +12,7 @@ from streaming.cli.cluster import reach
 from streaming.cli.failures import MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy.core.document import Key
-    from policy.store.repository import Located
+    from policy import Key, Located
     from streaming.kafka.publish import Offsets
     from streaming.kafka.stored import Stored
     from streaming.settings import Settings
@@ -53,9 +52,7 @@ def apply(
 
 def _checked(path: Path, settings: "Settings") -> list["Located"]:
     """The documents at `path`, every one of them right; warnings are told. Raises Failure and FilesRefused."""
-    from policy import compile_documents
-    from policy.store.publishable import refusals
-    from policy.store.repository import read_documents
+    from policy import compile_documents, read_documents, refusals
 
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)
@@ -68,7 +65,7 @@ def _checked(path: Path, settings: "Settings") -> list["Located"]:
 
 def _missing_in(documents: Sequence["Located"], settings: "Settings") -> list["Key"]:
     """The keys of what stands in the topics of the documents' systems, and not among the documents."""
-    from policy.core.document import identify
+    from policy import identify
     from streaming.kafka.stored import find_key, read_stored
 
     kept = {identify(document.value) for document in documents}
@@ -128,7 +125,7 @@ def _effective_principals(settings: "Settings", key: str) -> list["Stored"]:
 
 
 def _systems(key: str) -> list[str]:
-    from policy.systems import all_systems
+    from policy import all_systems
 
     system = key.partition("/")[0]
     if system and system not in all_systems():
@@ -146,7 +143,7 @@ def _unknown(key: str, known: Sequence[str]) -> str:
 def _show_stored(stored: "Stored", as_json: bool) -> None:
     import msgspec
 
-    from policy.core.times import to_text
+    from policy import to_text
 
     if as_json:
         tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})

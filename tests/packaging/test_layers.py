@@ -74,3 +74,17 @@ def test_a_package_imports_from_the_layers_above_it(package: str) -> None:
 def test_policy_imports_nothing_of_streaming() -> None:
     imports = [(name, other) for name, tree in _modules("policy") for other in _imported(tree)]
     assert [pair for pair in imports if pair[1].split(".")[0] in {"streaming", "pyspark", "confluent_kafka"}] == []
+
+
+FACADE = {"policy", "policy.evaluation", "policy.analysis", "policy.testing", "policy.importers"}
+
+
+def test_streaming_imports_policy_by_its_facade_and_four_subpackages() -> None:
+    modules = [
+        (name, node.module)
+        for name, tree in _modules("streaming")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "policy"
+    ]
+    assert modules
+    assert [(name, module) for name, module in modules if module not in FACADE] == []
