@@ -5,12 +5,14 @@
 'allow'
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from policy.core.decision import Decision, Missing, Outcome
 from policy.core.document import SINCE_EVER, Document, Key, identify
 from policy.core.limits import Work
 from policy.core.model import NO_LONGER_KNOWN, CompiledDocument, Grant, Reason, StatementId, Unanswerable
 from policy.core.pattern import match_text as matches
-from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
 from policy.core.request import (
     CLAIMS,
     MAX_CLAIMED_GROUPS,
@@ -33,12 +35,15 @@ from policy.store.compiler import Compiler
 from policy.store.delta import SnapshotChange, together
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected, Version
 from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
-from policy.store.publishable import encode_document, refusals
-from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
 from policy.store.snapshot import PolicySet, Snapshot, compile_documents
 from policy.systems import all_systems
 from policy.systems.kit.privileged import SEVERITIES, worst
 from policy.systems.kit.system import Kind
+
+if TYPE_CHECKING:
+    from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
+    from policy.store.publishable import encode_document, refusals
+    from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
 
 __all__ = [
     "CLAIMS",
@@ -106,3 +111,20 @@ __all__ = [
     "usable_time",
     "worst",
 ]
+
+# Names of modules that read and write files: with YAML they take longer to import than the rest, and a service that
+# asks for decisions needs none of them.
+_FILES = {
+    "policy.core.plain_data": ("Unreadable", "decode_text", "read_json", "read_value", "read_yaml"),
+    "policy.store.publishable": ("encode_document", "refusals"),
+    "policy.store.repository": ("FilesRefused", "Located", "Place", "document_files", "read_documents"),
+}
+_LATER = {name: module for module, names in _FILES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """The names of `_FILES`, imported when one is first used."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
