@@ -1,6 +1,7 @@
 """The packages are layers: each imports from those above it alone, and applications from the layers of `policy`."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,8 +53,16 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+IMPORTER = re.compile(r"policy\.systems\.\w+\.importer\b")
+
+
 def _layer(name: str) -> str | None:
-    """The package of a module that has a place among the layers, the innermost."""
+    """The package of a module that has a place among the layers, the innermost.
+
+    The importer of a system stands with all importers: the system does not import it.
+    """
+    if IMPORTER.match(name):
+        return "policy.importers"
     found = [package for package in LAYERS if name == package or name.startswith(f"{package}.")]
     return max(found, key=len, default=None)
 
