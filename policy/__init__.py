@@ -5,25 +5,130 @@
 'allow'
 """
 
-from policy.core.decision import Decision, Missing
-from policy.core.model import Reason
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from policy.core.decision import Decision, Missing, Outcome
+from policy.core.document import SINCE_EVER, Document, Key, identify
+from policy.core.limits import Work
+from policy.core.model import NO_LONGER_KNOWN, CompiledDocument, Grant, Reason, StatementId, Unanswerable
 from policy.core.pattern import match_text as matches
-from policy.core.request import MalformedRequest, parse_request
+from policy.core.request import (
+    CLAIMS,
+    MAX_CLAIMED_GROUPS,
+    MAX_NESTING,
+    Action,
+    Batch,
+    MalformedRequest,
+    Request,
+    Resource,
+    Subject,
+    check_nesting,
+    decode_request,
+    parse_request,
+    usable_time,
+)
+from policy.core.suggest import nearest
+from policy.core.times import LAST_MS, to_ms, to_text
 from policy.evaluation.authorize import answer, decide
-from policy.store.documents import DocumentStore, Rejected
-from policy.store.snapshot import Snapshot, compile_documents
+from policy.store.compiler import Compiler
+from policy.store.delta import SnapshotChange, together
+from policy.store.documents import DocumentHistory, DocumentStore, Rejected, Version
+from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
+from policy.store.snapshot import PolicySet, Snapshot, compile_documents
+from policy.systems import all_systems
+from policy.systems.kit.privileged import SEVERITIES, worst
+from policy.systems.kit.system import Kind
+
+if TYPE_CHECKING:
+    from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
+    from policy.store.positions import Positions
+    from policy.store.publishable import encode_document, refusals, warnings_of
+    from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
 
 __all__ = [
+    "CLAIMS",
+    "LAST_MS",
+    "MAX_CLAIMED_GROUPS",
+    "MAX_NESTING",
+    "NO_LONGER_KNOWN",
+    "SEVERITIES",
+    "SINCE_EVER",
+    "Action",
+    "Batch",
+    "CompiledDocument",
+    "Compiler",
     "Decision",
+    "Document",
+    "DocumentHistory",
     "DocumentStore",
+    "FactChange",
+    "FactOverlay",
+    "FilesRefused",
+    "Grant",
+    "Key",
+    "Kind",
+    "Located",
     "MalformedRequest",
     "Missing",
+    "Outcome",
+    "Place",
+    "PolicySet",
+    "Positions",
     "Reason",
     "Rejected",
+    "Request",
+    "Resource",
     "Snapshot",
+    "SnapshotChange",
+    "StatementId",
+    "Subject",
+    "Unanswerable",
+    "Unreadable",
+    "Version",
+    "Work",
+    "all_systems",
     "answer",
+    "changes_of",
+    "check_nesting",
     "compile_documents",
     "decide",
+    "decode_request",
+    "decode_text",
+    "document_files",
+    "encode_document",
+    "identify",
+    "layer_of",
     "matches",
+    "nearest",
     "parse_request",
+    "read_documents",
+    "read_json",
+    "read_value",
+    "read_yaml",
+    "refusals",
+    "to_ms",
+    "to_text",
+    "together",
+    "usable_time",
+    "warnings_of",
+    "worst",
 ]
+
+# Names of modules that read and write files: with YAML they take longer to import than the rest, and a service that
+# asks for decisions needs none of them.
+_FILES = {
+    "policy.core.plain_data": ("Unreadable", "decode_text", "read_json", "read_value", "read_yaml"),
+    "policy.store.positions": ("Positions",),
+    "policy.store.publishable": ("encode_document", "refusals", "warnings_of"),
+    "policy.store.repository": ("FilesRefused", "Located", "Place", "document_files", "read_documents"),
+}
+_LATER = {name: module for module, names in _FILES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """The names of `_FILES`, imported when one is first used."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value

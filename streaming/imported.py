@@ -7,10 +7,8 @@ from typing import Any
 
 import msgspec
 
-from policy.core.document import identify
-from policy.core.plain_data import Unreadable, decode_text, read_yaml
-from policy.importers.written import state_of, to_text
-from policy.store.repository import FilesRefused, read_documents
+from policy import FilesRefused, Unreadable, decode_text, identify, read_documents, read_yaml
+from policy.importers import state_of, to_text
 
 
 class Plan(msgspec.Struct, frozen=True):

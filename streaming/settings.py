@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from policy.core.caching import HELD_BYTES
-from policy.core.request import CLAIMS, MAX_CLAIMED_GROUPS
-from policy.core.suggest import nearest
+from policy import CLAIMS, MAX_CLAIMED_GROUPS, nearest
+from policy.evaluation import HELD_BYTES
 from streaming.monitor_settings import MonitorSettings
 from streaming.topics import TopicNames
 

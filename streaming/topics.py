@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from confluent_kafka.admin import NewTopic
 
-from policy.systems import all_systems
+from policy import all_systems
 
 DEAD_LETTERS = ".dlq"
 MIB = 1 << 20

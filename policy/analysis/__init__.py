@@ -1,1 +1,32 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
+
+from policy.analysis.decision_tree import Node, draw_trees
+from policy.analysis.diff import Changed, Difference, compare, replay
+from policy.analysis.edits import Edit, said
+from policy.analysis.escalation import Escalation, analyse, open_to_everyone
+from policy.analysis.impact import Who, who_can
+from policy.analysis.lint import Finding, lint
+from policy.analysis.usage import statements, uses
+from policy.analysis.wording import grant_text, window_text
+
+__all__ = [
+    "Changed",
+    "Difference",
+    "Edit",
+    "Escalation",
+    "Finding",
+    "Node",
+    "Who",
+    "analyse",
+    "compare",
+    "draw_trees",
+    "grant_text",
+    "lint",
+    "open_to_everyone",
+    "replay",
+    "said",
+    "statements",
+    "uses",
+    "who_can",
+    "window_text",
+]

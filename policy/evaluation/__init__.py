@@ -1,1 +1,29 @@
-"""Decisions: a request evaluated over a snapshot, and why."""
+"""Decisions: a request evaluated over a snapshot, and why; prepared queries and caches for evaluators."""
+
+from policy.core.caching import BUDGET, ENTRY_BYTES, HELD_BYTES, Cache, weight_of
+from policy.core.facts import Lookup
+from policy.core.names import is_simple
+from policy.core.pattern import Name
+from policy.evaluation.explain import route
+from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_resource
+from policy.matching.grants import Table
+from policy.matching.index import TrieState
+from policy.systems.kit.query import check_name
+
+__all__ = [
+    "BUDGET",
+    "ENTRY_BYTES",
+    "HELD_BYTES",
+    "Cache",
+    "Lookup",
+    "Name",
+    "PreparedQueries",
+    "PreparedQuery",
+    "Table",
+    "TrieState",
+    "check_name",
+    "check_resource",
+    "is_simple",
+    "route",
+    "weight_of",
+]

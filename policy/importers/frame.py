@@ -100,11 +100,15 @@ class Spot:
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A platform's form. ``system``: of its documents. ``about``: one line for people."""
+    """A platform's format. ``system``: of its documents. ``about``: what the files hold, in one sentence of the help.
+
+    ``examples``: command lines for the help.
+    """
 
     system: str
     about: str
     translate: Callable[[Sequence[ImportInput], Findings], Iterable[Document]]
+    examples: tuple[str, ...] = ()
 
 
 class Translation(msgspec.Struct, frozen=True):

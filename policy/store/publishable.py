@@ -29,7 +29,7 @@ def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
     return errors
 
 
-def warnings(documents: Sequence[Located]) -> list[str]:
+def warnings_of(documents: Sequence[Located]) -> list[str]:
     """What is valid in documents, and perhaps not meant, such as an unknown operation; each with the place."""
     store, positions, places = DocumentStore(), Positions(), dict[str, Located]()
     for order, document in enumerate(documents):

@@ -11,7 +11,13 @@ KIT = "kit"  # what systems are made with
 
 
 @functools.cache
+def packages() -> Mapping[str, str]:
+    """The package of every system, by the system's name."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != KIT)
+    return {name: f"{__name__}.{name}" for name in names}
+
+
+@functools.cache
 def all_systems() -> Mapping[str, System]:
     """Every system by its name."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != KIT)
-    return {name: importlib.import_module(f"{__name__}.{name}").SYSTEM for name in names}
+    return {name: importlib.import_module(package).SYSTEM for name, package in packages().items()}

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import Reason
-from policy.core.times import to_text
+from policy import Reason, to_text
 from streaming.monitor_settings import (
     CONTRADICTION,
     DENIAL_BURST,

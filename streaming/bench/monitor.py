@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policy.core.times import to_text
+from policy import to_text
 from streaming.bench import incidents
 from streaming.bench.machine import machine
 from streaming.broker.embedded import EmbeddedBroker

@@ -45,7 +45,7 @@ def short_form(
 
 def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
     """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
-    from policy.testing.casefile import full_request
+    from policy.testing import full_request
 
     if file is not None:
         if system or short:
@@ -66,7 +66,7 @@ def _read(file: str) -> str:
 
 
 def _object(where: str, text: str) -> dict[str, Any]:
-    from policy.core.plain_data import Unreadable, read_json
+    from policy import Unreadable, read_json
 
     try:
         value = read_json(text)

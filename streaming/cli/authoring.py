@@ -11,11 +11,9 @@ from streaming.cli.app import Bootstrap, Config, Json, policy_app, remark, setti
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy import Snapshot
-    from policy.analysis.diff import Changed, Difference
-    from policy.analysis.lint import Finding
-    from policy.store.repository import Located, Place
-    from policy.testing.run import Coverage, Result
+    from policy import Located, Place, Snapshot
+    from policy.analysis import Changed, Difference, Finding
+    from policy.testing import Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -39,8 +37,8 @@ def lint(
     """
     import msgspec
 
-    from policy.analysis.lint import lint as find
-    from policy.store.repository import read_documents
+    from policy import read_documents
+    from policy.analysis import lint as find
 
     documents = read_documents(path)
     found = find(document.value for document in documents)
@@ -63,8 +61,8 @@ def _located(found: Iterable["Finding"], documents: Sequence["Located"]) -> Iter
     """Each finding with its place; of several documents with one key the last, with the places of the others."""
     import msgspec
 
-    from policy.store.positions import Positions
-    from policy.testing.casefile import document_key
+    from policy import Positions
+    from policy.testing import document_key
 
     by_key: dict[str, list[Located]] = {}
     for document in documents:
@@ -104,8 +102,7 @@ def run_tests(
       lockkeeper policy test tests/ --policies policies/
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
-    from policy.testing.casefile import load_cases
-    from policy.testing.run import cover, junit_xml, run_cases
+    from policy.testing import cover, junit_xml, load_cases, run_cases
 
     given = [] if policies is None else _sound(policies)[0]
     files = {path: load_cases(path) for path in _case_files(paths)}
@@ -122,8 +119,7 @@ def run_tests(
 
 def _sound(path: Path) -> "tuple[list[Any], Snapshot]":
     """The documents at `path`, and compiled. Raises Failure when one is refused, and FilesRefused."""
-    from policy import compile_documents
-    from policy.store.repository import read_documents
+    from policy import compile_documents, read_documents
 
     documents = [document.value for document in read_documents(path)]
     snapshot = compile_documents(documents)
@@ -145,7 +141,7 @@ def _case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _sum_up(parts: Sequence["Coverage"]) -> "Coverage":
-    from policy.testing.run import Coverage
+    from policy.testing import Coverage
 
     everything = frozenset().union(*(part.statements for part in parts))
     return Coverage(everything, frozenset().union(*(part.decided for part in parts)))
@@ -192,7 +188,7 @@ def diff(
       lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
       lockkeeper policy diff policies-before/ policies/ --newest 10000 --bootstrap localhost:9092
     """
-    from policy.analysis.diff import compare, replay
+    from policy.analysis import compare, replay
 
     if fail_on not in ("any", "widening", "nothing"):
         raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
@@ -244,7 +240,7 @@ def _requests(path: Path | None) -> list[dict[str, Any]]:
 
 
 def _show_difference(differences: Sequence["Difference"], changes: Sequence["Changed"], as_json: bool) -> None:
-    from policy.testing.run import describe
+    from policy.testing import describe
 
     if as_json:
         tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})

@@ -56,7 +56,7 @@ def decide(
 
 def claims_of(trust: str | None) -> frozenset[str]:
     """What requests may claim: everything by default; nothing for an empty text. Raises Failure."""
-    from policy.core.request import CLAIMS
+    from policy import CLAIMS
 
     if trust is None:
         return CLAIMS
@@ -68,8 +68,7 @@ def claims_of(trust: str | None) -> frozenset[str]:
 
 def snapshot_of(path: Path) -> "Snapshot":
     """The documents at `path`, compiled; refused ones are printed. Raises FilesRefused."""
-    from policy import compile_documents
-    from policy.store.repository import read_documents
+    from policy import compile_documents, read_documents
 
     snapshot = compile_documents(document.value for document in read_documents(path))
     for rejected in snapshot.rejected:

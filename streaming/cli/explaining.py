@@ -25,8 +25,7 @@ from streaming.cli.failures import FAILED, MISUSED, Failure
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from policy.analysis.decision_tree import Node
-    from policy.analysis.impact import Who
+    from policy.analysis import Node, Who
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}
@@ -60,8 +59,8 @@ def explain(
     """
     import msgspec
 
-    from policy.analysis.decision_tree import draw_trees
-    from policy.core.request import MalformedRequest
+    from policy import MalformedRequest
+    from policy.analysis import draw_trees
 
     asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     try:
@@ -135,8 +134,8 @@ def who_can(
     """
     import msgspec
 
-    from policy.analysis.impact import who_can as find
-    from policy.core.request import MalformedRequest
+    from policy import MalformedRequest
+    from policy.analysis import who_can as find
 
     short = short_form("any-principal", None, action, resource, property_, context)
     asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))

@@ -1,10 +1,13 @@
 """`lockkeeper import`: what a platform keeps today, as policy documents."""
 
 import difflib
+import textwrap
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from streaming.cli.app import Json, app, remark, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
@@ -13,12 +16,36 @@ if TYPE_CHECKING:
     from policy.importers import ImportInput, Source, Translation
     from streaming.imported import Plan
 
+HELP_WIDTH = 100  # columns of the list of sources
 
-@app.command("import")
+
+class ImportCommand(TyperCommand):
+    """Its help lists the sources, which say themselves what they read; they are loaded for this help alone."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the description with the sources and their examples in it."""
+        from policy.importers import sources
+
+        known = sources()
+        examples = ["\b", "Examples:", *(f"  {line}" for source in known.values() for line in source.examples)]
+        text = (self.help or "").replace("[sources]", "\n".join(_listing(known)))
+        self.help = text.replace("[examples]", "\n".join(examples))
+        super().format_help_text(ctx, formatter)
+
+
+def _listing(known: "Mapping[str, Source]") -> Iterator[str]:
+    """A paragraph of the help that is shown as it is: a source a line, followed by more lines where it needs them."""
+    width = max(map(len, known)) + 2
+    yield "\b"
+    for name, source in known.items():
+        indent = " " * width
+        yield textwrap.fill(source.about, HELP_WIDTH, initial_indent=name.ljust(width), subsequent_indent=indent)
+    yield "In CSV, lists have | between their items."
+
+
+@app.command("import", cls=ImportCommand)
 def import_(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="cdap, lenses5, lenses6, ranger, streamsets or ververica.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="One of those above.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What the platform exports.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="A folder; the documents go into its file SOURCE.yaml.")],
     partial: Annotated[
@@ -29,16 +56,7 @@ def import_(
 ) -> None:
     """Turn what a platform keeps into policy documents, and report all that could not be taken over.
 
-    \b
-    ververica   the values of the Helm release (YAML): role assignments, authentication
-    lenses6     IAM roles, groups, users and service accounts (YAML, JSON): give all of them in one run
-    lenses5     groups as the command line or the HTTP API writes them (YAML, JSON)
-    ranger      CDAP's policies in Apache Ranger: its export (JSON)
-    cdap        CDAP grants (CSV): principal_type, principal, entity, privileges;
-                optional: effect, valid_from, valid_until
-    streamsets  objects and shares (CSV): object, owner, subject, levels;
-                optional: organization, labels, pipeline, connections and the other fields of the documents
-    In CSV, lists have | between their items.
+    [sources]
 
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
@@ -49,13 +67,7 @@ def import_(
     same bytes. Other files of the folder stay as they are. Exit code 1: nothing was written, because of an error, a
     file that somebody edited, or a document that another file of the folder has.
 
-    \b
-    Examples:
-      helm get values ververica --all --output yaml > values.yaml
-      lockkeeper import ververica values.yaml --out policies/
-      lockkeeper import lenses6 roles.yaml groups.yaml users.yaml service-accounts.yaml --out policies/
-      lockkeeper import ranger Ranger_Policies.json --out policies/ --dry-run
-      lockkeeper import cdap grants.csv --out policies/ --partial --json
+    [examples]
     """
     from policy.importers import translate
     from streaming.imported import plan, write
@@ -73,13 +85,14 @@ def import_(
 
 
 def _source(name: str) -> "Source":
-    from policy.importers import SOURCES
+    from policy.importers import sources
 
-    if name in SOURCES:
-        return SOURCES[name]
-    near = difflib.get_close_matches(name, SOURCES, n=1)
+    known = sources()
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise Failure(f"{name}: not one of {', '.join(SOURCES)}{hint}", MISUSED)
+    raise Failure(f"{name}: not one of {', '.join(known)}{hint}", MISUSED)
 
 
 def _given(file: Path) -> "ImportInput":

@@ -14,8 +14,7 @@ from streaming.cli.cluster import reach
 from streaming.cli.failures import MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy.core.document import Key
-    from policy.store.repository import Located
+    from policy import Key, Located
     from streaming.kafka.publish import Offsets
     from streaming.kafka.stored import Stored
     from streaming.settings import Settings
@@ -70,14 +69,13 @@ def is_ci() -> bool:
 
 def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     """The documents at `path`, every one of them valid. Raises Failure and FilesRefused."""
-    from policy.store.publishable import refusals, warnings
-    from policy.store.repository import read_documents
+    from policy import read_documents, refusals, warnings_of
 
     documents = read_documents(path)
     errors = refusals(documents, settings.limits.document)
     if errors:
         raise Failure("\n".join(["nothing was published, because of:", *errors]))
-    found = warnings(documents)
+    found = warnings_of(documents)
     if found and strict:
         raise Failure("\n".join(["nothing was published, because of (--no-strict accepts warnings):", *found]))
     for warning in found:
@@ -91,7 +89,7 @@ def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) 
     """The documents in the topics of these documents' systems; None: they cannot be read, and are not needed."""
     from confluent_kafka import KafkaException
 
-    from policy.core.document import identify
+    from policy import identify
     from streaming.kafka.stored import find_key, read_stored
 
     try:
@@ -107,13 +105,13 @@ def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) 
 
 def _missing_in(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> list["Key"]:
     """The keys of what is stored and not among the documents."""
-    from policy.core.document import identify
+    from policy import identify
 
     return sorted((stored or {}).keys() - {identify(document.value) for document in documents})
 
 
 def _published(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None") -> str:
-    from policy.core.document import identify
+    from policy import identify
 
     if stored is None:
         return f"{len(documents)} published"
@@ -173,7 +171,7 @@ def _found(settings: "Settings", key: str) -> list["Stored"]:
 
 
 def _systems(key: str) -> list[str]:
-    from policy.systems import all_systems
+    from policy import all_systems
 
     system = key.partition("/")[0]
     if system and system not in all_systems():
@@ -191,7 +189,7 @@ def _unknown(key: str, known: Sequence[str]) -> str:
 def _show_stored(stored: "Stored", as_json: bool) -> None:
     import msgspec
 
-    from policy.core.times import to_text
+    from policy import to_text
 
     if as_json:
         tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})

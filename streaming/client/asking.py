@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from policy.testing.casefile import CaseFileError, full_request
+from policy.testing import CaseFileError, full_request
 from streaming.client.decision import Offsets
 from streaming.client.guarding import Subject, acting_subject
 

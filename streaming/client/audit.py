@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.request import MalformedRequest
+from policy import MalformedRequest
 from streaming.client.asking import Record, key_of, trace_headers
 from streaming.client.guarding import acting_subject
 from streaming.records.audit_event import read_event

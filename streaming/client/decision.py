@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from policy.core.decision import Decision as Answer
-from policy.core.decision import Missing, Outcome
-from policy.core.model import Reason
+from policy import Decision as Answer
+from policy import Missing, Outcome, Reason
 from streaming.client.errors import AccessDenied, NotDecided, Unreadable
 
 Offsets = Mapping[str, Mapping[str, int]]

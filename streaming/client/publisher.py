@@ -6,9 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from policy.core.document import Key
-from policy.store.publishable import refusals
-from policy.store.repository import Located, Place, read_documents
+from policy import Key, Located, Place, read_documents, refusals
 from streaming.client.connection import Connection, connection_to, describe
 from streaming.kafka.publish import Offsets, PublishFailed, publish
 from streaming.kafka.stored import find_key

@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import TopicPartition
 from rich.console import Console
 
-from policy.store.repository import read_documents
+from policy import read_documents
 from streaming.broker.embedded import EmbeddedBroker
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger

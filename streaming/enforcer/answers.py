@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from policy.core.caching import BUDGET, ENTRY_BYTES, Cache
-from policy.core.facts import Lookup
-from policy.core.names import is_simple
-from policy.core.pattern import Name
-from policy.core.request import MAX_NESTING, Batch, Request
-from policy.evaluation.authorize import answer
-from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_resource
-from policy.matching.grants import Table
-from policy.matching.index import TrieState
-from policy.store.snapshot import Snapshot
-from policy.systems import all_systems
-from policy.systems.kit.query import check_name
+from policy import MAX_NESTING, Batch, Request, Snapshot, all_systems, answer
+from policy.evaluation import (
+    BUDGET,
+    ENTRY_BYTES,
+    Cache,
+    Lookup,
+    Name,
+    PreparedQueries,
+    PreparedQuery,
+    Table,
+    TrieState,
+    check_name,
+    check_resource,
+    is_simple,
+)
 from streaming.enforcer.rendering import (
     DECISION,
     Form,

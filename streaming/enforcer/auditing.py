@@ -10,15 +10,8 @@ from typing import Any, Literal
 import msgspec
 import structlog
 
-from policy import answer
-from policy.core.decision import Decision
-from policy.core.document import SINCE_EVER
-from policy.core.facts import Lookup
-from policy.core.model import NO_LONGER_KNOWN, Reason
-from policy.core.request import Request
-from policy.core.times import to_ms
-from policy.store.overlay import FactOverlay
-from policy.store.snapshot import Snapshot
+from policy import NO_LONGER_KNOWN, SINCE_EVER, Decision, FactOverlay, Reason, Request, Snapshot, answer, to_ms
+from policy.evaluation import Lookup
 from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form

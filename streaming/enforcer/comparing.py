@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.core.decision import Outcome
-from policy.systems import all_systems
+from policy import Outcome, all_systems
 from streaming.ops.tally import OTHER, Compared
 from streaming.records.packing import Packed
 

@@ -12,12 +12,8 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from policy.core.decision import Decision
-from policy.core.facts import Lookup
-from policy.core.model import Reason, Unanswerable
-from policy.core.request import MalformedRequest, Request
-from policy.core.times import to_text
-from policy.store.snapshot import Snapshot
+from policy import Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
+from policy.evaluation import Lookup
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.budget import UNLIMITED, Usage
 from streaming.enforcer.columns import Answered, Beside, Frame, coded, layout, lot_of

@@ -19,7 +19,7 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from policy.store.snapshot import Snapshot
+from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
 from streaming.commit.outage import Outage

@@ -6,11 +6,18 @@ from typing import Any
 
 import msgspec
 
-from policy import Snapshot, answer, parse_request
-from policy.core.decision import Decision
-from policy.core.model import Reason
-from policy.core.request import Batch, MalformedRequest, Request, usable_time
-from policy.core.times import to_text
+from policy import (
+    Batch,
+    Decision,
+    MalformedRequest,
+    Reason,
+    Request,
+    Snapshot,
+    answer,
+    parse_request,
+    to_text,
+    usable_time,
+)
 from streaming.enforcer.questions import staleness
 from streaming.settings import Limits
 

@@ -5,8 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from policy.core.caching import Cache, weight_of
-from policy.core.request import (
+from policy import (
     MAX_CLAIMED_GROUPS,
     MAX_NESTING,
     Action,
@@ -16,8 +15,9 @@ from policy.core.request import (
     Resource,
     Subject,
     decode_request,
+    to_ms,
 )
-from policy.core.times import to_ms
+from policy.evaluation import Cache, weight_of
 
 PART_BYTES = 1024  # larger parts are not worth their memory
 PLAIN_CONTEXTS = (b"", b"{}")

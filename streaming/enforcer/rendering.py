@@ -8,12 +8,8 @@ from functools import cache
 
 import msgspec
 
-from policy.core.caching import Cache
-from policy.core.decision import Decision, Missing, Outcome
-from policy.core.model import Grant, Reason
-from policy.core.request import Batch, Request
-from policy.evaluation.explain import route
-from policy.evaluation.prepared import PreparedQuery
+from policy import Batch, Decision, Grant, Missing, Outcome, Reason, Request
+from policy.evaluation import Cache, PreparedQuery, route
 from streaming.ops.tally import Label, label, outcome_of
 
 TEMPLATE_BYTES = 1_000  # beside its texts

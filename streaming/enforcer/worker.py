@@ -14,11 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 
-from policy.core.caching import BUDGET
-from policy.core.facts import Lookup
-from policy.store.delta import together
-from policy.store.overlay import FactChange, FactOverlay
-from policy.store.snapshot import Snapshot
+from policy import FactChange, FactOverlay, Snapshot, together
+from policy.evaluation import BUDGET, Lookup
 from streaming.commit.side_output import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.budget import Budget, Decide, Usage

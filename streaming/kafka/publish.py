@@ -9,8 +9,7 @@ import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from policy.core.document import Key, identify
-from policy.store.publishable import encode_document
+from policy import Key, encode_document, identify
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
 from streaming.kafka.permissions import (
     Permission,

@@ -6,8 +6,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Message
 
-from policy.core.document import Key
-from policy.core.plain_data import Unreadable, read_value
+from policy import Key, Unreadable, read_value
 from streaming.kafka.committed import committed_records
 from streaming.settings import Settings
 

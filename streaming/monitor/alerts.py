@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.times import to_text
+from policy import to_text
 from streaming.monitor.episodes import evidence_of
 from streaming.monitor.state import Raised
 from streaming.monitor_settings import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.times import to_text
+from policy import to_text
 from streaming.monitor_settings import KindRule, Severity
 
 SAMPLES = 5  # occurrences that an alert shows

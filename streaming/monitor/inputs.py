@@ -5,8 +5,7 @@ import zlib
 
 import msgspec
 
-from policy.core.request import Request
-from policy.systems import all_systems
+from policy import Request, all_systems
 
 SEPARATOR = "\0"  # no part of a well-formed record holds it
 

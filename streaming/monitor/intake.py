@@ -8,9 +8,7 @@ from collections.abc import Iterator
 import msgspec
 import pyarrow as pa
 
-from policy.core.model import Reason
-from policy.core.request import Action, Request, Resource, Subject
-from policy.core.times import to_ms
+from policy import Action, Reason, Request, Resource, Subject, to_ms
 from streaming.monitor.alignment import received_times
 from streaming.monitor.inputs import (
     JOB,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from policy.systems import all_systems
+from policy import all_systems
 from streaming.monitor.inputs import JOB, SUBJECT, Key, LoggedIn, Ran
 
 SESSION, ACTIVE_JOB = "Session", "ActiveJob"

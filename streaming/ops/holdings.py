@@ -2,9 +2,7 @@
 
 from collections import Counter
 
-from policy.store.compiler import Compiler
-from policy.store.documents import DocumentStore
-from policy.systems import all_systems
+from policy import Compiler, DocumentStore, all_systems
 from streaming.ops.metrics import Compiled
 from streaming.ops.tally import OTHER
 

@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
-from policy.core.decision import Outcome
-from policy.systems import all_systems
+from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
 from streaming.ops.histogram import CountedHistogram

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from policy.systems import all_systems
+from policy import all_systems
 
 
 class Compared(msgspec.Struct, array_like=True, frozen=True):

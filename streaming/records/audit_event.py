@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.core.request import Action, MalformedRequest, Resource, Subject, check_nesting
-from policy.core.times import to_ms
+from policy import Action, MalformedRequest, Resource, Subject, check_nesting, to_ms
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.settings import Limits
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.times import to_ms, to_text
+from policy import to_ms, to_text
 from streaming.records.schemas import AvroSchema
 
 Convert = Callable[[Any], Any] | None

@@ -4,8 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.core.decision import Outcome
-from policy.core.model import Reason
+from policy import Outcome, Reason
 
 VerdictOutcome = Outcome | Literal["unknown"]
 """The policies' answer, or that they are not known any more."""

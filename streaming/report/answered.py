@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy.core.decision import Outcome
+from policy import Outcome
 from streaming.client.decision import Place
 from streaming.kafka.clients import Partition
 from streaming.report.records import OUTCOMES, Decision

@@ -5,10 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy.analysis.wording import grant_text, window_text
-from policy.core.document import Document, Key
-from policy.core.model import CompiledDocument
-from policy.store.documents import DocumentStore, Version
+from policy import CompiledDocument, Document, DocumentStore, Key, Version
+from policy.analysis import grant_text, window_text
 from streaming.report.records import Record
 from streaming.report.span import Span
 from streaming.report.untrusted import Newest, shortened

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy.core.model import StatementId
-from policy.systems import all_systems
+from policy import StatementId, all_systems
 from streaming.report.answered import Answered, denials
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
 from streaming.report.span import Span

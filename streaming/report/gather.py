@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 from confluent_kafka.admin import AdminClient
 
-from policy.analysis.usage import statements
-from policy.core.model import Grant, StatementId
-from policy.store.snapshot import Snapshot
+from policy import Grant, Snapshot, StatementId
+from policy.analysis import statements
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro

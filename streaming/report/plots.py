@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from policy.core.times import to_text
+from policy import to_text
 from streaming.report.alerts import SEVERITIES, AlertTotals
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.records import OUTCOMES

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.decision import Outcome
+from policy import Outcome
 from streaming.client.decision import Place
 
 OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")

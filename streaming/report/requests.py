@@ -5,11 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from policy.analysis.usage import uses
-from policy.core.decision import Outcome
-from policy.core.model import StatementId
-from policy.core.request import Batch, MalformedRequest, Request
-from policy.store.snapshot import Snapshot
+from policy import Batch, MalformedRequest, Outcome, Request, Snapshot, StatementId
+from policy.analysis import uses
 from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from policy.core.times import to_ms, to_text
+from policy import to_ms, to_text
 
 SECOND = 1000
 MINUTE, HOUR, DAY = 60 * SECOND, 3600 * SECOND, 24 * 3600 * SECOND

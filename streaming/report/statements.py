@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from policy.analysis.wording import grant_text
-from policy.core.model import Grant, StatementId
+from policy import Grant, StatementId
+from policy.analysis import grant_text
 from streaming.report.decisions import Shelved
 from streaming.report.requests import Replay, Replayed
 from streaming.report.span import Span

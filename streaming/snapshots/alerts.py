@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from policy.analysis.escalation import Escalation
-from policy.core.times import to_text
-from policy.systems.kit.privileged import SEVERITIES, worst
+from policy import SEVERITIES, to_text, worst
+from policy.analysis import Escalation
 from streaming.kafka.clients import Partition
 from streaming.records.headers import JSON_ALONE
 from streaming.records.packing import Result

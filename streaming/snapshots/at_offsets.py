@@ -29,11 +29,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.document import Key
-from policy.store.documents import DocumentHistory, DocumentStore
-from policy.store.overlay import FactOverlay, layer_of
-from policy.store.snapshot import Snapshot
-from policy.systems import all_systems
+from policy import DocumentHistory, DocumentStore, FactOverlay, Key, Snapshot, all_systems, layer_of
 from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import CLOCKS_DIFFER_MS, Kept, kept_version
 from streaming.topics import TopicNames

@@ -8,9 +8,7 @@ from typing import Any
 import msgspec
 from pyspark.core.broadcast import Broadcast
 
-from policy.store.delta import SnapshotChange, together
-from policy.store.overlay import FactChange, FactOverlay
-from policy.store.snapshot import Snapshot
+from policy import FactChange, FactOverlay, Snapshot, SnapshotChange, together
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -12,11 +12,7 @@ from typing import Any
 import structlog
 from pyspark.core.broadcast import Broadcast
 
-from policy.core.document import identify
-from policy.store.documents import DocumentStore
-from policy.store.publishable import refusals
-from policy.store.repository import FilesRefused, Located, document_files, read_documents
-from policy.store.snapshot import Snapshot
+from policy import DocumentStore, FilesRefused, Located, Snapshot, document_files, identify, read_documents, refusals
 
 log = structlog.get_logger()
 

@@ -25,15 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
-from policy.analysis.edits import Edit, said
-from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.wording import grant_text
-from policy.core.document import Key
-from policy.core.limits import Work
-from policy.core.model import CompiledDocument
-from policy.store.documents import DocumentStore
-from policy.store.snapshot import PolicySet, Snapshot
-from policy.systems import all_systems
+from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Work, all_systems
+from policy.analysis import Edit, Escalation, analyse, grant_text, open_to_everyone, said
 from streaming.kafka.clients import Partition
 from streaming.records.packing import Result
 from streaming.snapshots.alerts import (

@@ -4,9 +4,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.document import Key
-from policy.core.plain_data import Unreadable, read_value
-from policy.store.documents import DocumentStore
+from policy import DocumentStore, Key, Unreadable, read_value
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 

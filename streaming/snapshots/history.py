@@ -19,9 +19,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.document import Key
-from policy.core.times import LAST_MS
-from policy.store.documents import DocumentStore, Version
+from policy import LAST_MS, DocumentStore, Key, Version
 from streaming.commit.formats import FORMAT, check_format
 from streaming.kafka.topic_logs import TopicLog, parse_log
 from streaming.records.packing import Result

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import structlog
 from pyspark.core.broadcast import Broadcast
 
-from policy.store.snapshot import Snapshot
+from policy import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.broadcasts import Published
 

@@ -9,13 +9,17 @@ from collections.abc import Callable, Container, Mapping
 import structlog
 from confluent_kafka import KafkaException
 
-from policy.core.document import Key
-from policy.store.compiler import Compiler
-from policy.store.delta import SnapshotChange
-from policy.store.documents import DocumentStore
-from policy.store.overlay import FactChange, FactOverlay, changes_of
-from policy.store.snapshot import Snapshot
-from policy.systems import all_systems
+from policy import (
+    Compiler,
+    DocumentStore,
+    FactChange,
+    FactOverlay,
+    Key,
+    Snapshot,
+    SnapshotChange,
+    all_systems,
+    changes_of,
+)
 from streaming.commit.offsets import Committed
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client

@@ -5,13 +5,19 @@ from typing import Any
 
 import msgspec
 
-from policy import answer
-from policy.core.request import MAX_CLAIMED_GROUPS, Batch, MalformedRequest, Request, decode_request
-from policy.core.times import to_text
+from policy import (
+    MAX_CLAIMED_GROUPS,
+    Batch,
+    Kind,
+    MalformedRequest,
+    Request,
+    Snapshot,
+    all_systems,
+    answer,
+    decode_request,
+    to_text,
+)
 from policy.evaluation import reference
-from policy.store.snapshot import Snapshot
-from policy.systems import all_systems
-from policy.systems.kit.system import Kind
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.records.shortening import shorten_id

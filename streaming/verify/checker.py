@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from policy.core.request import MalformedRequest
+from policy import MalformedRequest
 from streaming.client.decision import Decision, Place, read_decision
 from streaming.client.errors import Unreadable
 from streaming.kafka.clients import Partition

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from policy.core.times import to_text
+from policy import to_text
 from streaming.kafka.clients import Partition
 from streaming.kafka.publish import await_visible
 from streaming.settings import Settings

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from policy.importers import sources
 from tests.cli.documents import GROUP, lines
 from tests.cli.lockkeeper import Command
 
@@ -50,7 +51,7 @@ def state(folder: Path) -> dict[str, bytes]:
 def test_help_shows_every_source_and_examples(lockkeeper: Command) -> None:
     shown = lockkeeper("import", "--help")
     assert shown.code == 0
-    for source in ("ververica", "lenses6", "lenses5", "ranger", "cdap", "streamsets"):
+    for source in sources():
         assert f"\n  {source} " in shown.out
     assert "lockkeeper import ranger" in shown.out
     assert "principal_type, principal, entity, privileges" in shown.out

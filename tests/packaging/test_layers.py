@@ -1,6 +1,7 @@
 """The packages are layers: each imports from those above it alone, and applications from the layers of `policy`."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,8 +53,16 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+IMPORTER = re.compile(r"policy\.systems\.\w+\.importer\b")
+
+
 def _layer(name: str) -> str | None:
-    """The package of a module that has a place among the layers, the innermost."""
+    """The package of a module that has a place among the layers, the innermost.
+
+    The importer of a system stands with all importers: the system does not import it.
+    """
+    if IMPORTER.match(name):
+        return "policy.importers"
     found = [package for package in LAYERS if name == package or name.startswith(f"{package}.")]
     return max(found, key=len, default=None)
 
@@ -74,3 +83,17 @@ def test_a_package_imports_from_the_layers_above_it(package: str) -> None:
 def test_policy_imports_nothing_of_streaming() -> None:
     imports = [(name, other) for name, tree in _modules("policy") for other in _imported(tree)]
     assert [pair for pair in imports if pair[1].split(".")[0] in {"streaming", "pyspark", "confluent_kafka"}] == []
+
+
+FACADE = {"policy", "policy.evaluation", "policy.analysis", "policy.testing", "policy.importers"}
+
+
+def test_streaming_imports_policy_by_its_facade_and_four_subpackages() -> None:
+    modules = [
+        (name, node.module)
+        for name, tree in _modules("streaming")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "policy"
+    ]
+    assert modules
+    assert [(name, module) for name, module in modules if module not in FACADE] == []

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from policy.store.positions import Positions
-from policy.store.publishable import refusals, warnings
+from policy.store.publishable import refusals, warnings_of
 from policy.store.repository import FilesRefused, read_documents
 
 TWO = """\
@@ -86,7 +86,7 @@ def test_what_publishing_refuses_and_warns_of_has_its_place(tmp_path: Path) -> N
     sound = TWO.replace("valid_until: 2026-13-45\n", "").replace("actions: kafka:Read", "action: kafka:Raed")
     file.write_text(sound)
     assert refusals(read_documents(file), 1 << 20) == []
-    [warning] = warnings(read_documents(file))
+    [warning] = warnings_of(read_documents(file))
     assert warning.startswith(f"{file}:16:7: lenses6/Role/readers: statements[1]: ")
 
 

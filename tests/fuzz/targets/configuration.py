@@ -11,7 +11,7 @@ import yaml
 
 from policy import compile_documents
 from policy.core.plain_data import decode_text, read_yaml
-from policy.importers import SOURCES, ImportInput, translate
+from policy.importers import ImportInput, sources, translate
 from policy.store.repository import SUFFIXES, FilesRefused, read_documents
 from policy.testing.casefile import CaseFileError, load_cases
 from policy.testing.caseyaml import read_case_yaml
@@ -177,7 +177,7 @@ class Importers:
 
     def draw(self, dice: Random, number: int, deep: bool) -> Any:
         """One or two exports, of the right platform or of another."""
-        source, files = dice.choice(sorted(SOURCES)), []
+        source, files = dice.choice(sorted(sources())), []
         fitting = [name for name in sorted(self._files) if _fits(source, name)]
         for _ in range(dice.choice((1, 1, 2))):
             name = dice.choice(fitting if dice.random() < 0.9 and fitting else sorted(self._files))
@@ -197,7 +197,7 @@ class Importers:
         """Raises Violation."""
         files = [ImportInput(name, data) for name, data in given["files"]]
         try:
-            found = translate(SOURCES[given["source"]], files)
+            found = translate(sources()[given["source"]], files)
         except FilesRefused:
             return Execution(False, True)
         if rejected := compile_documents(found.documents).rejected:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from policy import Snapshot, compile_documents, decide
-from policy.importers import SOURCES, Finding, ImportInput, Translation, translate
+from policy.importers import Finding, ImportInput, Translation, sources, translate
 
 DATA = Path(__file__).parent / "data"
 
@@ -27,7 +27,7 @@ def as_json(value: Any, name: str = "input.json") -> ImportInput:
 
 def imported(source: str, *given: ImportInput) -> Translation:
     """What an importer makes of the files; its documents are always such as lockkeeper takes."""
-    found = translate(SOURCES[source], given)
+    found = translate(sources()[source], given)
     assert compile_documents(found.documents).rejected == ()
     return found
 

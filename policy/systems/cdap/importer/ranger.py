@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from policy.core.times import Window
-from policy.importers.cdap_grants import NO_DENY, Deny, Grants
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot
 from policy.importers.inputs import read_values
-from policy.importers.ranger_items import Item, exceptions, read_items
-from policy.importers.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
-from policy.importers.ranger_schedules import windows
+from policy.systems.cdap.importer.grants import NO_DENY, Deny, Grants
+from policy.systems.cdap.importer.ranger_items import Item, exceptions, read_items
+from policy.systems.cdap.importer.ranger_resources import NotExact, entities, instances, matches_absence, namespaces
+from policy.systems.cdap.importer.ranger_schedules import windows
 
 SERVICE_TYPE = "cdap"
 ABOUT_EXPORT = {  # fields beside the policies that restrict nothing
@@ -205,4 +205,9 @@ def _entities(resources: Any, spot: Spot) -> list[str]:
     return found
 
 
-SOURCE = Source("cdap", "CDAP's grants in Apache Ranger: its policy export (JSON)", translate)
+SOURCE = Source(
+    "cdap",
+    "CDAP's policies in Apache Ranger: its export (JSON)",
+    translate,
+    ("lockkeeper import ranger Ranger_Policies.json --out policies/ --dry-run",),
+)

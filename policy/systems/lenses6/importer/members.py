@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from policy.importers.lenses6_records import Record
+from policy.systems.lenses6.importer.records import Record
 
 WITHHELD = "denied everything with --partial"
 GIVE_BOTH = "give groups, users and service accounts of Lenses as they are at one time, in one run"

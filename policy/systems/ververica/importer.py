@@ -148,4 +148,14 @@ def _tell_others(spot: Spot, content: Mapping[str, Any], known: Iterable[str]) -
             spot.inside(name).note("is left out: it does not say who may do what", "nothing")
 
 
-SOURCE = Source("ververica", "Ververica Platform: the values of its Helm chart (YAML)", translate)
+SOURCES = {
+    "ververica": Source(
+        "ververica",
+        "the values of the Helm release (YAML): role assignments, authentication",
+        translate,
+        (
+            "helm get values ververica --all --output yaml > values.yaml",
+            "lockkeeper import ververica values.yaml --out policies/",
+        ),
+    )
+}

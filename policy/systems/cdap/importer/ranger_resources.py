@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from policy.importers.cdap_grants import EVERYWHERE
 from policy.systems.cdap.entities import MAX_NAME
+from policy.systems.cdap.importer.grants import EVERYWHERE
 from policy.systems.kit.validator import Validator
 
 INSTANCE, NAMESPACE, PRINCIPAL = "instance", "namespace", "principal"

@@ -137,4 +137,11 @@ def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {field: spec[field] for field in ("type", "owner", *OPTIONAL) if field in spec}
 
 
-SOURCE = Source("streamsets", f"StreamSets: objects and shares in CSV; columns: {', '.join(REQUIRED)}, …", translate)
+SOURCES = {
+    "streamsets": Source(
+        "streamsets",
+        f"objects and shares (CSV): {', '.join(REQUIRED)}; optional: organization, labels, pipeline, connections and "
+        "the other fields of the documents",
+        translate,
+    )
+}

@@ -13,8 +13,8 @@ from typing import Any
 
 from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
-from policy.importers.lenses6_members import Memberships, memberships
-from policy.importers.lenses6_records import Record, read_records
+from policy.systems.lenses6.importer.members import Memberships, memberships
+from policy.systems.lenses6.importer.records import Record, read_records
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
 DENY_ALL: dict[str, Any] = {"statements": [{"effect": DENY, "action": ["*"], "resource": ["*"]}]}
@@ -131,4 +131,9 @@ def _find_roles(roles: dict[str, Document], groups: Iterable[Record]) -> None:
         roles[role] = _deny_all(role)
 
 
-SOURCE = Source("lenses6", "Lenses 6 IAM: roles, groups, users and service accounts (YAML, JSON)", translate)
+SOURCE = Source(
+    "lenses6",
+    "IAM roles, groups, users and service accounts (YAML, JSON): give all of them in one run",
+    translate,
+    ("lockkeeper import lenses6 roles.yaml groups.yaml users.yaml service-accounts.yaml --out policies/",),
+)

@@ -14,10 +14,10 @@ principal and entity add up.
 from collections.abc import Iterable, Sequence
 
 from policy.core.times import Window, to_ms
-from policy.importers.cdap_grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
 from policy.systems.cdap.grants import HOLDERS
+from policy.systems.cdap.importer.grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
 
 REQUIRED = ("principal_type", "principal", "entity", "privileges")
 OPTIONAL = ("effect", "valid_from", "valid_until")
@@ -88,4 +88,9 @@ def _window(row: Row) -> Window:
     return Window(start, end)
 
 
-SOURCE = Source("cdap", f"CDAP: grants in CSV; columns: {', '.join(REQUIRED)}; {', '.join(OPTIONAL)}", translate)
+SOURCE = Source(
+    "cdap",
+    f"CDAP grants (CSV): {', '.join(REQUIRED)}; optional: {', '.join(OPTIONAL)}",
+    translate,
+    ("lockkeeper import cdap grants.csv --out policies/ --partial --json",),
+)

@@ -215,4 +215,6 @@ def _known(names: Iterable[str], codes: Mapping[str, str], known: Sequence[str],
     return kept
 
 
-SOURCE = Source("lenses5", "Lenses 5: groups as its command line or HTTP API writes them (YAML, JSON)", translate)
+SOURCES = {
+    "lenses5": Source("lenses5", "groups as the command line or the HTTP API writes them (YAML, JSON)", translate)
+}

@@ -1,0 +1,5 @@
+"""What Lenses 6 keeps, as policy documents."""
+
+from policy.systems.lenses6.importer.iam import SOURCE
+
+SOURCES = {"lenses6": SOURCE}
