@@ -1,9 +1,12 @@
 """What all commands share: the application they are added to, options, printing."""
 
+import contextlib
 import json
 import os
 import sys
+import threading
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,6 +110,18 @@ def tell_json(value: Any) -> None:
 def remark(text: str) -> None:
     """Print a line that is not part of the result."""
     sys.stderr.write(f"{harmless(text)}\n")
+
+
+@contextlib.contextmanager
+def remarking_after(seconds: float, text: str) -> Iterator[None]:
+    """Print a remark when the block takes longer than that."""
+    timer = threading.Timer(seconds, remark, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def harmless(text: str) -> str:

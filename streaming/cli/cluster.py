@@ -1,8 +1,9 @@
-"""Reaching Kafka, or saying within seconds that it is not there."""
+"""Reaching Kafka, or reporting within seconds that it does not answer."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from streaming.cli.app import remarking_after
 from streaming.cli.failures import Failure
 
 if TYPE_CHECKING:
@@ -12,14 +13,20 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 SECONDS = 5.0
+HINT_SECONDS = 2.0
 
 
 def reach(
-    settings: "Settings", *read: str, written: Sequence[str] = (), permissions: Iterable["Permission"] = ()
+    settings: "Settings",
+    *read: str,
+    written: Sequence[str] = (),
+    permissions: Iterable["Permission"] = (),
+    wait: float | None = None,
 ) -> "AdminClient":
     """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
 
-    `permissions`: what is needed beside that. Consumers that read topics name the job's group.
+    `permissions`: what is needed beside that. Consumers that read topics name the job's group. `wait`: seconds for the
+    cluster to answer; SECONDS by default.
     """
     from confluent_kafka import KafkaException
 
@@ -32,15 +39,17 @@ def reach(
         topic_permissions,
     )
 
+    wait = SECONDS if wait is None else wait
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
     needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
     try:
         admin = admin_client(settings)
-        there = admin.list_topics(timeout=SECONDS).topics
+        with remarking_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
+            there = admin.list_topics(timeout=wait).topics
         denied = missing_permissions(admin, needed)
     except KafkaException as error:
         raise Failure(
-            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {SECONDS:g} s). Start it, or "
+            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
             "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
         ) from error
     if denied:  # before what is missing, for Kafka hides topics from those who may not describe them

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, settings_of, tell, tell_json
+from streaming.cli.app import Bootstrap, Config, Json, app, remarking_after, settings_of, tell, tell_json
 from streaming.cli.asked import (
     AskedAction,
     AskedContext,
@@ -18,7 +18,7 @@ from streaming.cli.asked import (
     short_form,
     whole_request,
 )
-from streaming.cli.cluster import reach
+from streaming.cli.cluster import HINT_SECONDS, reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 REACH_SECONDS = 15.0
+IS_IT_RUNNING = "Is `lockkeeper run` running with these topics?"
 
 
 @app.command("request")
@@ -61,8 +62,10 @@ def request(
     where = _topic(settings, topic)
     _reach(settings, where)
     with Client(Connection.of(settings), requests=where) as client:
-        client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
-        decision = client.authorize(asked, timeout)
+        with remarking_after(HINT_SECONDS, f"connecting to {settings.bootstrap_servers}, up to {REACH_SECONDS:g} s"):
+            client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
+        with remarking_after(HINT_SECONDS, f"waiting for the decision, up to {timeout:g} s. {IS_IT_RUNNING}"):
+            decision = client.authorize(asked, timeout)
     _show(decision, as_json)
     if not decision.allowed:
         raise typer.Exit(FAILED)

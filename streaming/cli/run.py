@@ -1,10 +1,15 @@
 """`lockkeeper run`: the job, until it is asked to stop."""
 
 import sys
+from typing import TYPE_CHECKING
 
 from streaming.cli.app import Bootstrap, Config, app, remark, settings_of
 from streaming.cli.cluster import reach
 from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
+
+if TYPE_CHECKING:
+    from streaming.monitor.query import MonitorStep
+    from streaming.ops.metrics import Step
 
 
 @app.command("run")
@@ -37,9 +42,22 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     with observing(settings) as watch, stop_on_signals(_give_up) as stop:
         from streaming.application import run as run_job
 
-        remark(f"deciding requests of {', '.join(settings.topics.requests)} at {settings.bootstrap_servers}")
-        run_job(settings, stop, watch=watch)
+        topics = ", ".join(settings.topics.requests)
+        remark(f"starting Spark for requests of {topics} at {settings.bootstrap_servers}: it takes 15 to 60 s")
+        run_job(settings, stop, _Ready(f"ready: deciding requests of {topics}"), watch)
     remark("stopped")
+
+
+class _Ready:
+    """Prints a remark when the first batch is committed."""
+
+    def __init__(self, text: str) -> None:
+        self._text: str | None = text
+
+    def __call__(self, step: "Step | MonitorStep", _batch: int) -> None:
+        if step == "committed" and self._text is not None:
+            remark(self._text)
+            self._text = None
 
 
 def _give_up() -> None:

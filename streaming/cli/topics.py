@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
 
 PARTITIONS = 6
+WAIT_SECONDS = 30.0
 
 
 class Authentication(enum.StrEnum):
@@ -32,6 +33,7 @@ def create(
     ] = PARTITIONS,
     replication: Annotated[int, typer.Option(min=-1, help="Replicas of each topic; -1: as the broker says.")] = -1,
     mend: Annotated[bool, typer.Option("--mend", help="Correct the settings of existing topics.")] = False,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for a broker that is starting.")] = WAIT_SECONDS,
     as_json: Json = False,
 ) -> None:
     """Create the missing topics, with the settings that the job requires, and check the others.
@@ -47,7 +49,7 @@ def create(
     from streaming.kafka.topics import check_topics, create_topics, fix_topics, topic_specs
 
     settings = settings_of(config, bootstrap)
-    admin, sizes = reach(settings), _sizes(settings)
+    admin, sizes = reach(settings, wait=wait), _sizes(settings)
     made = create_topics(admin, settings.topics, partitions=partitions, replication=replication, sizes=sizes)
     problems = check_topics(admin, settings.topics, sizes)
     if mend and problems:

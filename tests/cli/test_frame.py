@@ -75,9 +75,10 @@ def test_a_wrong_setting_is_told_with_its_place_and_exit_code_2(lockkeeper: Comm
 
 def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Command) -> None:
     began = time.monotonic()
-    shown = lockkeeper("topics", "create", "--bootstrap", UNREACHABLE)
+    shown = lockkeeper("topics", "create", "--bootstrap", UNREACHABLE, "--wait", "3")
     assert time.monotonic() - began < 50, "Kafka's clients would wait for a minute"
     assert shown.code == 1
+    assert f"waiting for Kafka at {UNREACHABLE}, up to 3 s" in shown.err
     assert f"no Kafka at {UNREACHABLE}" in shown.err
     assert "--bootstrap HOST:PORT" in shown.err
 

@@ -321,7 +321,7 @@ def test_a_signal_during_the_start_ends_it_in_order(
     world.publish(role("readers", "*"))
     job = Run(world.settings, tmp_path)
     try:
-        started = "deciding requests of" if number == signal.SIGTERM else "policies in force"
+        started = "starting Spark" if number == signal.SIGTERM else "policies in force"
         wait_until(lambda: started in job.log(), f"it has logged {started!r}", START_SECONDS)
         assert job.end(number) == 0, job.log()
         assert not [line for line in job.log().splitlines() if "Traceback" in line or "rror" in line], job.log()
