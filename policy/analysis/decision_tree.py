@@ -17,7 +17,7 @@ ABOVE_ALL_PARTS = ("untrusted-claim", "deadline-exceeded", "time-needed")  # cod
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One part: ``held`` True, False, or None where it cannot be told; ``notes``: what decided, line by line."""
+    """One part: ``held`` True, False, or None where it is not known; ``notes``: what decided, line by line."""
 
     text: str
     held: bool | None

@@ -32,7 +32,7 @@ class Difference(msgspec.Struct, frozen=True):
     """A grant, membership or fact that came, went or changed.
 
     ``widens``: more may get through than before. A grant that another one gave or still gives does not
-    count; of a fact nobody can tell without asking, so it does.
+    count; of a fact that is not known without evaluation, so it counts.
     """
 
     system: str

@@ -28,7 +28,7 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """A document brought (or lost) these grants to whoever is one of ``principals``; ``ways``: by these memberships."""
+    """A document brought (or lost) these grants to every member of ``principals``; ``ways``: by these memberships."""
 
     document: str
     principals: tuple[str, ...]

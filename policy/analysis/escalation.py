@@ -1,22 +1,22 @@
-"""Escalations: what a change of documents opens that nobody should get unnoticed, and for whom.
+"""Escalations: the privileged access that a change of documents grants, and to whom.
 
-Told are powers (see `privileged_permissions`) that somebody holds now and did not hold before, and denies that are gone
+Reported are privileged permissions (see `privileged_permissions`) that a principal has newly, and denies that are gone
 from over something that is allowed now. A power may come by a grant, by a membership that leads to an old grant, or by
 both in one change; a deny may go or shrink, or the membership go that led to it. Only what is in force counts: what a
 newer grant repeats, what another one covered before, and what a deny takes away whole opens nothing.
 
-How time counts: a grant, membership or deny counts from the moment of the change on. One that begins later is told
+How time counts: a grant, membership or deny counts from the moment of the change on. One that begins later is reported
 when it is published, with its window, and not again when it begins; one that is over by then counts for nothing;
-a deny that ends before what it lies on does not cover it, so that is told at once as well.
+a deny that ends before what it lies on does not cover it, so that is reported at once as well.
 
-What is claimed is not known to documents. So a deny that somebody is rid of is told also where the allow under it is
+What is claimed is not known to documents. So a deny that no longer applies is reported also where the allow under it is
 another's with whom he might share a request: a group that he may claim as well (``companion``).
 
-Where it tells too much: grants that cover something only together do not count as covering it; of two overlapping
+Where it reports too much: grants that cover something only together do not count as covering it; of two overlapping
 globs (such as ``a*b`` and ``*c``) one stands for what both match. Facts, such as kinds kept from Editors, are not
 judged. A refused document neither gives nor takes: what it did before it was refused goes on counting.
 
-The work may be bounded (``Work``). What was found until then is told, and that it is not all.
+The work may be bounded (``Work``). What was found until then is reported, as incomplete.
 """
 
 import contextlib
@@ -88,7 +88,7 @@ def escalations(system: System, policy_set: PolicySet, edits: Sequence[Edit], at
 def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Analysis:
     """What ``edits`` together open. ``policy_set``: the system's after them. ``at``: when they were made, ms.
 
-    The cost grows with the edits and with whom they concern; only where somebody loses a deny, with all grants.
+    The cost grows with the edits and with whom they concern; only where a deny is removed, with all grants.
     """
     changed = [edit for edit in edits if edit.before != edit.after]
     if not changed:
@@ -205,7 +205,7 @@ class _Comparison:
         return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
 
     def _gained(self, start: Start) -> None:
-        """Powers that somebody has now and had not before."""
+        """Privileged permissions that a principal has newly."""
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
         if parts and not start.ways:
             # What is not new to the holder is not to its members either; new members have a start of their own.
@@ -227,16 +227,16 @@ class _Comparison:
         return any(not group.after.denied(part) for part in new) and not self._began(grant, power)
 
     def _began(self, grant: Grant, power: PrivilegedPermission) -> bool:
-        """Whether somebody always has the power and nobody had it yet."""
+        """Whether a principal always has the privileged permission and none had it yet."""
         return power.changes_hands and (grant.permission, grant.object) not in self._held
 
     @functools.cached_property
     def _held(self) -> set[tuple[Pattern, Pattern]]:
-        """What the changed documents gave somebody before."""
+        """What the changed documents granted before."""
         return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
 
     def _lost(self, start: Start) -> None:
-        """Denies that somebody is rid of, where there is something to allow beneath."""
+        """Removed denies with allows beneath."""
         if not start.grants:
             return
         people = self._people(start)
@@ -272,7 +272,7 @@ class _Comparison:
         return list(starts(self._said, self._says, self._before, DENY))
 
     def _people(self, start: Start) -> _People:
-        """Whoever may be one of the start's holders, on either side."""
+        """Every principal that may be one of the start's principals, on either side."""
         prefixes = (*self._subjects, *self._claims)
         names = sorted(n for n in self._links.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}

@@ -18,8 +18,8 @@ from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 
-STRANGER = "somebody-whom-no-document-names"
-STRANGERS = (STRANGER, f"user:{STRANGER}")  # not every system takes a bare name
+UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
+UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
@@ -34,7 +34,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Who(msgspec.Struct, frozen=True):
-    """A subject by its id, or whoever claims ``claim`` (``groups``, ``roles``) of that name."""
+    """A subject by its id, or any principal that claims ``claim`` (``groups``, ``roles``) of that name."""
 
     name: str
     claim: str = ""
@@ -60,7 +60,7 @@ def who_can(
     Asked for are all names in grants, memberships and facts, and ``also``, each in the place of the request's subject:
     with its properties (an organization), but not with its groups, roles and token. Raises MalformedRequest.
     """
-    base = {**request, "subject": _subject(STRANGER, _shared(request))}
+    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
     system = _single(base).system
     if system not in snapshot.policy_sets:
         return Reach(())
@@ -69,7 +69,7 @@ def who_can(
         who: _outcomes(snapshot, base, who, trust) for who in sorted(candidates, key=lambda who: (who.claim, who.name))
     }
     allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
-    if not any("allow" in _outcomes(snapshot, base, Who(name), trust) for name in STRANGERS):
+    if not any("allow" in _outcomes(snapshot, base, Who(name), trust) for name in UNKNOWN_PRINCIPALS):
         return Reach(allowed)
     subjects = tuple(who for who in allowed if not who.claim)
     return Reach(subjects, True, tuple(w for w, found in outcomes.items() if "deny" in found and w not in allowed))
@@ -99,9 +99,9 @@ def _names(policy_set: PolicySet, system: str) -> Iterator[str]:
 
 
 def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: frozenset[str]) -> set[str]:
-    """The answers; of a claim those for strangers of either form."""
+    """The answers; of a claim those for unknown principals of either form."""
     shared = request["subject"]["properties"]
-    named = [_subject(name, {**shared, who.claim: [who.name]}) for name in STRANGERS]
+    named = [_subject(name, {**shared, who.claim: [who.name]}) for name in UNKNOWN_PRINCIPALS]
     subjects = named if who.claim else [_subject(who.name, shared)]
     return {decide(snapshot, {**request, "subject": subject}, trust=trust).outcome for subject in subjects}
 

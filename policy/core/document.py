@@ -48,7 +48,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def identify(value: object) -> Key:
-    """The key of a document; raises DocumentRefused when it does not tell one."""
+    """The key of a document; raises DocumentRefused when it has none."""
     if type(value) is not dict and not isinstance(value, Mapping):
         raise DocumentRefused([f"a document is a mapping, not {type(value).__name__}"])
     wrong = [field for field in ("system", "kind", "name") if not _is_text(value.get(field))]

@@ -96,7 +96,7 @@ class PermissionCheck(msgspec.Struct, frozen=True, tag="holds"):
 
 
 class Condition(msgspec.Struct, frozen=True, tag="given"):
-    """A condition that is not a permission, already worked out; ``held`` None: it cannot be told."""
+    """A condition that is not a permission, already worked out; ``held`` None: not known."""
 
     held: bool | None
     message: str

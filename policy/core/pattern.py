@@ -102,7 +102,7 @@ def _compiled(glob: Glob) -> tuple[_Piece, ...]:
 def _match_glob(glob: Glob, text: str) -> bool:
     """Each piece at the first place where it fits: later ones would leave less room for those behind it.
 
-    As one regular expression it would try them all, for hours where strangers choose the text.
+    As one regular expression it would try them all, for hours where untrusted clients choose the text.
     """
     first, *middle = _pieces(glob)
     if not middle:
@@ -252,7 +252,7 @@ def meet(left: Pattern, right: Pattern) -> Pattern | None:
 
 
 def covers(wide: Pattern, narrow: Pattern) -> bool:
-    """Whether every name that matches ``narrow`` matches ``wide``; false when it cannot be told.
+    """Whether every name that matches ``narrow`` matches ``wide``; false when that is not certain.
 
     False is the safe side: lint leaves a warning out, a diff and an escalation alert name what adds nothing.
     """

@@ -40,7 +40,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One question: may ``subject`` do ``action`` on ``resource``? ``time`` in ms, None when not told.
+    """One question: may ``subject`` do ``action`` on ``resource``? ``time`` in ms, None when not given.
 
     ``max_claimed_groups``: how many groups it may claim, and how many roles: set by who reads it, never by the request.
     """
@@ -218,7 +218,7 @@ def _evaluation(envelope: "_Envelope", most: int, value: Any) -> Request | Incom
 
 
 def usable_time(request: "Request | Batch", trust: frozenset[str]) -> int | None:
-    """The moment (ms) to judge by: the request's, where it is trusted to say it; None: not known."""
+    """The time of evaluation (ms): the request's, where that claim is trusted; None: not known."""
     return request.time if "time" in trust else None
 
 

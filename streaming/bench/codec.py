@@ -37,9 +37,9 @@ def codec_rates(requests: int = 20_000, rounds: int = 5) -> list[dict[str, Any]]
 def _decisions(asked: Sequence[bytes]) -> list[bytes]:
     snapshot = compile_documents(workload.documents())
     source = Source("authz.requests.v1", 0, "topic-id", DEFAULT_TRUST, 1)
-    basis = EvaluationContext(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
-    sitting = Evaluator(snapshot, Limits()).sit(source, basis)
-    return [sitting.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(asked)]
+    context = EvaluationContext(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
+    partition_evaluator = Evaluator(snapshot, Limits()).sit(source, context)
+    return [partition_evaluator.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(asked)]
 
 
 def _rates_of(encoding: Encoding, asked: list[bytes], decided: list[bytes], rounds: int) -> dict[str, Any]:

@@ -154,13 +154,13 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
     total = sum(map(len, results.values()))
     if as_json:
         failures = [{"file": name, **msgspec.to_builtins(result)} for name, result in wrong]
-        idle = [str(origin) for origin in coverage.idle]
+        idle = [str(statement_id) for statement_id in coverage.idle]
         tell_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
         return
     for name, result in wrong:
         tell(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
-    for origin in coverage.idle:
-        tell(f"not covered by any case: {origin}")
+    for statement_id in coverage.idle:
+        tell(f"not covered by any case: {statement_id}")
     tell(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
 
 

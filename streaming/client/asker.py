@@ -29,10 +29,10 @@ class Asker:
     """Asks for decisions over one connection. Use it for the life of a service; close it at the end.
 
     `requests`: the request topic; the first of the connection's when left out. `timeout`: seconds to wait for an
-    answer, and how long after asking a request may still be judged. `raise_on_error`: raise NotDecided where the
+    answer, and how long after asking a request may still be decided. `raise_on_error`: raise NotDecided where the
     answer would be an error. Each of these is the default for all calls. `shadow`: what guards do while the job
-    decides in shadow mode. With `pass` nothing but a decision that is enforced keeps anybody out, not even no answer:
-    for a service whose platform still guards it; by default what is not enforced is no allow.
+    decides in shadow mode. With `pass` nothing but a decision that is enforced denies an access, not even a missing
+    answer: for a service whose platform still guards it; by default what is not enforced is no allow.
     Raises ClientError for settings that librdkafka refuses; Kafka need not answer yet.
     """
 
@@ -75,12 +75,12 @@ class Asker:
         return decision
 
     def _guard(self, decision: Decision) -> Decision:
-        """The decision when whoever asks may go on by it. Raises AccessDenied and NotDecided."""
+        """The decision, if it allows the access. Raises AccessDenied and NotDecided."""
         binding = decision.enforced and bool(decision.raw)
         return decision if self._shadow == "pass" and not binding else decision.or_raise()
 
     def _give_up(self, begun: Iterable[Asked]) -> None:
-        """Nobody waits any more for what is not answered yet."""
+        """No caller waits for requests without a decision any more."""
         for asked in begun:
             self._exchange.forget(asked.pending)
 

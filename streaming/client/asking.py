@@ -24,7 +24,7 @@ def trace_headers(traceparent: str | None = None, tracestate: str | None = None)
 
 
 def _current() -> dict[str, str | None]:
-    """Whoever has a current span has imported OpenTelemetry; nobody else needs to."""
+    """A caller with a current span has imported OpenTelemetry; others do not need it."""
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -65,8 +65,8 @@ class Fields(TypedDict, total=False):
 class Asking(Fields, total=False):
     """A request in short, and how it is asked.
 
-    `min_policy_offsets`: what publishing returned; older policies must not judge the request. `raise_on_error`: raise
-    NotDecided instead of returning an error. `traceparent`, `tracestate`: instead of those of the current span.
+    `min_policy_offsets`: what publishing returned; the request is not decided under older policies. `raise_on_error`:
+    raise NotDecided instead of returning an error. `traceparent`, `tracestate`: instead of those of the current span.
     """
 
     min_policy_offsets: Offsets

@@ -88,7 +88,7 @@ class AsyncClient(Asker):
                 decision = await asyncio.wrap_future(asked.pending.future)
         except TimeoutError:
             decision = self._exchange.late(asked.pending, asked.timeout)
-        finally:  # also when whoever awaited it was cancelled
+        finally:  # also when the awaiting task was cancelled
             self._exchange.forget(asked.pending)
         return self._concluded(asked, decision)
 

@@ -51,7 +51,7 @@ class Connection:
         return cls.of(load_settings(Path(path) if path else None))
 
     def __repr__(self) -> str:
-        """With the names of the settings alone: nobody can list all whose values are secret."""
+        """With the names of the settings alone: there is no complete list of the secret ones."""
         return f"Connection({self.bootstrap_servers!r}, kafka={dict.fromkeys(self.kafka, MASK)})"
 
     def settings(self, **more: Any) -> Settings:

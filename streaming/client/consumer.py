@@ -73,7 +73,7 @@ class Inbox:
     def _look_for_more(self) -> None:
         """A partition added since is read from its first record: nothing in it is older than our place.
 
-        Raises Lost for a topic that was deleted, which librdkafka tells only much later.
+        Raises Lost for a topic that was deleted, which librdkafka reports only much later.
         """
         self._look_at = time.monotonic() + LOOK_SECONDS
         with contextlib.suppress(KafkaException, TimeoutError):  # then the next look finds them
@@ -103,7 +103,7 @@ class Inbox:
         self._trouble = error.str()
 
     def _why(self, error: Exception) -> str:
-        """With what librdkafka tells beside, such as that the password is wrong."""
+        """With what librdkafka reports in addition, such as that the password is wrong."""
         if error.args and is_not_authorized(error.args[0], "group"):
             return self._connection.denied([GROUP])
         with contextlib.suppress(KafkaException):

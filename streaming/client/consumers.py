@@ -31,7 +31,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 def read_letter(message: Message) -> DeadLetter | None:
-    """The dead letter in a record; None when its headers do not tell of any."""
+    """The dead letter in a record; None when its headers name no source."""
     headers = dict(message.headers() or [])
     fields = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
     try:
@@ -68,8 +68,8 @@ class RecordConsumer(Generic[T]):
     """Iterates what topics hold, typed, from where its group has come to; a new group begins with the oldest.
 
     What the loop's body was given counts as handled when the loop comes back for more: only then is its offset
-    committed. Whoever leaves the loop gets that item again, unless `handled` was called. For one thread; `stop` may
-    come from any, or from a signal handler. Raises ClientError for settings that librdkafka refuses.
+    committed. After leaving the loop that item is delivered again, unless `handled` was called. For one thread; `stop`
+    may come from any, or from a signal handler. Raises ClientError for settings that librdkafka refuses.
     """
 
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
@@ -162,18 +162,18 @@ class DecisionConsumer(RecordConsumer[Decision]):
         on_dead_letter: Callable[[DeadLetter], None] | None = None,
     ) -> None:
         topics = connection_to(connection).topics
-        letters = [] if on_dead_letter is None else [dead_letters_of(topic) for topic in topics.requests]
+        dead_letter_topics = [] if on_dead_letter is None else [dead_letters_of(topic) for topic in topics.requests]
         self._decisions, self._on_dead_letter = topics.decisions, on_dead_letter
-        super().__init__(connection, group, [topics.decisions, *letters])
+        super().__init__(connection, group, [topics.decisions, *dead_letter_topics])
 
     def _read(self, message: Message) -> Decision | None:
         if message.topic() == self._decisions:
             return self._decoded("decision", message, read_decision)
-        letter = read_letter(message)
-        if letter is None:
+        dead_letter = read_letter(message)
+        if dead_letter is None:
             raise Unreadable(f"{_place(message)}: not a dead letter: its headers name no record")
         if self._on_dead_letter is not None:
-            self._on_dead_letter(letter)
+            self._on_dead_letter(dead_letter)
         return None
 
 

@@ -64,7 +64,7 @@ class Correlation(Generic[A]):
         return ticket
 
     def forget(self, ticket: int) -> None:
-        """Close a question that nobody waits for any more; one that is closed already is fine."""
+        """Close a request without a waiting caller; closing twice is allowed."""
         if ticket in self._unreported:
             self._leave_unreported(ticket)
             self._drop_strangers()

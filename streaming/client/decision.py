@@ -28,7 +28,7 @@ class Decision(Answer, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The answer to one request. It is true in `if decision:` exactly when the outcome is allow.
 
     `evaluations`: of a batch, one for each item and in their order. `source`: the request's record; None when no
-    decision record came. `raw`: that record as it came. `seconds`: what the answer took; 0 where nobody waited for it.
+    decision record came. `raw`: that record as it came. `seconds`: what the answer took; 0 without a waiting caller.
     `enforced`: False in shadow mode, where the outcome is what the policies would answer, and allows nothing.
     """
 

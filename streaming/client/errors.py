@@ -1,4 +1,4 @@
-"""What the client raises. Whoever catches `AccessDenied` has caught everything that is no allow."""
+"""What the client raises. `AccessDenied` covers everything that is no allow."""
 
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ class ClientError(Exception):
 
 
 class NotReported(Exception):
-    """An audit event was not published, or nobody knows whether it was; the message says why."""
+    """An audit event was not published, or it is not known whether it was; the message says why."""
 
 
 class Unreadable(ValueError):

@@ -52,7 +52,7 @@ class Exchange:
         """Raises ClientError for settings that librdkafka refuses. Kafka need not answer yet."""
         self._connection, self._requests = connection, requests
         self._decisions, self._letters = connection.topics.decisions, dead_letters_of(requests)
-        self._outbox = Outbox(connection)
+        self._producer = Outbox(connection)
         self._inbox = Inbox(connection, (self._decisions, self._letters), (requests,))
         self._readings = CompiledDocuments(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
@@ -71,8 +71,8 @@ class Exchange:
         return len(self._waiting)
 
     def ask(self, record: Record) -> Pending:
-        """Send a request now, or as soon as its answer cannot be missed. Call `forget` when nobody waits any more."""
-        if self._is_forked():  # before the lock, which nobody may be left to release
+        """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
+        if self._is_forked():  # before the lock, which may never be released
             return answered(record, "client-forked", FORKED)
         with self._lock:
             if self._closing.is_set():
@@ -90,7 +90,7 @@ class Exchange:
         return os.getpid() != self._process
 
     def _send(self, pending: Pending) -> None:
-        self._outbox.send(pending.record, partial(self._sent, pending))
+        self._producer.send(pending.record, partial(self._sent, pending))
 
     def await_place(self, seconds: float) -> bool:
         """Whether questions are sent at once; waits so long for it."""
@@ -102,11 +102,11 @@ class Exchange:
         if self._is_forked() or self._closing.is_set():
             _resolve(future, None, FORKED if self._is_forked() else CLOSED)
         else:
-            self._outbox.send(record, partial(_resolve, future))
+            self._producer.send(record, partial(_resolve, future))
         return future
 
     def forget(self, pending: Pending) -> None:
-        """Nobody waits for the answer any more."""
+        """No caller waits for the answer any more."""
         if pending.ticket == NEVER_SENT:
             return
         with self._lock:
@@ -143,7 +143,7 @@ class Exchange:
         finally:
             self._closing.set()
             self._fail(self._all_waiting(), "client-closed", "the client was closed before the answer came")
-            self._outbox.close(CLOSE_SECONDS / 2)
+            self._producer.close(CLOSE_SECONDS / 2)
             self._inbox.close()
 
     def _turn(self) -> None:
@@ -154,9 +154,9 @@ class Exchange:
             messages = self._inbox.receive()
         except Lost as lost:
             self._lose(str(lost))
-            self._outbox.poll(RETRY_SECONDS)
+            self._producer.poll(RETRY_SECONDS)
             return
-        self._outbox.poll(0)  # reports before answers: fewer answers are held
+        self._producer.poll(0)  # reports before answers: fewer answers are held
         for message in messages:
             self._take(message)
 
@@ -169,7 +169,7 @@ class Exchange:
             self._send(pending)
 
     def _lose(self, why: str) -> None:
-        """Whose answers may have been missed are told; those who were not sent yet may go on waiting."""
+        """Requests whose answers may have been missed fail; those not sent yet go on waiting."""
         with self._lock:
             missed = list(self._waiting.values()) if self._in_place.is_set() else []
             is_news, self._trouble = why != self._trouble, why
@@ -204,12 +204,12 @@ class Exchange:
         if message.topic() == self._decisions:
             found: tuple[Place, str | None] | None = glance(self._in_json(message))
         else:
-            letter = read_letter(message)
-            found = None if letter is None else (letter.source, None)
+            dead_letter = read_letter(message)
+            found = None if dead_letter is None else (dead_letter.source, None)
         return found if found is not None and found[0].topic == self._requests else None
 
     def _in_json(self, message: Message) -> bytes:
-        """A decision record as JSON; empty when that cannot be told: then it answers nobody here."""
+        """A decision record as JSON; empty when it cannot be read: then it is no answer to a request of this client."""
         try:
             return self._readings.json("decision", message.value() or b"")
         except (Undecodable, RegistryDown) as error:
@@ -218,8 +218,8 @@ class Exchange:
 
     def _read(self, message: Message, record: Record, place: Place) -> Decision:
         if message.topic() != self._decisions:
-            letter = read_letter(message)
-            return undecided(record.id, "dead-letter", letter.message if letter else "", place)
+            dead_letter = read_letter(message)
+            return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", place)
         try:
             decision = read_decision(self._in_json(message))
         except Unreadable as error:
@@ -254,7 +254,7 @@ def answered(record: Record, code: str, message: str) -> Pending:
 
 
 def _settle(pending: Pending, decision: Decision) -> None:
-    with contextlib.suppress(InvalidStateError):  # whoever waited has cancelled at this moment
+    with contextlib.suppress(InvalidStateError):  # the waiting caller has just cancelled
         pending.future.set_result(decision)
 
 

@@ -22,7 +22,7 @@ Report = Callable[[Place | None, str], None]
 
 
 class Outbox:
-    """An idempotent producer; made anew when its state is lost for good. `poll` from one thread, `send` from any."""
+    """An idempotent producer; re-created after a fatal error. `poll` from one thread, `send` from any."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -28,8 +28,8 @@ class PolicyPublisher:
     def publish(self, documents: Iterable[Mapping[str, Any]], deletions: Iterable[str] = ()) -> Offsets:
         """Write documents, and delete those whose `system/kind/name` is given, all in one transaction.
 
-        Once it returns, no request is judged by older ones. Returns the last offset written, by topic and partition.
-        Raises PublishFailed: nothing was published, and why, document by document.
+        Once it returns, no request is decided under older ones. Returns the last offset written, by topic and
+        partition. Raises PublishFailed: nothing was published, and why, document by document.
         """
         placed = [Located(Place("documents", number=at), document) for at, document in enumerate(documents, 1)]
         return self._publish(placed, [_key(text) for text in deletions])

@@ -1,7 +1,7 @@
 """The form of what a job keeps in Kafka for its next start, and what is said of a form from the future.
 
-Written since the first change of this file: what has no mark is of form 1. A change that an older version would
-misread raises `FORMAT`; one that it would only leave out does not.
+Written since the first change of this file: what has no format number has format 1. A change that an older version
+would misread raises `FORMAT`; one that it would only leave out does not.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from streaming.kafka.clients import SECONDS, Partition, group_observer, once_coo
 from streaming.settings import Settings
 
 FORMAT = 1
-"""Of the marks beside committed offsets, and of the history topic's records."""
+"""Of the metadata of committed offsets, and of the history topic's records."""
 
 
 class _Form(msgspec.Struct):
@@ -32,7 +32,7 @@ def check_format(found: int, place: str) -> None:
 
 
 def form_of(metadata: str | None) -> int:
-    """The form of a mark beside a committed offset; 1 for what is no mark of ours."""
+    """The format of commit metadata; 1 for metadata that lockkeeper did not write."""
     try:
         return msgspec.json.decode(metadata or "", type=_Form).format
     except msgspec.DecodeError:
@@ -40,7 +40,7 @@ def form_of(metadata: str | None) -> int:
 
 
 def check_committed_formats(settings: Settings, partitions: Iterable[Partition]) -> None:
-    """Before anybody is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
+    """Before any instance is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
 
     Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
     """

@@ -20,7 +20,7 @@ ANY = ""  # the checkpoint of a first commit, made before there is one
 
 NOTHING_COMMITTED = (
     "there is a checkpoint, but the consumer group has no committed offsets (Kafka forgets those of a group that was "
-    "away for offsets.retention.minutes). What was decided cannot be told. Set the group's offsets with "
+    "away for offsets.retention.minutes). What was decided is no longer known. Set the group's offsets with "
     f"kafka-consumer-groups.sh --reset-offsets to where the decisions end, and move the checkpoint away with "
     f"`{ARCHIVE}`. If it is the checkpoint of another Kafka cluster, that alone is enough: the job starts from the "
     "first offsets here"
@@ -45,14 +45,14 @@ class CommitMetadata(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A committed offset and its mark; None: another program committed it."""
+    """A committed offset and its commit metadata; None: another program committed it."""
 
     offset: int
-    mark: CommitMetadata | None
+    metadata: CommitMetadata | None
 
 
 def check_group(settings: Settings, admin: AdminClient, partitions: Iterable[Partition]) -> None:
-    """Before anybody is fenced: raise CannotStart when others write the group's offsets, or a newer version did."""
+    """Before fencing: raise CannotStart when others write the group's offsets, or a newer version did."""
     check_committed_formats(settings, partitions)
     members = group_members(admin, settings.job_name)
     if members:
@@ -75,10 +75,12 @@ def read_committed(
             if tp.error.retriable():
                 raise KafkaException(tp.error)
             raise CannotStart(f"committed offset of {tp.topic}-{tp.partition}: {tp.error}")
-    return {(tp.topic, tp.partition): Committed(tp.offset, _mark(tp.metadata)) for tp in found if tp.offset >= 0}
+    return {
+        (tp.topic, tp.partition): Committed(tp.offset, _decode_metadata(tp.metadata)) for tp in found if tp.offset >= 0
+    }
 
 
-def _mark(metadata: str | None) -> CommitMetadata | None:
+def _decode_metadata(metadata: str | None) -> CommitMetadata | None:
     try:
         return msgspec.json.decode(metadata or "", type=CommitMetadata)
     except msgspec.DecodeError:
@@ -86,7 +88,7 @@ def _mark(metadata: str | None) -> CommitMetadata | None:
 
 
 class OffsetTracker:
-    """Committed offsets by partition, as the last transaction left them; `last`: the mark of the newest batch.
+    """Committed offsets by partition, as the last transaction left them; `last`: the metadata of the newest batch.
 
     `unanalysed`: by policy topic, what is committed beside its offset, see `changes`. `replaced`: the offsets that
     count records of deleted topics, whose successors are accepted.
@@ -101,9 +103,11 @@ class OffsetTracker:
         self.replaced = replaced or {}
         self.committed = {partition: known.offset for partition, known in committed.items()}
         self._topic_ids = topic_ids
-        marks = {topic: known.mark for (topic, _), known in committed.items() if known.mark}
-        self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in marks.items() if m.unanalysed}
-        self.last = next((known.mark for known in committed.values() if known.mark), CommitMetadata(ANY, -1, ""))
+        by_topic = {topic: known.metadata for (topic, _), known in committed.items() if known.metadata}
+        self.unanalysed: Mapping[str, tuple[int, ...]] = {t: m.unanalysed for t, m in by_topic.items() if m.unanalysed}
+        self.last = next(
+            (known.metadata for known in committed.values() if known.metadata), CommitMetadata(ANY, -1, "")
+        )
         self._transaction = ""  # of the offsets that were to be committed last
 
     def check_range(self, batch: int, starts: Mapping[Partition, int]) -> None:
@@ -157,7 +161,7 @@ class OffsetTracker:
                     "the group's offsets to where the decisions end, and move the checkpoint away"
                 )
         self.committed = {partition: known.offset for partition, known in found.items()}
-        return any(known.mark and known.mark.transaction == self._transaction for known in found.values())
+        return any(known.metadata and known.metadata.transaction == self._transaction for known in found.values())
 
     def is_of(self, checkpoint: str | None, batch: int) -> bool:
         """Whether the newest batch that is committed, perhaps in part, is this one of this checkpoint."""
@@ -208,7 +212,7 @@ def without_replaced(
     return {
         (topic, number): known
         for (topic, number), known in committed.items()
-        if topic_ids.get(topic) not in accepted or known.mark is None or known.mark.topic_id == topic_ids[topic]
+        if topic_ids.get(topic) not in accepted or known.metadata is None or known.metadata.topic_id == topic_ids[topic]
     }
 
 
@@ -218,27 +222,29 @@ def check_marks(
     checkpoint: str | None,
     completed: int,
 ) -> None:
-    """Raise CannotStart when marks, topics and checkpoint do not belong together.
+    """Raise CannotStart when commit metadata, topics and checkpoint do not match.
 
     `checkpoint`: the query id of the checkpoint there is; `completed`: the newest batch that it completed, or -1.
     """
     for (topic, number), known in committed.items():
-        _check_mark(f"{topic}-{number}", known.mark, topic_ids.get(topic, ""), checkpoint, completed)
+        _check_metadata(f"{topic}-{number}", known.metadata, topic_ids.get(topic, ""), checkpoint, completed)
 
 
-def _check_mark(place: str, mark: CommitMetadata | None, topic_id: str, checkpoint: str | None, completed: int) -> None:
-    if mark is None:
+def _check_metadata(
+    place: str, metadata: CommitMetadata | None, topic_id: str, checkpoint: str | None, completed: int
+) -> None:
+    if metadata is None:
         return
-    if mark.topic_id and mark.topic_id != topic_id:
+    if metadata.topic_id and metadata.topic_id != topic_id:
         raise CannotStart(
             f"the topic of {place} was deleted and re-created: the committed offset counts records of topic id "
-            f"{mark.topic_id}, and its id is {topic_id}. To read the new topic from its beginning, move the checkpoint "
-            f"away with `{ARCHIVE}`, unless it is a topic of policies or facts, and start the job with "
+            f"{metadata.topic_id}, and its id is {topic_id}. To read the new topic from its beginning, move the "
+            f"checkpoint away with `{ARCHIVE}`, unless it is a topic of policies or facts, and start the job with "
             f"{ACCEPT}='[\"{topic_id}\"]'"
         )
-    if mark.checkpoint != ANY and checkpoint not in (None, mark.checkpoint) and completed >= 0:
+    if metadata.checkpoint != ANY and checkpoint not in (None, metadata.checkpoint) and completed >= 0:
         raise CannotStart(
-            f"the offset of {place} was committed with checkpoint {mark.checkpoint}, but the configured one is "
+            f"the offset of {place} was committed with checkpoint {metadata.checkpoint}, but the configured one is "
             f"{checkpoint} and has completed batch {completed}. Is `checkpoint` that of another job? If not, move it "
             f"away with `{ARCHIVE}`; the job will start from the committed offsets"
         )

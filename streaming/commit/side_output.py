@@ -28,7 +28,7 @@ class SideOutput(msgspec.Struct, array_like=True, frozen=True):
 
     `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
     `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged. `moments`: some (ms)
-    by whose policies audit events were to be judged, and no snapshot holds these.
+    under whose policies audit events had to be evaluated, and no snapshot holds these.
     """
 
     tally: Tally

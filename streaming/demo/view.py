@@ -114,7 +114,7 @@ def show_summary(console: Console, summary: dict[str, Any]) -> None:
     """The end of the demo, for people."""
     table = Table("check", "found", "", title="Summary")
     for name in CHECKS:
-        table.add_row(name.replace("_", " "), str(summary[name]), _mark(summary[name] == 0))
+        table.add_row(name.replace("_", " "), str(summary[name]), _check_mark(summary[name] == 0))
     console.print(table)
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in summary["outcomes"].items())
     latency = summary["latency_ms"]
@@ -124,5 +124,5 @@ def show_summary(console: Console, summary: dict[str, Any]) -> None:
     console.print(Text("all checks hold", "bold green") if summary["ok"] else Text("A CHECK FAILED", "bold red"))
 
 
-def _mark(good: bool) -> Text:
+def _check_mark(good: bool) -> Text:
     return Text("✓", "green") if good else Text("✗", "bold red")

@@ -54,7 +54,7 @@ def _topic(spec: TopicSpec, partitions: int, replication: int) -> Manifest:
 
 
 def user_manifests(settings: Settings, cluster: str, authentication: str = "scram-sha-512") -> Iterator[Manifest]:
-    """A KafkaUser for the job and for everybody around it, each with no more rights than its part needs.
+    """A KafkaUser for the job and for each role around it, each with the fewest ACLs.
 
     `authentication`: Strimzi's type of it, `scram-sha-512` or `tls` (client certificates).
     """

@@ -45,7 +45,7 @@ class Record(msgspec.Struct, frozen=True):
 def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
     """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
-    From then on no request is judged by older ones. The documents are taken as they are: check them with
+    From then on no request is decided under older ones. The documents are taken as they are: check them with
     `policy.store.publishable.refusals` first.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """

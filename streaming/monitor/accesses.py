@@ -100,7 +100,7 @@ class Accesses(msgspec.Struct, array_like=True):
         return happened.decision if happened.decision in asked.denials else asked.denial
 
     def settle(self, now: int, rules: Rules) -> Iterator[Happened]:
-        """Let go of those that were allowed, and yield those that were not. `now`: ms, known time.
+        """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
 
         Yielded are at once those that name a denial, and all others when their time is up.
         """

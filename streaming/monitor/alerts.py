@@ -28,7 +28,7 @@ MESSAGES = {
 
 
 def alert_of(raised: Raised) -> dict[str, Any]:
-    """The alert's fields. All alerts of one episode have one id; the newest tells most. Bounded in size."""
+    """The alert's fields. All alerts of one episode have one id; the newest is the most complete. Bounded in size."""
     episode, key = raised.episode, raised.key
     alert = {
         "id": episode.id,

@@ -56,7 +56,7 @@ class Alignment:
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._admin = admin
         self._consumer: Consumer = head_reader(settings)
-        self._behind = True  # nobody knows yet
+        self._behind = True  # not known yet
 
     def times(self, ends: Mapping[Partition, int]) -> Times:
         """How far every partition is read by a batch with these ends. Raises KafkaException and TimeoutError."""

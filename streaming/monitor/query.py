@@ -205,8 +205,8 @@ class MonitorQuery:
     def _is_committed(self, ends: Mapping[Partition, int], batch: int) -> bool:
         """Whether the output of a batch was committed by a run before this one.
 
-        Neither tells it alone: batches without data have the ends of the one before, and under an older copy of the
-        checkpoint batch numbers come again with other ends.
+        Neither is sufficient alone: batches without data have the ends of the one before, and under an older copy of
+        the checkpoint batch numbers come again with other ends.
         """
         last = self._ledger.last
         same = last.checkpoint == self._checkpoint.query_id()
@@ -246,7 +246,7 @@ class MonitorQuery:
     def stop(self, query: StreamingQuery) -> None:
         """Stop the query after the batch at hand: interrupted, it would be run again, which takes longer."""
         self._stopping = True
-        # Let go of again before Spark is told: it waits for a batch that begins just now, and that for this lock.
+        # Released before Spark is called: it waits for a batch that begins just now, and that for this lock.
         if self._busy.acquire(timeout=STOP_SECONDS):
             self._busy.release()
         with contextlib.suppress(Exception):  # one that failed says so once more

@@ -44,7 +44,7 @@ class Run(msgspec.Struct, array_like=True):
 
 
 def knows_facts(system: str, about: str) -> bool:
-    """Whether a system's facts tell of subjects' logins or of jobs' runs."""
+    """Whether a system's facts hold subjects' logins or jobs' runs."""
     known = all_systems().get(system)
     return known is not None and KINDS.get(about, "") in known.kinds
 

@@ -115,7 +115,7 @@ class Monitor:
         state.accesses.await_allow(happened, rules)
 
     def _unallowed(self, key: Key, state: State, happened: Happened, rules: Rules) -> None:
-        """An access whose time is up: it was denied, or nobody asked."""
+        """An access whose time is up: it was denied, or not requested."""
         denial = state.accesses.denied(happened, rules)
         if denial is not None:
             self._occurred(key, state, DENIED, _occurrence(happened, f"decision {denial} was no allow"), rules)

@@ -53,7 +53,7 @@ class Watch(msgspec.Struct, array_like=True):
         return []
 
     def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
-        """The episodes that there is news of, and the end of what is old. `now`: ms, known time."""
+        """The episodes that there is news of, and the end of what is old. `now`: ms, ingestion time."""
         if self.episode is not None and _ends_at(self.episode, rules) <= now:
             self._end()
         for episode in self.past:

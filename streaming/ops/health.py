@@ -29,7 +29,7 @@ class Health:
     def stale(self) -> bool:
         """Whether policies may have been published that the job could not read for longer than the bound.
 
-        A long batch is not staleness: it is judged by the policies read for it.
+        A long batch is not staleness: it is decided under the policies read for it.
         """
         waits = [since for since in (self._unread_since, self.waits_since) if since is not None]
         return bool(self.stuck) or any(self._clock() - since >= self._bound for since in waits)

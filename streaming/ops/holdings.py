@@ -8,7 +8,7 @@ from streaming.ops.tally import OTHER
 
 
 def measure(seconds: float, compiler: Compiler, policies: DocumentStore) -> Compiled:
-    """What was compiled within `seconds` from a library, which still holds what it will forget then."""
+    """What was compiled within `seconds` from a document store, which still holds versions that it will drop."""
     nameless = (rejected.key.split("/", 1)[0] for rejected in policies.nameless)
     refused = compiler.refused + Counter(system if system in all_systems() else OTHER for system in nameless)
     snapshot = compiler.snapshot

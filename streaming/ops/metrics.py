@@ -93,7 +93,7 @@ class Metrics:
         )
         self._verdicts = Counter(
             "lockkeeper_verdicts_total",
-            "Audit events that were judged. outcome: what the policies of their time say, or `unknown` where these are "
+            "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
             "not known any more; `lifecycle`: of no access.",
             ("system", "outcome"),
             registry=self.registry,

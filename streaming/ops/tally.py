@@ -42,7 +42,7 @@ Label = str
 
 DEAD: Label = "dead letter"
 LIFECYCLE = "lifecycle"
-"""The outcome of an audit event that is no access, such as a login: there is nothing to judge."""
+"""The outcome of an audit event that is no access, such as a login: there is nothing to evaluate."""
 
 UNKNOWN = "unknown"
 """The outcome of an audit event from a time whose policies or facts are not known any more."""

@@ -25,11 +25,11 @@ class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="access"):
-    """An access that happened (or failed), judged. `time`: ms, when it happened.
+    """An access that happened (or failed), with its evaluation. `time`: ms, when it happened.
 
     `id`: of the record, `event_id`: as its producer called it. `outcome`: the policy's answer at that time; `unknown`
     where the policies or facts of that time are not known any more. `by_oldest`: written by versions before 0.2, which
-    judged by the oldest policies held what is older than them.
+    evaluated under the oldest policies held what is older than them.
     """
 
     id: str

@@ -60,11 +60,11 @@ def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_b
     ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
     """
     store = DocumentStore()
-    shelvings = {topic: Loader(store, system, max_bytes) for topic, system in by_topic.items()}
+    loaders = {topic: Loader(store, system, max_bytes) for topic, system in by_topic.items()}
     counts: dict[tuple[str, str], int] = {}
     newest = Newest[Change](NEWEST)
     for record in records:
-        change, key = _follow(shelvings[record.topic], record)
+        change, key = _follow(loaders[record.topic], record)
         if span.holds(record.at):
             system = by_topic[record.topic]
             name = "same" if change is None else change.manner
@@ -85,16 +85,16 @@ def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> Ch
     return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
 
 
-def _follow(shelving: Loader, record: Record) -> tuple[Change | None, Key | None]:
+def _follow(loader: Loader, record: Record) -> tuple[Change | None, Key | None]:
     """Put one record into the document store. None for the change: the document stays as it was."""
     document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
-    key = shelving.key_of(document)
-    before = _effective_principals(shelving.store, key)
-    refused = shelving.take(document)
+    key = loader.key_of(document)
+    before = _effective_principals(loader.store, key)
+    refused = loader.take(document)
     if refused is not None:
         return _change(record, refused.document, "refused", list(refused.errors)), key
     assert key is not None
-    after = _effective_principals(shelving.store, key)
+    after = _effective_principals(loader.store, key)
     if (before and before.digest) == (after and after.digest):
         return None, key
     manner: Manner = "added" if before is None else "deleted" if after is None else "changed"

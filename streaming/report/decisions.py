@@ -14,7 +14,7 @@ OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clie
 TOP_REASONS = 15
 
 
-class Shelved(msgspec.Struct, frozen=True):
+class StoredVersion(msgspec.Struct, frozen=True):
     """Since when a document's version is in force: its topic, offset, and Kafka's timestamp (ms)."""
 
     topic: str
@@ -56,8 +56,8 @@ class DecisionTotals(msgspec.Struct, frozen=True):
 class Tally:
     """Takes decision records one by one. ``named``: how often each statement in force decided, by the reasons."""
 
-    def __init__(self, span: Span, shelved: Mapping[StatementId, Shelved], answered: Answered) -> None:
-        self._span, self._shelved, self._answered = span, shelved, answered
+    def __init__(self, span: Span, stored: Mapping[StatementId, StoredVersion], answered: Answered) -> None:
+        self._span, self._stored, self._answered = span, stored, answered
         self._first, self._step = span.first, span.step
         self._known = frozenset(all_systems())
         self._steps: dict[str, list[list[int]]] = {}
@@ -96,8 +96,8 @@ class Tally:
 
     def _name(self, statement_id: StatementId, policy_offsets: Mapping[str, Mapping[str, int]]) -> None:
         """Count a statement if the decision was made under the version of its document that is in force now."""
-        shelved = self._shelved.get(statement_id)
-        if shelved is not None and policy_offsets.get(shelved.topic, {}).get("0", -1) >= shelved.offset:
+        stored = self._stored.get(statement_id)
+        if stored is not None and policy_offsets.get(stored.topic, {}).get("0", -1) >= stored.offset:
             self.named[statement_id] = self.named.get(statement_id, 0) + 1
 
     def totals(self) -> DecisionTotals:
@@ -114,9 +114,11 @@ def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
     return SystemTotals(system, allow, deny, error, tuple((a, d, e) for a, d, e in steps))
 
 
-def tally(records: Iterable[Record], span: Span, shelved: Mapping[StatementId, Shelved], answered: Answered) -> Tally:
-    """All ``records`` counted. ``shelved``: every statement in force, with its document's version."""
-    made = Tally(span, shelved, answered)
+def tally(
+    records: Iterable[Record], span: Span, stored: Mapping[StatementId, StoredVersion], answered: Answered
+) -> Tally:
+    """All ``records`` counted. ``stored``: every statement in force, with its document's version."""
+    made = Tally(span, stored, answered)
     for record in records:
         made.take(record)
     return made

@@ -18,12 +18,12 @@ from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.answered import Answered
 from streaming.report.changes import ChangeTotals, sum_up_changes
 from streaming.report.deadletters import DeadLetterTotals, sum_up_dead_letters
-from streaming.report.decisions import DecisionTotals, Shelved, tally
+from streaming.report.decisions import DecisionTotals, StoredVersion, tally
 from streaming.report.ranges import Topics
 from streaming.report.records import Record
 from streaming.report.requests import Denied, Replay, study
 from streaming.report.span import Span
-from streaming.report.statements import StatementTotals, judge_statements
+from streaming.report.statements import StatementTotals, find_unused
 from streaming.settings import Settings
 from streaming.snapshots.history import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
@@ -77,7 +77,7 @@ class InForce(msgspec.Struct, frozen=True):
 
     snapshot: Snapshot
     written: dict[StatementId, Sequence[Grant]]
-    shelved: dict[StatementId, Shelved]
+    stored: dict[StatementId, StoredVersion]
 
 
 def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progress: Progress) -> Report:
@@ -87,19 +87,19 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     now_in_force = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
-    letters = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
-    dead_letters = sum_up_dead_letters(letters, span)
+    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
+    dead_letters = sum_up_dead_letters(dead_letter_records, span)
     readings = CompiledDocuments(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
 
     answered = Answered(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
-    decided = tally(_in_json("decision", written, readings), span, now_in_force.shelved, answered)
+    decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
     asked = study(_in_json("request", requests, readings), answered, trust, replay)
-    unused = judge_statements(now_in_force.written, now_in_force.shelved, decided.named, replay, span)
+    unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,
         span,
@@ -129,19 +129,19 @@ def _in_force(settings: Settings) -> InForce:
     with contextlib.closing(Policies(settings, {})) as policies:
         policies.catch_up(POLICY_SECONDS)
         written, documents = statements(policies.snapshot), dict(_documents(settings, policies))
-        shelved = {
+        stored = {
             statement_id: documents[statement_id.document]
             for statement_id in written
             if statement_id.document in documents
         }
-        return InForce(policies.snapshot.with_facts(policies.overlay), dict(written), shelved)
+        return InForce(policies.snapshot.with_facts(policies.overlay), dict(written), stored)
 
 
-def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, Shelved]]:
+def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, StoredVersion]]:
     topics = settings.topics.policy_topics()
     for key, document_history in policies.store.histories.items():
         if (version := document_history.in_force) is not None:
-            yield str(key), Shelved(topics[key.system], version.order, version.at)
+            yield str(key), StoredVersion(topics[key.system], version.order, version.at)
 
 
 def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:

@@ -17,7 +17,7 @@ from streaming.settings import Settings
 Offsets = dict[Partition, int]
 
 # Producers date their records and brokers the ends of transactions, so times run backwards in a topic by as much as a
-# transaction may take: Kafka's `transaction.max.timeout.ms`, if nobody changed it.
+# transaction may take: Kafka's `transaction.max.timeout.ms`, unless it was changed.
 DISORDER_MS = 900_000
 
 

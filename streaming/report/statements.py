@@ -7,7 +7,7 @@ import msgspec
 
 from policy import Grant, StatementId
 from policy.analysis import grant_text
-from streaming.report.decisions import Shelved
+from streaming.report.decisions import StoredVersion
 from streaming.report.requests import Replay, Replayed
 from streaming.report.span import Span
 
@@ -46,27 +46,27 @@ class StatementTotals(msgspec.Struct, frozen=True):
     replayed: Replayed
 
 
-def judge_statements(
+def find_unused(
     written: Mapping[StatementId, Sequence[Grant]],
-    shelved: Mapping[StatementId, Shelved],
+    stored: Mapping[StatementId, StoredVersion],
     named: Mapping[StatementId, int],
     replay: Replay,
     span: Span,
 ) -> StatementTotals:
     """Which of the statements ``written`` are unused or redundant. All of these are of documents in force."""
     younger = {
-        statement_id for statement_id in written if statement_id in shelved and shelved[statement_id].at >= span.end
+        statement_id for statement_id in written if statement_id in stored and stored[statement_id].at >= span.end
     }
-    judged = sorted(written.keys() - younger, key=lambda statement_id: statement_id.place)
+    examined = sorted(written.keys() - younger, key=lambda statement_id: statement_id.place)
     unused = [
-        statement_id for statement_id in judged if statement_id not in named and statement_id not in replay.matched
+        statement_id for statement_id in examined if statement_id not in named and statement_id not in replay.matched
     ]
     redundant = [
-        statement_id for statement_id in judged if statement_id in replay.matched and statement_id not in replay.alone
+        statement_id for statement_id in examined if statement_id in replay.matched and statement_id not in replay.alone
     ]
 
     def candidate(statement_id: StatementId) -> Candidate:
-        since = shelved[statement_id].at if statement_id in shelved else span.start
+        since = stored[statement_id].at if statement_id in stored else span.start
         lapsed = not any(_overlaps(grant, span) for grant in written[statement_id])
         beside = str(replay.beside.get(statement_id, ""))
         recent = since if since > span.start else None
@@ -77,7 +77,7 @@ def judge_statements(
         len(named.keys() & written.keys()),
         len(younger),
         len(unused),
-        _by_document([candidate(statement_id) for statement_id in unused], judged),
+        _by_document([candidate(statement_id) for statement_id in unused], examined),
         tuple(candidate(statement_id) for statement_id in redundant),
         replay.result(),
     )
@@ -94,10 +94,10 @@ def _overlaps(grant: Grant, span: Span) -> bool:
     return (start is None or start < span.end) and (end is None or end > span.start)
 
 
-def _by_document(unused: Sequence[Candidate], judged: Sequence[StatementId]) -> tuple[Candidate, ...]:
+def _by_document(unused: Sequence[Candidate], examined: Sequence[StatementId]) -> tuple[Candidate, ...]:
     """A document none of whose statements is used stands for all of them."""
     totals: dict[str, int] = {}
-    for statement_id in judged:
+    for statement_id in examined:
         totals[statement_id.document] = totals.get(statement_id.document, 0) + 1
     found: list[Candidate] = []
     for document, group in itertools.groupby(unused, key=lambda one: one.document):

@@ -171,13 +171,13 @@ def _holders(one: Escalation) -> str:
 
 
 def _evidence(one: Escalation) -> dict[str, Any]:
-    told = {name: value for name, value in msgspec.to_builtins(one).items() if value}
+    fields = {name: value for name, value in msgspec.to_builtins(one).items() if value}
     principals = {"holders": one.principals[:SHOWN], "holders_count": len(one.principals) + one.unseen}
-    return {**told, **principals, "statement": None if one.statement < 0 else one.statement}
+    return {**fields, **principals, "statement": None if one.statement < 0 else one.statement}
 
 
 def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -> Result:
-    """Where everybody may do everything: nothing is enforced."""
+    """Enforcement is off: every principal may do everything."""
     alert = {
         "id": f"enforcement-disabled-{record.topic}-{record.offset}",
         "kind": "enforcement-disabled",

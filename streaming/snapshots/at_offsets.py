@@ -10,7 +10,7 @@ are all there, and the state at offset O is exact where one of these is known:
 - the newest record up to O, or the moment at which O is said to have been the end, is above the cutoff: so is all
   that follows;
 - the record after O has the very next offset (nothing between them was removed) and is above the cutoff. A gap is not
-  told apart from a removed record.
+  distinguished from a removed record.
 
 Of a refused document the last good version stays in force, and compaction may remove it as soon as the refused one is
 below the cutoff. For policies the job keeps it on the history topic for as long as it needs it. Where it was needed at
@@ -36,7 +36,7 @@ from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
 NOTHING_READ = -1  # the offset that decisions name for an empty topic
-ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a horizon before all times: only kinds that look back
+ALL_VERSIONS = dict.fromkeys(all_systems(), NOTHING_READ)  # a retention floor before all times
 
 Offsets = Mapping[str, Mapping[str, int]]
 """The newest offset read, by topic and partition, as decisions name them; -1: nothing."""
@@ -156,7 +156,7 @@ class _Log:
         return self._times[following - 1] if following else 0, after
 
     def forget(self, offset: int) -> None:
-        """Let go of the records up to an offset, once they are taken into a library."""
+        """Let go of the records up to an offset, once they are taken into a document store."""
         count = self.count(offset)
         del self.records[:count], self._offsets[:count], self._times[:count]
         self.floor = max(self.floor, offset)
@@ -304,10 +304,10 @@ class DocumentLog:
         """The state with the records up to these offsets."""
         store = state.store.copy()
         for topic, offset in offsets.items():
-            shelving = Loader(store, self._systems[topic], self._max_bytes)
+            loader = Loader(store, self._systems[topic], self._max_bytes)
             for record in self._logs[topic].between(state.offsets[topic], offset):
-                shelving.take(record)
-                self._mark_lost(store, shelving.key_of(record), record)
+                loader.take(record)
+                self._mark_lost(store, loader.key_of(record), record)
         store.forget_before(ALL_VERSIONS)
         refused = tuple(key for key, document_history in store.histories.items() if document_history.in_force is None)
         return _State(dict(offsets), store, refused)
@@ -335,9 +335,9 @@ class DocumentLog:
         log = self._logs[topic]
         if are_facts or log.all_seen_above(first.order, first.at):
             return not log.all_seen_above(first.order, first.at)
-        shelving = Loader(state.store, key.system, self._max_bytes)
+        loader = Loader(state.store, key.system, self._max_bytes)
         later = log.between(state.offsets[topic], log.end)
-        return not self._history_lasts and any(shelving.key_of(record) == key for record in later)
+        return not self._history_lasts and any(loader.key_of(record) == key for record in later)
 
     def forget_before(self, moment: int) -> None:
         """Let go of what only snapshots before a moment (ms) need: they are no longer known then."""

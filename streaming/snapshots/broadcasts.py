@@ -76,7 +76,7 @@ SEGMENT_SIZE = 2_000  # or a quarter of the snapshot: so much may be different b
 class Broadcasts:
     """Broadcasts a snapshot, then how it changes, and destroys what no batch can need.
 
-    The last `kept` policy versions are held: what happened under them is judged by them. `on_broadcast` is called
+    The last `kept` policy versions are held: what happened under them is evaluated under them. `on_broadcast` is called
     with each snapshot that is sent. `broadcast`: Spark's function for that.
     """
 

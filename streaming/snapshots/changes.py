@@ -125,7 +125,7 @@ class Changes:
             boundaries.popleft()
             if any(one.first.topic == record.topic for one in self._changed.values()):
                 system = self._systems[record.topic]
-                self._close(system, store, functools.partial(_realm_of, system, store.copy()))
+                self._close(system, store, functools.partial(_policy_set_of, system, store.copy()))
 
     def compare(self, store: DocumentStore, snapshot: Snapshot) -> None:
         """The topics are read to their ends, of which the snapshot was taken: see what has changed."""
@@ -226,7 +226,7 @@ class Changes:
         self._analysis.close()
 
 
-def _realm_of(system: str, store: DocumentStore) -> PolicySet:
+def _policy_set_of(system: str, store: DocumentStore) -> PolicySet:
     return Snapshot(store).policy_sets[system]
 
 

@@ -1,4 +1,4 @@
-"""Records of the documents' topics put into a library: good versions, deletions, and what is refused."""
+"""Records of the documents' topics put into a document store: good versions, deletions, and what is refused."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ class Loader(msgspec.Struct, frozen=True):
         return Key(*parts) if len(parts) == 3 and all(parts) else None
 
     def take(self, record: Record) -> Refused | None:
-        """Add a record to the library. Returns why it was refused, or None."""
+        """Add a record to the document store. Returns why it was refused, or None."""
         key = self.key_of(record)
         errors = self._shelve(key, record) if key is not None else self._without_key(record)
         return Refused(record.topic, record.offset, record.at, str(key or "?"), errors) if errors else None

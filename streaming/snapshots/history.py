@@ -1,6 +1,6 @@
 """What compaction takes from a policy topic and a restart needs: kept as it came, on the history topic.
 
-Needed are all versions that the library holds of a document but the newest, which the policy topic itself keeps:
+Needed are all versions that the document store holds of a document but the newest, which the policy topic itself keeps:
 the last good one below a refused one, and those that logins and active jobs look back to. The facts topic has no
 history: after compaction a refused fact without a good version is `error`, never an allow.
 
@@ -54,7 +54,7 @@ class History:
         self._changed: set[Key] = set()  # documents whose versions are others than at the last commit
 
     def note(self, key: Key, record: Record) -> None:
-        """Hold a version that was read, until it is known whether anybody will need it."""
+        """Hold a version that was read, until it is known whether it is needed."""
         self._versions.setdefault(key, {})[record.offset] = record
         self._changed.add(key)
 
@@ -116,7 +116,7 @@ class History:
                 store.lost_before(document_history.versions[0].at, key)
 
     def settle(self, store: DocumentStore, dropped: Iterable[Key]) -> None:
-        """Let go of versions that the library does not hold any more. `dropped`: the documents that it took some of."""
+        """Let go of versions that the document store no longer holds. `dropped`: the documents that it took some of."""
         self._changed.update(dropped)
         for key in self._changed:
             held = {version.order for version in _versions_of(store, key)}

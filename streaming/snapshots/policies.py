@@ -77,8 +77,8 @@ class Policies:
         self._logs = find_logs(admin_client(settings), document_topics(topics)) if logs is None else logs
         self._policies, self._facts = DocumentStore(), DocumentStore(facts_only=True)
         by_system = topics.policy_topics()
-        self._shelvings = {topic: Loader(self._policies, system, limit) for system, topic in by_system.items()}
-        self._shelvings[topics.facts] = Loader(self._facts, None, limit)
+        self._loaders = {topic: Loader(self._policies, system, limit) for system, topic in by_system.items()}
+        self._loaders[topics.facts] = Loader(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit, self._logs)
         systems = {topic: system for system, topic in by_system.items()}
         self._changes = Changes(topics.alerts, systems, published, unanalysed)
@@ -96,7 +96,7 @@ class Policies:
         if logs is not None:
             self._check_logs()
             self._recreated = self._alerts_of_recreated(replaced or {})
-        self._reader = TopicReader(settings, self._shelvings, self._logs)
+        self._reader = TopicReader(settings, self._loaders, self._logs)
         self._complete = False
         self._compiler = Compiler(self._policies)
         self.snapshot = self._compiler.snapshot
@@ -112,7 +112,9 @@ class Policies:
 
     def _alerts_of_recreated(self, replaced: Mapping[Partition, Committed]) -> list[Result]:
         """An alert for each topic that is accepted in place of a deleted one; the history notes the new id with it."""
-        before = {topic: known.mark.topic_id for (topic, _), known in replaced.items() if known.mark is not None}
+        before = {
+            topic: known.metadata.topic_id for (topic, _), known in replaced.items() if known.metadata is not None
+        }
         before |= {topic: log.id for topic, log in self._history.known_logs.items()}
         offsets: dict[str, dict[int, int]] = {}
         for (topic, number), known in replaced.items():
@@ -173,16 +175,16 @@ class Policies:
         self._complete = True
 
     def _shelve(self, record: Record) -> Refused | None:
-        shelving = self._shelvings[record.topic]
-        key = shelving.key_of(record)
-        if shelving.system is None:
+        loader = self._loaders[record.topic]
+        key = loader.key_of(record)
+        if loader.system is None:
             self._facts_read.update([key] if key is not None else [])
         else:
             self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
             if key is not None:
                 self._history.note(key, record)
                 self._changes.note(key, record, self._policies)
-        return shelving.take(record)
+        return loader.take(record)
 
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""

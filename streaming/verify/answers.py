@@ -46,7 +46,7 @@ class Contradiction(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A request as the job has to read it. `envelope`: with the time and deadline it came with; `at`: to judge by."""
+    """A request as the job has to read it. `envelope`: with its own time and deadline; `at`: of the evaluation."""
 
     envelope: Request | Batch
     request: Request | Batch
@@ -66,7 +66,7 @@ def read_request(value: bytes, at: int, trust: frozenset[str], max_claimed_group
 
 
 def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
-    """The question with the moment to judge by. Deadlines are held against the job's clock, not against this."""
+    """The query with the time of evaluation. Deadlines are compared with the job's clock instead."""
     if isinstance(asked, Request):
         return msgspec.structs.replace(asked, time=at, deadline=None)
     items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
@@ -95,7 +95,7 @@ class Answers:
         """
         trust = self._trust_of(request.topic)
         asked = read_request(value, request.at, trust, self._max_claimed_groups)
-        trust |= TIME  # the moment to judge by is no claim
+        trust |= TIME  # the time of evaluation is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
         place = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
@@ -173,7 +173,7 @@ def _check_names(asked: Asked, decision: Decision) -> Iterator[Contradiction]:
 
 
 def _check_deadline(asked: Asked, received: int, decision: Decision, written: int) -> list[Contradiction] | None:
-    """None: the deadline decides nothing. The job's clock when it judged lies between receipt and writing."""
+    """None: the deadline decides nothing. The job's clock at the evaluation lies between receipt and writing."""
     deadline = asked.envelope.deadline
     if decision.code == TOO_LATE:
         passed = deadline is not None and deadline < written + CLOCK_MS

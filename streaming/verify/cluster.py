@@ -29,7 +29,7 @@ from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings
 
 BROKERS_CLOCKS_MS = 1_000  # by how much the clocks of two brokers may differ
-TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, if nobody changed it
+TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, unless it was changed
 POLL_SECONDS = 0.05
 COMMITTED_POLL_SECONDS = 0.5
 DECIDED_SECONDS = 120.0

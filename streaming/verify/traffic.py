@@ -1,7 +1,7 @@
 """Requests and policy changes of the checker's own, and what was acknowledged when.
 
 They disturb nothing that is live: the documents have names of their own and grant to subjects and on resources that
-nobody else has; what was once denied above an allow is never allowed later, so no change raises an alert, nor do
+no other principal has; what was once denied above an allow is never allowed later, so no change raises an alert, nor do
 several that the job reads at once; so many subjects ask that none of them is denied in a burst. At the end the
 documents are deleted.
 """

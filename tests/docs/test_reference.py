@@ -127,7 +127,7 @@ def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
     built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
     home = (tmp_path / "index.html").read_text()
-    assert "lockkeeper decides access requests in a stream" in home
+    assert "lockkeeper is a streaming authorization enforcer" in home
     assert "fonts.googleapis" not in home
     for path in generate.PAGES:
         assert (tmp_path / path).with_suffix(".html").exists()

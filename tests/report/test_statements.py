@@ -1,7 +1,7 @@
 """Which statements decided nothing: what "decided" means, exactly."""
 
 from policy.core.model import StatementId
-from streaming.report.decisions import Shelved
+from streaming.report.decisions import StoredVersion
 from streaming.report.statements import Candidate, StatementTotals
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, role
 
@@ -71,9 +71,9 @@ def test_a_decision_under_an_older_version_says_nothing_of_the_newer_one() -> No
     world = World(role("r", ("allow", "kafka:Get*", ORDERS)), group("g", ["r"], "user:dana"))
     world.ask(query("user:dana", "GetTopicDetails", "orders"))
     origin = StatementId("lenses6/Role/r", 0)
-    world.shelved[origin] = Shelved("policies", 100, BEGIN + HOUR)
+    world.stored[origin] = StoredVersion("policies", 100, BEGIN + HOUR)
     assert world.tally()[0].named == {}
-    world.shelved[origin] = Shelved("policies", 99, BEGIN + HOUR)
+    world.stored[origin] = StoredVersion("policies", 99, BEGIN + HOUR)
     assert world.tally()[0].named == {origin: 1}
 
 
@@ -81,7 +81,7 @@ def test_one_that_is_younger_than_the_range_is_not_judged_and_one_of_within_says
     names = ("old", "within", "after")
     world = World(*(role(name, ("allow", "kafka:Get*", ORDERS)) for name in names))
     for name, at in zip(names, (BEGIN - HOUR, BEGIN + HOUR, SPAN.end), strict=True):
-        world.shelved[StatementId(f"lenses6/Role/{name}", 0)] = Shelved("policies", 0, at)
+        world.stored[StatementId(f"lenses6/Role/{name}", 0)] = StoredVersion("policies", 0, at)
     totals = world.statements()
     assert totals.younger == 1
     assert {one.document: one.since for one in totals.unused} == {

@@ -14,12 +14,12 @@ from streaming.report.alerts import sum_up_alerts
 from streaming.report.answered import Answered
 from streaming.report.changes import sum_up_changes
 from streaming.report.deadletters import sum_up_dead_letters
-from streaming.report.decisions import Shelved, Tally, tally
+from streaming.report.decisions import StoredVersion, Tally, tally
 from streaming.report.gather import Report
 from streaming.report.records import Record
 from streaming.report.requests import Replay, Study, study
 from streaming.report.span import Span
-from streaming.report.statements import StatementTotals, judge_statements
+from streaming.report.statements import StatementTotals, find_unused
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
@@ -76,9 +76,9 @@ class World:
             key = f"{document['kind']}/{document['name']}"
             self.policies.append(record("policies", offset, published, document, key))
         self.snapshot = Snapshot(store)
-        versions = {str(identify(d)): Shelved("policies", n, published) for n, d in enumerate(documents)}
+        versions = {str(identify(d)): StoredVersion("policies", n, published) for n, d in enumerate(documents)}
         self.written = statements(self.snapshot)
-        self.shelved = {origin: versions[origin.document] for origin in self.written}
+        self.stored = {origin: versions[origin.document] for origin in self.written}
         self.requests: list[Record] = []
         self.decisions: list[Record] = []
         self.alerts: list[Record] = []
@@ -108,7 +108,7 @@ class World:
     def tally(self, span: Span = SPAN) -> tuple[Tally, Answered]:
         """The decisions, counted."""
         answered = Answered({REQUESTS: TOPIC_ID})
-        return tally(self.decisions, span, self.shelved, answered), answered
+        return tally(self.decisions, span, self.stored, answered), answered
 
     def study(self, answered: Answered, replay: int = 1000) -> tuple[Study, Replay]:
         """The requests, looked at."""
@@ -120,7 +120,7 @@ class World:
         """What is said of the statements."""
         counted, answered = self.tally(span)
         _, asked = self.study(answered, replay)
-        return judge_statements(self.written, self.shelved, counted.named, asked, span)
+        return find_unused(self.written, self.stored, counted.named, asked, span)
 
     def report(self, span: Span = SPAN, top: int = 20, changes: Iterable[Record] = ()) -> Report:
         """All of it."""
@@ -133,7 +133,7 @@ class World:
             span.end,
             counted.totals(),
             looked_at.denied(top),
-            judge_statements(self.written, self.shelved, counted.named, asked, span),
+            find_unused(self.written, self.stored, counted.named, asked, span),
             sum_up_alerts(self.alerts, span),
             sum_up_changes(followed, {"policies": "lenses6"}, MIB, span),
             sum_up_dead_letters(self.dead, span),

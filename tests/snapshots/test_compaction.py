@@ -33,12 +33,12 @@ def _published(rng: random.Random) -> tuple[list[Record], int]:
 def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
     """The snapshot of a job that reads each record as it comes, by offset; and what it writes to the history, when."""
     store, history = DocumentStore(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
-    shelving, snapshots, written = Loader(store, "lenses6", 1 << 20), {-1: Snapshot(DocumentStore())}, []
+    loader, snapshots, written = Loader(store, "lenses6", 1 << 20), {-1: Snapshot(DocumentStore())}, []
     for record in records:
-        key = shelving.key_of(record)
+        key = loader.key_of(record)
         assert key is not None
         history.note(key, record)
-        shelving.take(record)
+        loader.take(record)
         snapshots[record.offset] = Snapshot(store)
         history.settle(store, store.forget_before({"lenses6": None}))
         written += [(record.at, change) for change in history.changes(store)]

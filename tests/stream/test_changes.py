@@ -40,7 +40,7 @@ class CompiledDocument:
         reads: bool = True,
     ) -> None:
         self._store = DocumentStore()
-        self._shelvings = {topic: Loader(self._store, system, 1 << 20) for topic, system in TOPICS.items()}
+        self._loaders = {topic: Loader(self._store, system, 1 << 20) for topic, system in TOPICS.items()}
         self.changes = Changes("alerts", TOPICS, published, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
         if reads:
@@ -57,10 +57,10 @@ class CompiledDocument:
             key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
             data = b"{" if isinstance(value, str) else json.dumps(value).encode()
             record = Record(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
-            shelved = self._shelvings[topic].key_of(record)
+            shelved = self._loaders[topic].key_of(record)
             assert shelved is not None
             self.changes.note(shelved, record, self._store)
-            self._shelvings[topic].take(record)
+            self._loaders[topic].take(record)
             self._next[topic] += 1
 
     def alerts(self) -> list[dict[str, Any]]:

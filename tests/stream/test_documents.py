@@ -27,15 +27,15 @@ class DocumentHistory:
 
     def __init__(self, topic_id: str = "id-1") -> None:
         self.store = DocumentStore()
-        self.shelving = Loader(self.store, "lenses6", 1 << 20)
+        self.loader = Loader(self.store, "lenses6", 1 << 20)
         self.history = History("history", {"lenses6": TOPIC}, 1 << 20, {TOPIC: TopicLog(topic_id)})
 
     def take(self, record: Record) -> Refused | None:
         """Add a record as the job does."""
-        key = self.shelving.key_of(record)
+        key = self.loader.key_of(record)
         if key is not None:
             self.history.note(key, record)
-        return self.shelving.take(record)
+        return self.loader.take(record)
 
     def changes(self) -> list[Any]:
         """What the history would write of versions."""
@@ -96,8 +96,8 @@ def test_what_is_not_the_document_its_place_says_is_refused_and_the_one_before_s
 
 
 def test_facts_have_keys_with_their_system_and_policies_no_place_among_them() -> None:
-    shelving = Loader(DocumentStore(facts_only=True), None, 1 << 20)
-    refused = shelving.take(_record(ROLE, key=b"lenses6/Role/r"))
+    loader = Loader(DocumentStore(facts_only=True), None, 1 << 20)
+    refused = loader.take(_record(ROLE, key=b"lenses6/Role/r"))
     assert refused is not None
     assert "does not belong in the facts topic" in refused.errors[0]
 
@@ -301,10 +301,10 @@ def test_a_record_of_an_unknown_kind_does_not_hold_back_the_history() -> None:
 
 
 def test_what_stands_on_the_facts_topic_under_a_wrong_key_changes_no_policy() -> None:
-    shelving = Loader(DocumentStore(facts_only=True), None, 1 << 20)
+    loader = Loader(DocumentStore(facts_only=True), None, 1 << 20)
     for key in (b"lenses6/Role/r", b"x", b"\xff"):
-        assert shelving.take(_record(ROLE, key=key)) is not None
-    assert not layer_of(shelving.store).bound("lenses6")
-    assert shelving.take(_record(ROLE, key=b"lenses6/Rle/r")) is not None
-    [bound] = layer_of(shelving.store).bound("lenses6").values()
+        assert loader.take(_record(ROLE, key=key)) is not None
+    assert not layer_of(loader.store).bound("lenses6")
+    assert loader.take(_record(ROLE, key=b"lenses6/Rle/r")) is not None
+    [bound] = layer_of(loader.store).bound("lenses6").values()
     assert bound == {"*"}

@@ -15,17 +15,17 @@ TOPIC = "policies"
 def _commit(documents: int) -> int:
     """Work of the history for one change and two commits, beside as many documents as are kept."""
     store, names = DocumentStore(), {"lenses6": TOPIC}
-    history, shelving = (
+    history, loader = (
         History("history", names, 1 << 20, {TOPIC: TopicLog("id")}),
         Loader(store, "lenses6", 1 << 20),
     )
 
     def read(name: str, offset: int, value: bytes) -> None:
         record = Record(TOPIC, f"Role/{name}".encode(), value, offset, offset)
-        key = shelving.key_of(record)
+        key = loader.key_of(record)
         assert key is not None
         history.note(key, record)
-        shelving.take(record)
+        loader.take(record)
 
     def commit() -> int:
         written = history.changes(store)

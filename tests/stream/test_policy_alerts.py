@@ -55,8 +55,8 @@ def _role_of_many(name: str) -> dict[str, Any]:
 def _unanalysed(world: World, observer: Consumer) -> tuple[int, ...]:
     """Where changes of the policies begin whose alerts are not written, by what is committed."""
     place = (world.policies, 0)
-    mark = read_committed(observer, [place])[place].mark
-    return (mark and mark.unanalysed) or ()
+    metadata = read_committed(observer, [place])[place].metadata
+    return (metadata and metadata.unanalysed) or ()
 
 
 def _publish_until_unanalysed(world: World) -> list[int]:

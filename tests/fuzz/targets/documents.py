@@ -70,18 +70,18 @@ class Documents:
         """Raises Violation."""
         system = given["system"]
         policies, facts = DocumentStore(), DocumentStore(facts_only=True)
-        shelvings = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
+        loaders = {"policies": Loader(policies, system, MAX_BYTES), "facts": Loader(facts, None, MAX_BYTES)}
         refused, overlay = None, FactOverlay()
         for offset, (key, value, topic) in enumerate(given["records"]):
             key = key if topic == "facts" else key.partition(b"/")[2]
             record = Record(topic, key, value, offset, AT - 1000 + offset)
-            refused = shelvings[topic].take(record)
+            refused = loaders[topic].take(record)
             if refused is not None:
                 alert = policy_rejected("alerts", refused)
                 if not fits(size := record_size(alert[1], alert[2], alert[3]), Limits().record_out):
                     raise Violation(f"size: an alert of {size} bytes")
             if topic == "facts":
-                _apply(overlay, facts, shelvings["facts"].key_of(record))
+                _apply(overlay, facts, loaders["facts"].key_of(record))
         snapshot = Snapshot(policies).with_facts(overlay)
         for rejected in snapshot.rejected:
             if not rejected.errors:
