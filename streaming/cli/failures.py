@@ -10,6 +10,7 @@ FENCED = 3
 # needs to.
 _EXPECTED = (
     ("streaming.settings", "SettingsError", MISUSED),
+    ("policy.systems", "SystemUnusable", MISUSED),
     ("policy.store.repository", "FilesRefused", FAILED),
     ("policy.testing.casefile", "CaseFileError", FAILED),
     ("streaming.kafka.publish", "PublishFailed", FAILED),
