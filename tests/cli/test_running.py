@@ -85,7 +85,7 @@ def test_a_running_job_is_asked_watched_and_stopped(
 
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == 0
-    assert (tmp_path / "job.log").read_text().splitlines()[-1] == "stopped"
+    assert "stopped" in (tmp_path / "job.log").read_text().splitlines()
 
 
 def _outcomes(records: list[Any]) -> list[str]:
