@@ -18,13 +18,13 @@ EXIT_CODES = (
 )
 
 
-def _group(about: str) -> typer.Typer:
+def _group(about: str, completion: bool = False) -> typer.Typer:
     """Without rich markup, help and errors are plain text, with and without a terminal, and start faster."""
     return typer.Typer(
         help=about,
         epilog=EXIT_CODES,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -33,7 +33,7 @@ def _group(about: str) -> typer.Typer:
 
 ABOUT = "A streaming authorization enforcer: Kafka requests in, decisions out."
 
-app = _group(ABOUT)
+app = _group(ABOUT, completion=True)
 topics_app = _group("Make and check the topics.")
 checkpoint_app = _group("Work on the checkpoints of a job that does not run.")
 policy_app = _group("Publish, read and work on policy documents.")
