@@ -82,7 +82,7 @@ def test_a_role_that_is_too_big_is_refused() -> None:
     """Too many statements, or too many pairs of patterns in them, refuse the role and name the limit."""
     statement = {"effect": "allow", "action": "*", "resource": "*"}
     (rejected,) = policy.compile_documents([role(*[statement] * 10_001)]).rejected
-    assert rejected.errors == ("statements: 10001 statements; at most 10000",)
+    assert rejected.errors == ("statements: 10001 statements; at most 10000: split the document",)
     wide = {
         **statement,
         "action": [f"kafka:A{n}" for n in range(500)],

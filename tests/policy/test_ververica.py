@@ -46,7 +46,7 @@ def test_a_document_may_have_only_so_many_entries() -> None:
     entry = {"userId": "dana", "workspaceId": "w", "role": "ADMIN"}
     assert not compile_documents([access(*[entry] * MAX_STATEMENTS)]).rejected
     rejected = compile_documents([access(*[entry] * (MAX_STATEMENTS + 1))]).rejected
-    assert rejected[0].errors == ("initialAccess: 10001 statements; at most 10000",)
+    assert rejected[0].errors == ("initialAccess: 10001 statements; at most 10000: split the document",)
 
 
 @pytest.mark.parametrize(

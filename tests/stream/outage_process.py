@@ -7,7 +7,6 @@ Where FOLDER has a file of a step's name, such as `written`, the next batch that
 no answer that says so.
 """
 
-import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,14 @@ def _lose_answers(folder: Path) -> None:
 
 if __name__ == "__main__":
     _lose_answers(Path(sys.argv[2]))
-    on_step = functools.partial(_pause, Path(sys.argv[2]))
-    streaming.application.run = functools.partial(streaming.application.run, on_step=on_step)
+    run = streaming.application.run
+
+    def run_with_pauses(settings: Any, stop: Any, on_step: Any, watch: Any) -> None:
+        def step(name: Any, batch: int) -> None:
+            on_step(name, batch)
+            _pause(Path(sys.argv[2]), name, batch)
+
+        run(settings, stop, step, watch)
+
+    streaming.application.run = run_with_pauses
     main(["run", "--config", sys.argv[1]])
