@@ -1,7 +1,7 @@
 """`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,7 +115,8 @@ def _effective_principals(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
     from streaming.kafka.stored import read_stored
 
-    systems, topics = _systems(key), settings.topics.policy_topics()
+    topics = settings.topics.policy_topics()
+    systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
     stored = read_stored(settings, systems)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
@@ -124,14 +125,12 @@ def _effective_principals(settings: "Settings", key: str) -> list["Stored"]:
     return found
 
 
-def _systems(key: str) -> list[str]:
-    from policy import all_systems
-
+def _systems(key: str, known: Collection[str]) -> list[str]:
     system = key.partition("/")[0]
-    if system and system not in all_systems():
-        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(all_systems())}"
+    if system and system not in known:
+        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(known)}"
         raise Failure(message, MISUSED)
-    return [system] if system else list(all_systems())
+    return [system] if system else list(known)
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
