@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from policy import CLAIMS, MAX_CLAIMED_GROUPS, nearest
+from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
 from streaming.monitor_settings import MonitorSettings
-from streaming.topics import TopicNames
+from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
 OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
@@ -112,6 +112,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `mode`: in `shadow` everything is decided as always, and every decision says that it is not enforced.
     `candidate`: a folder of documents that is tried on the same requests in place of the live ones; "": none.
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
+    `systems`: the policy languages that have topics, of those that are installed. Of another one, a document is refused
+    and a request answered `error`, `unknown-system`.
     `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
     `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
@@ -130,6 +132,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     mode: Mode = "enforce"
     candidate: str = ""
     bootstrap_servers: Text = "localhost:9092"
+    systems: tuple[str, ...] = DEFAULT_SYSTEMS
     topics: TopicNames = TopicNames()
     trust: dict[str, frozenset[str]] = {}
     kafka: dict[str, str] = {}
@@ -153,6 +156,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"
     schema_registry: SchemaRegistry = SchemaRegistry()
+
+    def __post_init__(self) -> None:
+        """Let the names of topics be those of the systems."""
+        if self.topics.systems != self.systems:
+            msgspec.structs.force_setattr(self, "topics", msgspec.structs.replace(self.topics, systems=self.systems))
 
     def trust_of(self, topic: str) -> frozenset[str]:
         """The claims that the producers of a topic of requests or audit events may make."""
@@ -190,6 +198,7 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
         raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
     except UnicodeEncodeError:
         raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
+    _check_systems(told, settings, where)
     _check_trust(settings, where)
     _check_registry(settings, where)
     return settings
@@ -213,6 +222,8 @@ def _fields(struct: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterat
     """Every setting with its path and type, those of inner structs one by one."""
     for field in msgspec.structs.fields(struct):
         path = (*above, field.name)
+        if path == ("topics", "systems"):
+            continue  # follows `systems`
         if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
             yield from _fields(field.type, path)
         else:
@@ -291,6 +302,23 @@ def _value_at(told: Any, message: str) -> str:
             return ""
         told = told[name]
     return "" if isinstance(told, Mapping | list) else f" (it is {told!r})"
+
+
+def _check_systems(told: Mapping[str, Any], settings: Settings, where: str) -> None:
+    """A system that has topics must be installed, and all policies of one topic are of one system."""
+    installed, topics = all_systems(), told.get("topics", {})
+    if "systems" in topics and tuple(topics["systems"]) != settings.systems:
+        raise SettingsError(f"{where}: topics.systems: is no setting; `systems` says which systems have topics")
+    if not settings.systems:
+        raise SettingsError(f"{where}: systems: must name at least one of {', '.join(installed)}")
+    for system in settings.systems:
+        if system not in installed:
+            hint = nearest(system, installed)
+            raise SettingsError(
+                f"{where}: systems: {system!r} is not installed{hint}; there are {', '.join(installed)}"
+            )
+        if settings.systems.count(system) > 1:
+            raise SettingsError(f"{where}: systems: {system!r} is there twice; leave one out")
 
 
 def _check_trust(settings: Settings, where: str) -> None:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from confluent_kafka.admin import NewTopic
 
-from policy import all_systems
-
 DEAD_LETTERS = ".dlq"
 MIB = 1 << 20
 ROOM = 64 * 1024  # what a record batch needs beside its largest record
 DAY_MS = 24 * 60 * 60 * 1000
+
+
+# Not all that are installed: an upgrade that brings a system must not ask for topics that no cluster has yet.
+DEFAULT_SYSTEMS = ("cdap", "lenses5", "lenses6", "streamsets", "ververica")
 
 
 class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,10 +29,11 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decisions: str = "authz.decisions.v1"
     verdicts: str = "authz.verdicts.v1"
     alerts: str = "authz.alerts.v1"
+    systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
 
     def policy_topics(self) -> dict[str, str]:
-        """The policy topic of every system, by the system's name."""
-        return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in all_systems()}
+        """The policy topic of every system that has one, by the system's name."""
+        return {system: self.policies.get(system, f"authz.policies.{system}.v1") for system in self.systems}
 
 
 class Rule(msgspec.Struct, frozen=True):

@@ -17,7 +17,6 @@ from policy.core.model import CompiledDocument
 from policy.store.delta import PolicySetChange, SnapshotChange, difference, refused_of
 from policy.store.documents import DocumentHistory, DocumentStore, Refusal, Rejected, lines_of, version_of
 from policy.store.snapshot import Snapshot, fact_table, nameless_of
-from policy.systems import all_systems
 
 MOST_CHANGES = 100  # that are remembered
 WHOLE = 4  # where more than one of so many documents has changed, all are compiled
@@ -61,7 +60,7 @@ class Compiler:
         self._lines = sorted(line for one in documents for line in one.lines)
         self._warnings = list(self.snapshot.warnings)
         self._nameless = dict(store.nameless)
-        self._refusals: dict[str, dict[Key, tuple[Refusal, ...]]] = {name: {} for name in all_systems()}
+        self._refusals: dict[str, dict[Key, tuple[Refusal, ...]]] = {name: {} for name in store.systems}
         self._rejected: dict[Key, tuple[Rejected, ...]] = {}
         self._places: Counter[tuple[str, str, str]] = Counter()  # of facts, with how many documents say some
         self._superseded = 0
@@ -98,7 +97,7 @@ class Compiler:
         nameless = self._nameless != self._store.nameless
         self._nameless = dict(self._store.nameless)
         policy_sets: dict[str, PolicySetChange] = {}
-        for system in all_systems() if nameless else systems:
+        for system in self._store.systems if nameless else systems:
             of_system = {key: (one, after[key]) for key, one in changed.items() if key.system == system}
             policy_sets[system] = self._policy_set(system, of_system, nameless, system in contradicting)
         for key, before in changed.items():

@@ -245,10 +245,13 @@ def _together(readings: Sequence[CompiledDocument]) -> CompiledDocument:
 class DocumentStore:
     """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone.
 
+    ``systems``: those whose documents it takes and whose requests its snapshots answer; None: all that are installed.
+
     ``nameless``: what cannot be shelved, with the systems of which every request is answered ``error`` for it.
     """
 
-    def __init__(self, facts_only: bool = False) -> None:
+    def __init__(self, facts_only: bool = False, systems: Iterable[str] | None = None) -> None:
+        self.systems = tuple(all_systems()) if systems is None else tuple(sorted(systems))
         self.histories: dict[Key, DocumentHistory] = {}
         self.nameless: dict[Rejected, tuple[str, ...]] = {}
         self._facts_only = facts_only
@@ -309,18 +312,24 @@ class DocumentStore:
             self._put_away(identify(value), errors, _digest(value), at, order)
         except DocumentRefused:
             system = value.get("system") if isinstance(value, Mapping) else None
-            known = tuple(all_systems())
-            self.nameless[rejected] = (system,) if system in known else known
+            self.nameless[rejected] = self._unanswerable(system)
         return rejected
 
     def _put_away(self, key: Key, errors: tuple[str, ...], mark: str, at: int, order: int) -> None:
         """Shelve a version of an unknown kind, so that it can be deleted; policies among the facts are none."""
-        if key.system not in all_systems():
-            self.nameless[Rejected(str(key), errors)] = tuple(all_systems())
+        if key.system not in self.systems:
+            self.nameless[Rejected(str(key), errors)] = self._unanswerable(key.system)
         elif key.kind in all_systems()[key.system].kinds:
             self.nameless[Rejected(str(key), errors)] = ()
         else:
             self._add(key, UNKNOWN, Version(at, order, mark, None, CompiledDocument(), errors, ALL))
+
+    def _unanswerable(self, system: object) -> tuple[str, ...]:
+        """The systems whose requests a refused document of ``system`` may concern, where it cannot be told which."""
+        if system in self.systems:
+            return (str(system),)
+        is_installed = isinstance(system, str) and system in all_systems()
+        return () if is_installed else self.systems  # of an installed one that is not taken no request is answered
 
     def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
         """Drop what no decision can need any more and return it; ``horizons``: system → System.retention_floor.
@@ -342,7 +351,7 @@ class DocumentStore:
 
     def copy(self) -> "DocumentStore":
         """The same documents in a library of its own, to go on with from here. For documents of a log."""
-        other = DocumentStore(self._facts_only)
+        other = DocumentStore(self._facts_only, self.systems)
         other.histories = {key: document_history.copy() for key, document_history in self.histories.items()}
         other.nameless = dict(self.nameless)
         other._superseding = set(self._superseding)
@@ -393,12 +402,13 @@ class DocumentStore:
         return version_of(lines)
 
     def _kind(self, key: Key) -> Kind:
-        system = all_systems().get(key.system)
-        if system is None:
-            raise DocumentRefused([f"system: {key.system!r} is not one of {', '.join(all_systems())}"])
-        kind = system.kinds.get(key.kind)
+        if key.system not in self.systems:
+            hint = "; it is installed, so add it to the setting `systems`" if key.system in all_systems() else ""
+            raise DocumentRefused([f"system: {key.system!r} is not one of {', '.join(self.systems)}{hint}"])
+        kinds = all_systems()[key.system].kinds
+        kind = kinds.get(key.kind)
         if kind is None:
-            raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(system.kinds)}"])
+            raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(kinds)}"])
         if self._facts_only and not kind.fact:
             raise DocumentRefused([f"kind: {key.kind} is a policy and does not belong in the facts topic"])
         return kind

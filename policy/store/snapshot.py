@@ -24,7 +24,6 @@ from policy.store.delta import PolicySetChange, Refused, SnapshotChange, refused
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected
 from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
-from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE
 
 HOLDER_BYTES = 100  # of one in a standing, beside its name
@@ -282,7 +281,7 @@ class Snapshot:
         self.rejected: tuple[Rejected, ...] = policies.rejected()
         self.warnings = _warnings(policies)
         self.history_held = policies.history_held
-        self.policy_sets = {name: _policy_set(name, policies) for name in all_systems()}
+        self.policy_sets = {name: _policy_set(name, policies) for name in policies.systems}
         if facts is not None:
             overlay = layer_of(facts)
             self.policy_sets = {

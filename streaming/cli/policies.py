@@ -3,7 +3,7 @@
 import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,7 +161,8 @@ def _found(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
     from streaming.kafka.stored import read_stored
 
-    systems, topics = _systems(key), settings.topics.policy_topics()
+    topics = settings.topics.policy_topics()
+    systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
     stored = read_stored(settings, systems)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
@@ -170,14 +171,12 @@ def _found(settings: "Settings", key: str) -> list["Stored"]:
     return found
 
 
-def _systems(key: str) -> list[str]:
-    from policy import all_systems
-
+def _systems(key: str, known: Collection[str]) -> list[str]:
     system = key.partition("/")[0]
-    if system and system not in all_systems():
-        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(all_systems())}"
+    if system and system not in known:
+        message = f"{key}: {system!r} is not a system. Write SYSTEM/KIND/NAME, with one of {', '.join(known)}"
         raise Failure(message, MISUSED)
-    return [system] if system else list(all_systems())
+    return [system] if system else list(known)
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:

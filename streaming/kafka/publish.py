@@ -52,8 +52,13 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     topics = settings.topics.policy_topics()
     written = [(identify(document), encode_document(document)) for document in documents]
     deleted = [(key, None) for key in deletions]
-    records = [_record(topics, key, value) for key, value in (*written, *deleted)]
     systems = {key.system for key, _ in (*written, *deleted)}
+    if unknown := sorted(systems - topics.keys()):
+        raise PublishFailed(
+            f"nothing was published: {', '.join(unknown)} has no topic: add it to the setting `systems`, then run "
+            "`lockkeeper topics create`"
+        )
+    records = [_record(topics, key, value) for key, value in (*written, *deleted)]
     _check_topics(settings, {record.topic for record in records})
     offsets = _write(settings, systems, records)
     await_visible(settings, offsets)

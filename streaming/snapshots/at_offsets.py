@@ -194,8 +194,9 @@ class DocumentLog:
         self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
         self._kept: dict[str, dict[int, Kept]] = {topic: {} for topic in by_topic}
-        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), DocumentStore()))
-        self._facts = _States(_State({names.facts: NOTHING_READ}, DocumentStore(facts_only=True)))
+        policies, facts = DocumentStore(systems=names.systems), DocumentStore(facts_only=True, systems=names.systems)
+        self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), policies))
+        self._facts = _States(_State({names.facts: NOTHING_READ}, facts))
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ Stamp = tuple[tuple[str, int, int], ...]
 
 def with_documents(live: DocumentStore, documents: Iterable[Any], at: int) -> DocumentStore:
     """The live documents with others in their places, as if published at `at` (ms). `live` stays as it is."""
-    store, values = DocumentStore(), list(documents)
+    store, values = DocumentStore(systems=live.systems), list(documents)
     store.histories = dict(live.histories)
     for value in values:
         store.histories.pop(identify(value), None)

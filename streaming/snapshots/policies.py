@@ -75,7 +75,8 @@ class Policies:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
         self._logs = find_logs(admin_client(settings), document_topics(topics)) if logs is None else logs
-        self._policies, self._facts = DocumentStore(), DocumentStore(facts_only=True)
+        self._policies = DocumentStore(systems=settings.systems)
+        self._facts = DocumentStore(facts_only=True, systems=settings.systems)
         by_system = topics.policy_topics()
         self._loaders = {topic: Loader(self._policies, system, limit) for system, topic in by_system.items()}
         self._loaders[topics.facts] = Loader(self._facts, None, limit)
@@ -218,7 +219,7 @@ class Policies:
     def _forget(self) -> None:
         """Drop versions that no rule refers to any more: when policies change, and now and then as users log in."""
         policy_sets = self.snapshot.with_facts(self.overlay).policy_sets
-        horizons = {name: system.retention_floor(policy_sets[name].facts) for name, system in all_systems().items()}
+        horizons = {name: all_systems()[name].retention_floor(one.facts) for name, one in policy_sets.items()}
         self._history.settle(self._policies, self._policies.forget_before(horizons))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:
