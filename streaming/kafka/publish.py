@@ -55,7 +55,7 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     systems = {key.system for key, _ in (*written, *deleted)}
     if unknown := sorted(systems - topics.keys()):
         raise PublishFailed(
-            f"nothing was published: {', '.join(unknown)} has no topic: add it to the setting `systems`, then run "
+            f"nothing was published: no topic for {', '.join(unknown)}: add that to the setting `systems`, then run "
             "`lockkeeper topics create`"
         )
     records = [_record(topics, key, value) for key, value in (*written, *deleted)]
