@@ -78,7 +78,7 @@ class _Play:
 
     def __init__(self, settings: Settings, folder: Path, ledger: Ledger, view: View) -> None:
         self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
-        self._kafka = {"bootstrap.servers": settings.bootstrap_servers}
+        self._kafka = {"bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         self._log = folder / "job.log"
         self._config = folder / "lockkeeper.yaml"
         self._ledger = ledger
