@@ -38,7 +38,7 @@ $(READY): pyproject.toml uv.lock streaming/runtime/jars.lock
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "error: $(PYTHON) cannot make a virtual environment; it says why above. Where its module"; \
 	  echo "ensurepip is missing, install it: on Debian and Ubuntu the package python3-venv."; exit 1; } >&2
-	@echo "setting up in $(VENV): about a minute, some 650 MB to fetch (Spark, Java, jars), once"
+	@echo "setting up in $(VENV): about a minute, some 700 MB to fetch (Spark, Java, jars), once"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(SYNC) || $(MAKE) --no-print-directory .sync-by-pip
 	@$(BIN)/python -m streaming.runtime.jars
