@@ -3,6 +3,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.lockkeeper-ready
+# What runs need; a group of tools is installed by the targets that use it: `make check` ruff and mypy, and so on.
+EXTRAS := --extra job --extra report
+TOOLS := $(VENV)/.lockkeeper-tools
 
 # The first of these that is new enough; choose another with `make setup PYTHON=/path/to/python`.
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11
@@ -35,9 +38,18 @@ $(READY): pyproject.toml uv.lock streaming/runtime/jars.lock
 	@$(PYTHON) -m venv $(VENV) || { \
 	  echo "error: $(PYTHON) cannot make a virtual environment; it says why above. Where its module"; \
 	  echo "ensurepip is missing, install it: on Debian and Ubuntu the package python3-venv."; exit 1; } >&2
-	$(BIN)/python -m pip install --quiet --upgrade pip uv
-	$(BIN)/uv sync --frozen --inexact --python $(BIN)/python || $(MAKE) --no-print-directory .sync-by-pip
-	$(BIN)/python -m streaming.runtime.jars
+	@echo "setting up in $(VENV): about a minute, some 700 MB to fetch (Spark, Java, jars), once"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@$(SYNC) || $(MAKE) --no-print-directory .sync-by-pip
+	@$(BIN)/python -m streaming.runtime.jars
+	@touch $@
+
+SYNC = $(BIN)/uv sync --quiet --frozen --inexact --python $(BIN)/python $(EXTRAS)
+
+# Beside what is there.
+$(TOOLS)-%: $(READY)
+	@echo "installing the tools of make $*"
+	@$(SYNC) --group $* || $(MAKE) --no-print-directory .sync-by-pip GROUP="--group $*"
 	@touch $@
 
 # The lock file names where each file was found; where that cannot be reached, pip asks the index of its own
@@ -45,9 +57,9 @@ $(READY): pyproject.toml uv.lock streaming/runtime/jars.lock
 .PHONY: .sync-by-pip
 .sync-by-pip:
 	@echo "uv could not install (it says why above); trying pip, with its own configuration." >&2
-	$(BIN)/uv export --quiet --frozen --no-emit-project --output-file $(VENV)/requirements.txt
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/requirements.txt
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	@$(BIN)/uv export --quiet --frozen --no-emit-project $(EXTRAS) $(GROUP) --output-file $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --editable .
 
 demo: $(READY) ## See it work: a broker, policies, requests, and the decisions as they come
 	$(BIN)/lockkeeper demo $(ARGS)
@@ -56,21 +68,21 @@ demo: $(READY) ## See it work: a broker, policies, requests, and the decisions a
 PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 \
   --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
+test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
 	$(PYTEST) -m "not long" $(ARGS)
 
-verify: $(READY) ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
+verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(ARGS)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000
 
-chaos: $(READY) ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")
+chaos: $(TOOLS)-test ## Break one thing after another under load, judged by verify (ARGS="--minutes 60 --seed 7")
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 CHANGES ?= 1000
 # With MINUTES: a change each second for so long, and what the job takes of the machine meanwhile.
 MINUTES ?=
-soak: $(READY) ## Change policies CHANGES times under load, or each second for MINUTES
+soak: $(TOOLS)-test ## Change policies CHANGES times under load, or each second for MINUTES
 ifneq ($(MINUTES),)
 	$(BIN)/python -m tests.chaos.soak --minutes $(MINUTES) $(ARGS)
 else
@@ -80,29 +92,25 @@ endif
 # Of all targets together. The seed is printed; SEED=… makes the same inputs once more.
 INPUTS ?= 50000
 SEED ?=
-fuzz: $(READY) ## Give INPUTS hostile inputs to every decoder and parser (1000000: all of it)
+fuzz: $(TOOLS)-test ## Give INPUTS hostile inputs to every decoder and parser (1000000: all of it)
 	$(BIN)/python -m tests.fuzz --inputs $(INPUTS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-docs: $(READY) ## Build the documentation into build/docs; a broken link fails
+docs: $(TOOLS)-docs ## Build the documentation into build/docs; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml $(ARGS)
 
-check: $(READY) ## Check style and types, as CI does
+check: $(TOOLS)-check ## Check style and types, as CI does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict policy streaming
 
-format: $(READY) ## Put the code into the form that check wants
+format: $(TOOLS)-check ## Put the code into the form that check wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 bench: $(READY) ## Measure throughput and latency of the job beside a Spark copy (ARGS="--traffic lenses6 --statements 100000")
 	$(BIN)/python -m streaming.bench $(ARGS)
 
-# The engines that it is compared with are installed here and nowhere else.
-bench-evaluator: $(READY) ## Measure the evaluator alone beside Cedar, casbin, OPA and a plain loop
-	$(BIN)/uv sync --quiet --frozen --inexact --python $(BIN)/python --group bench \
-	  || { $(BIN)/uv export --quiet --frozen --only-group bench --output-file $(VENV)/bench.txt \
-	  && $(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/bench.txt; }
+bench-evaluator: $(TOOLS)-bench ## Measure the evaluator alone beside Cedar, casbin, OPA and a plain loop
 	$(BIN)/python -m streaming.bench.evaluator $(ARGS)
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies

@@ -19,14 +19,14 @@ from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, permissions_of
 from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
-from streaming.kafka.topics import Problem, check_topics
+from streaming.kafka.topics import Problem, check_topics, explained_problems
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.ops.metrics import Step
 from streaming.ops.state import ProgressListener
 from streaming.ops.watch import Watch
 from streaming.runtime.checkpoints import checkpoints_locked
-from streaming.runtime.spark import start_session
+from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained
 from streaming.settings import Settings
 from streaming.topics import Sizes
@@ -107,13 +107,10 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
 
 def refuse_or_warn(problems: Iterable[Problem]) -> None:
     """Log the problems that the job can run with; raises CannotStart for the others."""
-    refused = []
-    for problem in problems:
-        if problem.refused:
-            refused.append(str(problem))
-        else:
-            log.warning("a topic could lose what was acknowledged", problem=str(problem))
-    if refused:
+    found = list(problems)
+    for line in explained_problems(problem for problem in found if not problem.refused):
+        log.warning("a topic could lose what was acknowledged", problem=line)
+    if refused := explained_problems(problem for problem in found if problem.refused):
         raise CannotStart("\n".join(refused))
 
 
@@ -122,8 +119,9 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
     spark = start_session(settings.job_name, session_settings(settings), settings.master)
     if settings.log.level == "debug":  # of this query nothing else is needed
         spark.streams.addListener(ProgressListener(watch.progress))
-    warm_up(spark)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(spark.stop)
+        if settings.log.level != "debug":
+            stack.enter_context(worker_output_filtered(spark))
+        warm_up(spark)
         yield spark
-    finally:
-        spark.stop()

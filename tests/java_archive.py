@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyspark
 
 from streaming.commit.sender import open_sender
+from streaming.runtime import spark as started
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, java_home
 from streaming.runtime.spark import start_session
@@ -69,8 +70,10 @@ def main(bootstrap_servers: str) -> None:
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(SECONDS)
+    [java] = (gateway.process for gateway in started._gateways)
+    assert java.stdin is not None
+    java.stdin.close()
+    java.wait(SECONDS)
     unfinished.rename(archive())
 
 

@@ -10,7 +10,7 @@ import typer
 
 from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
 from streaming.cli.cluster import reach
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.failures import FAILED, MISUSED, Failure, need
 
 if TYPE_CHECKING:
     from streaming.report.gather import Report
@@ -79,6 +79,7 @@ def _check_folder(out: Path) -> None:
 
 
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
+    need("report")
     from streaming.kafka.topics import dead_letters_of
     from streaming.ops.logs import log_warnings_alone
     from streaming.report.gather import Wish, gather

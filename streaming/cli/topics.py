@@ -135,7 +135,11 @@ def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: 
 
         tell_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
         return
+    from streaming.kafka.topics import explained_problems
+
     for name, state in states.items():
         tell(f"{state:5}  {name}")
-    for problem in problems:
-        remark(str(problem) if problem.refused else f"warning: {problem}")
+    for line in explained_problems(problem for problem in problems if problem.refused):
+        remark(line)
+    for line in explained_problems(problem for problem in problems if not problem.refused):
+        remark(f"warning: {line}")

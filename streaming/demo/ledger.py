@@ -9,9 +9,17 @@ from typing import Any
 
 import msgspec
 
+from streaming.verify.findings import CHECKS as VERIFIED
 from streaming.verify.findings import Findings
 
 NEWEST = 5
+
+CHECKS = {
+    **VERIFIED,
+    "incidents_missed": "a planted incident (eve twice, mallory, trent) without its alert",
+    "alerts_invented": "an alert without a planted incident",
+}
+"""The checks by name, each with what it counts."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -46,6 +54,16 @@ class Ledger:
         self._demanded: dict[str, dict[str, int]] = {}
         self._order: list[Answer] = []
         self._planted, self._alerts = planted, dict[str, dict[str, Any]]()
+        self._measured_from: float | None = None
+
+    def measure(self) -> None:
+        """End the warm-up: latencies are those of requests sent from now on."""
+        self._measured_from = time.monotonic()
+
+    @property
+    def measuring(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._measured_from is not None
 
     def send(self, request: dict[str, Any]) -> None:
         """Book a request just before it is produced."""
@@ -103,11 +121,13 @@ class Ledger:
             return list(self._order)
 
     def latencies_ms(self, answers: Sequence[Answer]) -> list[float]:
-        """From produce to read, of the answers to requests sent once the job was ready: after its first answer."""
+        """From produce to read, of the answers to requests sent after the warm-up."""
+        start = self._measured_from
+        if start is None:
+            return []
         with self._lock:
-            ready_at = self._order[0].read_at if self._order else 0.0
             known = [(answer, self._sent.get(answer.request_id)) for answer in answers]
-        return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent and sent[1] >= ready_at]
+        return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent and sent[1] >= start]
 
     def change_in_force_ms(self) -> float | None:
         """From the acknowledgement of the change to the first decision under it."""

@@ -32,6 +32,8 @@ START_SECONDS = 120.0
 SETTLE_SECONDS = 60.0
 PARTITIONS = 2
 REFRESH_SECONDS = 0.25
+WARM_UP_SECONDS = 8.0
+"""Of requests before latency is measured: Java compiles what runs often, and the first decisions take a second."""
 
 
 class DemoFailed(Exception):
@@ -41,11 +43,13 @@ class DemoFailed(Exception):
 def play(seconds: float, rate: float, machine: bool) -> bool:
     """Play the demo and print its summary, as JSON for a ``machine``; whether every check held.
 
-    ``seconds``: how long requests are sent, ``rate``: how many a second. Raises DemoFailed.
+    ``seconds``: how long requests are sent after the warm-up, which takes as long, but 8 s at most. ``rate``: how many
+    a second. Raises DemoFailed.
     """
     console = Console(stderr=machine)
     ledger = Ledger(scenario.planted())
     with View(ledger, console, quiet=machine) as view, _folder() as folder:
+        view.introduce(scenario.CAST)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
             settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=scenario.monitor(rate))
@@ -74,14 +78,14 @@ class _Play:
 
     def __init__(self, settings: Settings, folder: Path, ledger: Ledger, view: View) -> None:
         self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
-        self._kafka = {"bootstrap.servers": settings.bootstrap_servers}
+        self._kafka = {"bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         self._log = folder / "job.log"
         self._config = folder / "lockkeeper.yaml"
         self._ledger = ledger
         self._view = view
 
     def run(self, seconds: float, rate: float) -> None:
-        """Prepare, start the job, send, change the policies half-way, plant incidents, settle, stop."""
+        """Prepare, start the job, warm up, send, change the policies half-way, plant incidents, settle, stop."""
         self._prepare()
         self._rate = rate
         topics, requests = self._settings.topics, scenario.requests()
@@ -91,9 +95,10 @@ class _Play:
         alarms = Reader(self._kafka, topics.alerts, self._ledger.alert)
         with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
             with Worker(reader.step), Worker(alarms.step):
-                self._view.say("starting the job: Spark Structured Streaming …")
+                self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")
                 sender.send(next(requests))
                 self._until(job, lambda: self._ledger.complete, START_SECONDS, "no first decision")
+                self._view.say("the first decision is there; waiting for the monitor, which raises the alerts …")
                 self._until_watched(job)
                 self._send(job, sender, performer, seconds)
                 sender.flush()
@@ -122,16 +127,21 @@ class _Play:
             self._until(job, seen, START_SECONDS, "the monitor has not seen the first decision")
 
     def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, performer: Performer, seconds: float) -> None:
+        burst = scenario.burst_size(self._rate)
         with Worker(sender.step):
-            self._view.say("requests in, decisions out")
+            warm_up = min(WARM_UP_SECONDS, seconds)
+            self._view.say(f"warm-up for {warm_up:g} s: requests and decisions, latency is not measured yet")
+            self._watch(job, warm_up)
+            self._ledger.measure()
+            self._view.say(f"measuring: {self._rate:g} requests a second for {seconds:g} s")
             self._watch(job, seconds / 4)
             performer.report(scenario.intrusion())
-            self._view.say("an access that nobody requested")
+            self._view.say("user:eve reads prod's payments without a request: two alerts must follow")
             self._watch(job, seconds / 4)
             self._change()
             self._watch(job, seconds / 4)
-            self._view.say("a burst of denials")
-        for request in scenario.burst(scenario.burst_size(self._rate)):
+            self._view.say(f"user:mallory requests {burst} audit topics at once: an alert must follow")
+        for request in scenario.burst(burst):
             sender.send(request)
         with Worker(sender.step):
             self._watch(job, seconds / 4)
@@ -140,7 +150,10 @@ class _Play:
         topic = self._settings.topics.policy_topics()["lenses6"]
         offsets = publish(self._settings, [document for _, document in read_documents(scenario.CHANGE)])
         self._ledger.change(Change(topic, offsets[topic]["0"], time.monotonic()))
-        self._view.say("policies changed: nobody but the platform team reads production; a role with `*` slipped in")
+        self._view.say(
+            "policies changed: reading prod's topics is denied, so the probes turn from allow to deny; "
+            "user:trent gets a role with `*`: an alert must follow"
+        )
 
     def _watch(self, job: "subprocess.Popen[bytes]", seconds: float) -> None:
         end = time.monotonic() + seconds

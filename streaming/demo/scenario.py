@@ -23,6 +23,15 @@ KINDS = {
 }
 SERVICES = ("kafka", "kafka", "kafka", "schemas", "kafka-connect")
 
+CAST = {
+    "user:dana, user:ola …": "a shop's staff and services, with requests for topics, schemas and connectors",
+    "probe-10, probe-20 …": "each tenth request: user:dana reads prod's orders; the policy change denies it",
+    "user:eve": "an intruder: reads prod's payments without a request, though the policies deny it",
+    "user:mallory": "an attacker: requests one audit topic after the other, and is denied each time",
+    "user:trent": "a contractor: the policy change gives him a role that allows every action on every resource",
+}
+"""Who acts in the demo, and what each of them does. Alerts must follow what the last three do."""
+
 
 def probe(number: int) -> dict[str, Any]:
     """The request whose answer the policy change turns from allow to deny."""

@@ -417,6 +417,8 @@ class Enforcer:
             yield
         except Exception as failure:
             self._failure = failure
+            if self._ending:  # as in the monitor: Spark overflows Java's stack with the text of Java's own error
+                raise Stopping("asked to stop within a batch") from None
             raise
 
     def _end(self, query: StreamingQuery) -> None:

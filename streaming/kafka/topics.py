@@ -5,7 +5,7 @@ What they must be is data, in `streaming.topics`.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,7 @@ __all__ = [
     "check_topics",
     "create_topics",
     "dead_letters_of",
+    "explained_problems",
     "fix_topics",
     "problems_of",
     "topic_specs",
@@ -64,7 +65,20 @@ class Problem(msgspec.Struct, frozen=True):
     refused: bool = True
 
     def __str__(self) -> str:
-        return f"topic {self.topic}: {self.wrong}: {self.breaks}. To fix it: {self.fix}"
+        return self.of((self.topic,))
+
+    def of(self, topics: Sequence[str]) -> str:
+        """A line that says it of several topics."""
+        named = f"topic{'s'[: len(topics) > 1]} {', '.join(topics)}"
+        return f"{named}: {self.wrong}: {self.breaks}. To fix it: {self.fix}"
+
+
+def explained_problems(problems: Iterable[Problem]) -> list[str]:
+    """A line for each problem, with all topics that have it."""
+    topics: dict[Problem, list[str]] = {}
+    for problem in problems:
+        topics.setdefault(msgspec.structs.replace(problem, topic=""), []).append(problem.topic)
+    return [problem.of(names) for problem, names in topics.items()]
 
 
 def create_topics(
@@ -165,7 +179,7 @@ def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str
 
 
 def _missing(spec: TopicSpec) -> Problem:
-    return Problem(spec.name, "it does not exist", "the job reads and writes it", "lockkeeper topics create")
+    return Problem(spec.name, "missing", "the job reads or writes it", "lockkeeper topics create")
 
 
 def problems_of(

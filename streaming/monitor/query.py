@@ -168,6 +168,10 @@ class MonitorQuery:
                 self._watch_batch(results, batch)
             except Exception as failure:
                 self.failure = failure
+                if self._stopping:
+                    # A query that is stopped matches the error with a regular expression, which overflows Java's stack
+                    # with the long text of an error of Java's own.
+                    raise Stopping("asked to stop within a batch") from None
                 raise
 
     def _watch_batch(self, results: DataFrame, batch: int) -> None:

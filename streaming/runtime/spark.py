@@ -8,13 +8,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-from pyspark import SparkContext
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from streaming.runtime.gateway import VECTOR_MODULE, Gateway, start_gateway
+from streaming.runtime.compiled_java import new_instance
+from streaming.runtime.gateway import Gateway, start_gateway
 from streaming.runtime.jars import classpath
-from streaming.runtime.java import CONSOLE_LOG, find_java, has_module, java_home
+from streaming.runtime.java import CONSOLE_LOG, find_java, java_home
 from streaming.runtime.job_folder import job_folder
 
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
@@ -23,6 +26,8 @@ _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
 ENDING_SECONDS = 1.0  # from its closed sockets to its end
 
 _FIXED_AT_START = {"spark.master", "spark.jars", "spark.driver.memory", "spark.driver.extraJavaOptions"}
+
+_WORKER_OUTPUT = Path(__file__).with_name("WorkerOutput.java")
 
 _gateways: list[Gateway] = []
 """Holds a JVM's standard input open: it exits when that closes. PySpark has one JVM a process."""
@@ -63,6 +68,21 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
 
 
 @contextlib.contextmanager
+def worker_output_filtered(session: SparkSession) -> Iterator[None]:
+    """Keep the progress that Python workers print off standard error, and all that they print once the block ends.
+
+    In this JVM it stays so: for a process that ends with the session.
+    """
+    gateway: Any = session.sparkContext._gateway
+    output = new_instance(gateway, _WORKER_OUTPUT)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Py4JError, ConnectionError):  # where Java has ended
+            output.mute()
+
+
+@contextlib.contextmanager
 def _signal_handler_kept() -> Iterator[None]:
     """Keep the handler of SIGINT: PySpark's raises KeyboardInterrupt wherever the main thread is."""
     if threading.current_thread() is not threading.main_thread():
@@ -77,11 +97,10 @@ def _signal_handler_kept() -> Iterator[None]:
 
 def java_has_ended() -> bool:
     """Whether Spark's JVM has, as far as it is this process's to know: under `spark-submit` it is not."""
-    process = _gateways[0].process if _gateways else getattr(SparkContext._gateway, "proc", None)
-    if process is None:
+    if not _gateways:
         return True
     try:
-        process.wait(ENDING_SECONDS)
+        _gateways[0].process.wait(ENDING_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -139,11 +158,11 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _gateway_if_needed(settings: Mapping[str, str]) -> Iterator[None]:
-    """Start the JVM here when PySpark cannot: see `streaming.runtime.gateway`.
+    """Start the JVM here rather than let PySpark do so: see `streaming.runtime.gateway`.
 
-    Under `spark-submit` the JVM is there already, and PySpark's own way works with any other Java.
+    Under `spark-submit` the JVM is there already.
     """
-    if _GATEWAY_PORT in os.environ or has_module(find_java(), VECTOR_MODULE):
+    if _GATEWAY_PORT in os.environ:
         yield
         return
     if not _gateways:

@@ -1,10 +1,11 @@
 """The policies and facts of the job: read from their topics, compiled to snapshots, with the alerts that they raise."""
 
 import contextlib
+import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 
 import structlog
 from confluent_kafka import KafkaException
@@ -42,6 +43,7 @@ log = structlog.get_logger()
 HISTORY_ATTEMPT_SECONDS = 30.0
 HISTORY_PAUSE_SECONDS = 0.5
 FORGET_SECONDS = 10.0
+WARNED_AT_ONCE = 10
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
@@ -83,6 +85,7 @@ class Policies:
         self._history = History(topics.history, by_system, limit, self._logs)
         systems = {topic: system for system, topic in by_system.items()}
         self._changes = Changes(topics.alerts, systems, published, unanalysed)
+        self._refused: Mapping[str, Sequence[str]] = {}
         self._published, self._unpublished = published, list[Refused]()
         self._on_compiled = on_compiled
         self._alerts_topic, self._facts_topic = topics.alerts, topics.facts
@@ -215,6 +218,19 @@ class Policies:
             refused, held = len(self.snapshot.rejected), self.snapshot.history_held
             version = self.snapshot.version
             log.info("policies in force", version=version, refused=refused, superseded_versions_held=held)
+        self._warn_of_refused()
+
+    def _warn_of_refused(self) -> None:
+        """Log each document that is refused now and was not before, with its first error; all are in the alerts."""
+        refused: Mapping[str, Sequence[str]] = {
+            str(document.key): document.errors for document in self.snapshot.rejected
+        }
+        new = {key: errors for key, errors in refused.items() if self._refused.get(key) != errors}
+        self._refused = refused
+        for key, errors in itertools.islice(new.items(), WARNED_AT_ONCE):
+            log.warning("a document is refused", document=key, error=errors[0], errors=len(errors))
+        if len(new) > WARNED_AT_ONCE:
+            log.warning("more documents are refused", documents=len(new) - WARNED_AT_ONCE)
 
     def _forget(self) -> None:
         """Drop versions that no rule refers to any more: when policies change, and now and then as users log in."""

@@ -1,5 +1,6 @@
 """`lockkeeper run` as a process of its own, asked with `request` and watched with `tail`."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from streaming.cli.request import IS_IT_RUNNING
-from streaming.settings import Settings
+from streaming.kafka.clients import group_consumer
+from streaming.settings import Settings, load_settings, monitor_settings
 from tests.cli.documents import lines, readers_folder, request
 from tests.cli.lockkeeper import Command
 from tests.waiting import wait_until
@@ -27,11 +29,12 @@ ORDERS = ["--resource", "kafka:topic:prod/main/orders"]
 
 @pytest.fixture
 def spark_config(config: Path, tmp_path: Path) -> Path:
-    """The configuration, with a checkpoint of its own."""
+    """The configuration, with a checkpoint of its own, and a monitor that begins at once."""
     told = {
         **yaml.safe_load(config.read_text()),
         "checkpoint": (tmp_path / "checkpoint").as_uri(),
         "master": "local[1]",
+        "monitor": {"trigger_seconds": 1.0},
     }
     config.write_text(yaml.safe_dump(told))
     return config
@@ -83,9 +86,25 @@ def test_a_running_job_is_asked_watched_and_stopped(
     assert watched.code == 0
     assert sorted(_outcomes(watched.records)) == ["allow", "allow", "deny"]
 
+    _await_monitor(load_settings(spark_config, {}))
     job.send_signal(signal.SIGTERM)
     assert job.wait(60) == 0
-    assert "stopped" in (tmp_path / "job.log").read_text().splitlines()
+    assert _noise((tmp_path / "job.log").read_text().splitlines()) == []
+
+
+def _await_monitor(settings: Settings) -> None:
+    """Until it has seen decisions: its Python workers have started then."""
+    with contextlib.closing(group_consumer(monitor_settings(settings))) as group:
+        decisions = [TopicPartition(settings.topics.decisions, partition) for partition in range(2)]
+        wait_until(lambda: any(one.offset > 0 for one in group.committed(decisions, 10)), "the monitor runs", 120)
+
+
+def _noise(printed: list[str]) -> list[str]:
+    """What a job printed beside its own log, between its first and its last line."""
+    first, *others, last = printed
+    assert first.startswith("starting Spark for requests of ")
+    assert last == "stopped"
+    return [line for line in others if not line.startswith(("{", "ready: deciding requests of "))]
 
 
 def _outcomes(records: list[Any]) -> list[str]:

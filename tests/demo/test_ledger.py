@@ -1,14 +1,18 @@
 """The demo's books: how long things took, which alerts came, and the checks of `streaming.verify`."""
 
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from policy import compile_documents
 from policy.evaluation import reference
 from policy.store.repository import read_documents
+from streaming.demo import ledger as ledgers
 from streaming.demo import scenario
 from streaming.demo.ledger import Change, Ledger, percentiles
+from streaming.demo.view import View, show_summary
 from streaming.verify.findings import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
@@ -89,6 +93,32 @@ def test_the_time_until_the_change_is_in_force_is_told(ledger: Ledger) -> None:
     summary = ledger.summary(SOUND)
     assert summary["ok"]
     assert summary["policy_change_in_force_ms"] >= 0
+
+
+def test_latencies_are_those_of_requests_sent_after_the_warm_up(ledger: Ledger) -> None:
+    assert not ledger.measuring
+    assert ledger.latencies_ms(ledger.answers()) == []
+    ledger.send(scenario.probe(2))
+    ledger.measure()
+    ledger.send(scenario.probe(3))
+    for number in (2, 3):
+        ledger.read(_decision(scenario.probe(number)))
+    [latency] = ledger.latencies_ms(ledger.answers())
+    *_, last = ledger.answers()
+    assert ledger.measuring
+    assert ledger.latencies_ms([last]) == [latency]
+
+
+def test_it_introduces_who_acts_and_says_what_each_check_counts(ledger: Ledger) -> None:
+    """On a console of which the lines are long enough; every subject of which an alert must come is introduced."""
+    console = Console(width=200, file=StringIO())
+    View(ledger, console).introduce(scenario.CAST)
+    show_summary(console, ledger.summary(SOUND))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    planted = {subject for _, subject in scenario.planted() if subject.startswith("user:")}
+    assert {who for who in planted if who in shown} == planted
+    assert {name for name, counted in ledgers.CHECKS.items() if counted not in shown} == set()
+    assert ledgers.CHECKS.keys() == {*CHECKS, "incidents_missed", "alerts_invented"}
 
 
 def test_percentiles_of_a_hundred_latencies() -> None:

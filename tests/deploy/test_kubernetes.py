@@ -157,7 +157,7 @@ def test_the_driver_runs_a_command_and_a_file_that_are_in_the_image(folder: Path
 def test_spark_is_of_the_version_that_the_project_pins_and_starts_as_the_job_wants(folder: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     spec = _named(folder, "SparkApplication")["spec"]
-    assert f"pyspark=={spec['runtimeVersions']['sparkVersion']}" in project["dependencies"]
+    assert f"pyspark=={spec['runtimeVersions']['sparkVersion']}" in project["optional-dependencies"]["job"]
     wanted, told = session_settings(Settings()), spec["sparkConf"]
     assert told["spark.driver.memory"] == wanted["spark.driver.memory"]
     *options, logging = told["spark.driver.extraJavaOptions"].split()

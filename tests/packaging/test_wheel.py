@@ -66,9 +66,10 @@ def test_it_brings_the_command_the_licence_and_what_it_needs(
     assert "Apache License" in _metadata(wheel, "licenses/LICENSE")
     assert metadata["License-Expression"] == project["license"] == "Apache-2.0"
     assert metadata["Requires-Python"] == project["requires-python"]
-    needed = {text.split(";")[0].strip() for text in metadata.get_all("Requires-Dist", [])}
+    stated = [text.split(";") for text in metadata.get_all("Requires-Dist", [])]
+    assert [f"pyspark=={_pyspark(project)}", "extra == 'job'"] in [[part.strip() for part in text] for text in stated]
+    needed = {text[0].strip() for text in stated}
     assert {_name(text) for text in project["dependencies"]} <= {_name(text) for text in needed}
-    assert f"pyspark=={_pyspark(project)}" in needed
 
 
 def _name(expression: str) -> str:
@@ -76,7 +77,7 @@ def _name(expression: str) -> str:
 
 
 def _pyspark(project: dict[str, Any]) -> str:
-    [pinned] = [text for text in project["dependencies"] if text.startswith("pyspark==")]
+    [pinned] = [text for text in project["optional-dependencies"]["job"] if text.startswith("pyspark==")]
     return str(pinned.removeprefix("pyspark=="))
 
 

