@@ -52,9 +52,14 @@ def lint(
             where = "" if place is None else f"{place}: "
             tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in found)
-    remark(f"{len(documents)} documents: {errors} errors, {len(found) - errors} warnings")
+    counts = (_counted(len(documents), "document"), _counted(errors, "error"), _counted(len(found) - errors, "warning"))
+    remark("{}: {}, {}".format(*counts))
     if errors or (strict and found):
         raise typer.Exit(FAILED)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _located(found: Iterable["Finding"], documents: Sequence["Located"]) -> Iterator[tuple["Finding", "Place | None"]]:
