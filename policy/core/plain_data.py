@@ -161,7 +161,7 @@ def read_yaml(text: str) -> list[Part]:
     except yaml.reader.ReaderError as error:
         found = yaml.reader.Reader.NON_PRINTABLE.search(text)
         line = text.count("\n", 0, found.start()) + 1 if found is not None else None
-        message = f"not YAML: the character U+{ord(found[0]):04X} is not allowed" if found is not None else str(error)
+        message = f"not YAML: unacceptable character U+{ord(found[0]):04X}" if found is not None else str(error)
         raise Unreadable(f"{message}; remove it, or the file if it is not text", line) from None
     except yaml.YAMLError as error:
         raise Unreadable(f"not YAML: {error}") from None
