@@ -17,7 +17,7 @@ from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, p
 from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run, save
 
 EVERY = [block for page in pages() for block in blocks(page)]
-KNOWN = SHELL | {"yaml", "json", "python", "csv", "text", "mermaid"}
+KNOWN = SHELL | {"yaml", "json", "python", "csv", "text"}
 COMMANDS = [(block, command) for block in EVERY for command in block.commands]
 SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
 
@@ -65,17 +65,6 @@ def test_text_is_a_file_that_a_command_of_its_page_reads(block: Block) -> None:
     assert block.title, "say what the file is called"
     folder = f"{Path(block.title).parent}/"
     assert any(folder in command.text for other in blocks(block.page) for command in other.commands)
-
-
-@pytest.mark.parametrize("block", _of("mermaid"))
-def test_a_diagram_names_only_nodes_that_it_declares(block: Block) -> None:
-    """An arrow to a name that is misspelt would draw a node with that name."""
-    assert block.body.startswith("flowchart ")
-    declared = set(re.findall(r"\b(\w+)(?=[\[(]+\")", block.body))
-    arrows = [line for line in block.body.splitlines() if "--" in line or "-." in line]
-    named = {word for line in arrows for word in re.split(r"[-=.]+>(?:\|[^|]*\|)?|&", line)}
-    assert arrows
-    assert {word.strip() for word in named} <= declared
 
 
 @pytest.mark.parametrize("block", _of("python"))

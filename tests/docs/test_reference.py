@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from docs import generate
+from policy import compile_documents, decide
 from policy.systems import all_systems
 from streaming.ops.metrics import ALERT_KINDS
 from streaming.ops.watch import Watch
@@ -24,9 +25,28 @@ def test_every_setting_is_there_with_its_variable_and_default() -> None:
     page = generate.settings()
     for name, (path, _) in variables().items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{'.'.join(path)}` ")]
-        assert f"| `{name}` |" in row
-    assert "| `max_records` | `LOCKKEEPER_MAX_RECORDS` | `200000` | number, at least 1 |" in page
-    assert '| `log.level` | `LOCKKEEPER_LOG_LEVEL` | `"info"` | `debug`, `info`, `warning`, `error` |' in page
+        assert row.endswith(f"| `{name}` |")
+    explained = "Records of a micro-batch."
+    assert f"| `max_records` | {explained} | number, at least 1 | `200000` | `LOCKKEEPER_MAX_RECORDS` |" in page
+    assert '| `debug`, `info`, `warning`, `error` | `"info"` | `LOCKKEEPER_LOG_LEVEL` |' in page
+
+
+def test_every_setting_has_an_explanation_and_no_other_has() -> None:
+    explained = yaml.safe_load(generate.EXPLAINED.read_text())
+    assert explained.keys() == {".".join(path) for path, _ in variables().values()}
+    assert all(text.endswith((".", ";")) for text in explained.values())
+
+
+@pytest.mark.parametrize("system", generate.NAMES)
+def test_every_action_of_a_system_is_there_and_known_to_it(system: str) -> None:
+    """The first of each sort is asked for: none of them is unknown."""
+    page = generate.actions()
+    for about, names in generate.actions_of(system).items():
+        assert f"| `{about}` | " in page
+        asked = {"subject": {"type": "user", "id": "user:x"}, "action": {"name": names[0]}}
+        resource = {"type": "lrn", "id": "x"}
+        answer = decide(compile_documents([]), {"id": "1", "system": system, **asked, "resource": resource})
+        assert answer.reasons[0].code != "unknown-action", names[0]
 
 
 def test_what_a_class_says_of_its_settings_is_there() -> None:
@@ -118,7 +138,7 @@ def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -
     newer = msgspec.defstruct("Newer", [("patience", float, 1.5)], bases=(Settings,), kw_only=True, frozen=True)
     monkeypatch.setattr("streaming.settings.Settings", newer)
     monkeypatch.setattr(generate, "Settings", newer)
-    assert "| `patience` | `LOCKKEEPER_PATIENCE` | `1.5` |" in generate.settings()
+    assert "| `patience` |  | number | `1.5` | `LOCKKEEPER_PATIENCE` |" in generate.settings()
 
 
 def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
@@ -131,3 +151,7 @@ def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
     assert "fonts.googleapis" not in home
     for path in generate.PAGES:
         assert (tmp_path / path).with_suffix(".html").exists()
+    found = json.loads((tmp_path / "search/search_index.json").read_text())["docs"]
+    assert any("policies-behind" in part["text"] for part in found), "what a user searches for is found"
+    assert 'class="md-footer__inner' in home, "next and previous"
+    assert "pre-wrap" in (tmp_path / "stylesheets/wrap.css").read_text()
