@@ -44,6 +44,9 @@ MEASURED = ROOT / "docs/measured"
 EXPLAINED = ROOT / "docs/settings.yaml"
 MESSAGES = ROOT / "docs/messages.yaml"
 HELP_WIDTH = 100
+WIDE = ("---", "hide: [toc]", "---", "")
+"""The front matter of a page with a wide table."""
+
 OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
 
 NAMES = {
@@ -71,7 +74,7 @@ def settings() -> str:
             _code(name),
         )
         by_struct[path[:-1]].append(row)
-    lines = _head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")
+    lines = [*WIDE, *_head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")]
     for above, rows in by_struct.items():
         struct = _struct_at(above)
         lines += [f"## {'.'.join(above) or 'The job'}", "", _prose((struct.__doc__ or "").partition("\n\n")[0]), ""]

@@ -1,6 +1,7 @@
 """The generated pages have everything that is in the code, and the site builds without a warning."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from streaming.settings import Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
 from tests.docs.pages import ROOT
+from tests.report.browser import Browser, find_browser
 
 
 def test_every_setting_is_there_with_its_variable_and_default() -> None:
@@ -141,17 +143,31 @@ def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -
     assert "| `patience` |  | number | `1.5` | `LOCKKEEPER_PATIENCE` |" in generate.settings()
 
 
-def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
-    config = ROOT / "docs/mkdocs.yml"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly."""
+    config, folder = ROOT / "docs/mkdocs.yml", tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
-    home = (tmp_path / "index.html").read_text()
+    return folder
+
+
+def test_the_site_builds_strictly_and_asks_nobody_else(site: Path) -> None:
+    home = (site / "index.html").read_text()
     assert "lockkeeper is a streaming authorization enforcer" in home
-    assert "fonts.googleapis" not in home
-    for path in generate.PAGES:
-        assert (tmp_path / path).with_suffix(".html").exists()
-    found = json.loads((tmp_path / "search/search_index.json").read_text())["docs"]
-    assert any("policies-behind" in part["text"] for part in found), "what a user searches for is found"
+    assert not re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//', home)
+    assert not re.findall(r'<link[^>]* rel="stylesheet"[^>]* href="(?:https?:)?//', home)
     assert 'class="md-footer__inner' in home, "next and previous"
-    assert "pre-wrap" in (tmp_path / "stylesheets/wrap.css").read_text()
+    assert "pre-wrap" in (site / "stylesheets/wrap.css").read_text()
+    for path in generate.PAGES:
+        assert (site / path).with_suffix(".html").exists()
+
+
+@pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium here: install one, or name it in LOCKKEEPER_TEST_BROWSER"
+)
+def test_the_search_finds_a_reason_code_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
+    browser = Browser(find_browser() or "", tmp_path / "profile")
+    results = browser.dom(site / "index.html", "?q=policies-behind").partition('class="md-search-result__list"')[2]
+    assert "guides/troubleshooting.html" in results.partition("</ol>")[0]
