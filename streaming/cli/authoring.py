@@ -28,7 +28,8 @@ def lint(
 
     Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
     that another covers, an allow cancelled by a deny, a role that no principal has, a role or group that does not
-    exist. Statements count from 0. Exit code 1: an error; with --strict also a warning.
+    exist, a document that topics do not take at the default limit. Statements count from 0. Exit code 1: an error; with
+    --strict also a warning.
 
     \b
     Examples:
