@@ -18,12 +18,18 @@ import msgspec
 import typer.main
 import yaml
 
+from policy.systems.cdap import catalogue as cdap
+from policy.systems.lenses5 import catalogue as lenses5
+from policy.systems.lenses6 import catalogue as lenses6
+from policy.systems.streamsets import catalogue as streamsets
+from policy.systems.ververica import catalogue as ververica
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.monitor_settings import DEFAULTS, KindRule
 from streaming.ops.metrics import ALERT_KINDS
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
+from streaming.report.page import REASONS
 from streaming.report.svg import Drawing, to_svg
 from streaming.settings import Settings, variables
 from streaming.snapshots.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
@@ -35,7 +41,12 @@ ALERT_RULES = ROOT / "deploy/prometheus/alerts.yml"
 SAMPLE_SETTINGS = ROOT / "deploy/lockkeeper.yaml"
 CASES = ROOT / "tests/cases"
 MEASURED = ROOT / "docs/measured"
+EXPLAINED = ROOT / "docs/settings.yaml"
+MESSAGES = ROOT / "docs/messages.yaml"
 HELP_WIDTH = 100
+WIDE = ("---", "hide: [toc]", "---", "")
+"""The front matter of a page with a wide table."""
+
 OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
 
 NAMES = {
@@ -49,17 +60,25 @@ NAMES = {
 
 def settings() -> str:
     """Every setting: path, environment variable, default, and what its class says of it."""
+    explained: dict[str, str] = yaml.safe_load(_read(EXPLAINED))
     by_struct: dict[tuple[str, ...], list[Sequence[str]]] = defaultdict(list)
     for name, (path, kind) in variables().items():
         default = Settings()
         for part in path:
             default = getattr(default, part)
-        by_struct[path[:-1]].append((_code(".".join(path)), _code(name), _code(_value(default)), _type(kind)))
-    lines = _head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")
+        row = (
+            _code(".".join(path)),
+            explained.get(".".join(path), ""),
+            _type(kind),
+            _code(_value(default)),
+            _code(name),
+        )
+        by_struct[path[:-1]].append(row)
+    lines = [*WIDE, *_head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")]
     for above, rows in by_struct.items():
         struct = _struct_at(above)
-        lines += [f"## {'.'.join(above) or 'The job'}", "", _prose(struct.__doc__), ""]
-        lines += [*_table(("setting", "environment variable", "default", "type"), rows), ""]
+        lines += [f"## {'.'.join(above) or 'The job'}", "", _prose((struct.__doc__ or "").partition("\n\n")[0]), ""]
+        lines += [*_table(("setting", "explanation", "type", "default", "environment variable"), rows), ""]
     kinds = typing.cast(type[msgspec.Struct], KindRule)
     lines += ["## monitor.rules.kinds", "", _prose(kinds.__doc__), ""]
     lines += ["## All of them as a file", "", "`deploy/lockkeeper.yaml`:", "", *_fenced("yaml", _read(SAMPLE_SETTINGS))]
@@ -179,6 +198,76 @@ def schemas() -> str:
 def _details(name: str, language: str) -> list[str]:
     body = (f"    {line}".rstrip() for line in _fenced(language, contracts.read(name).rstrip()))
     return [f'??? note "{name}"', "", *body, ""]
+
+
+def troubleshooting() -> str:
+    """Every message that ends a command or a job, and every reason code, with cause and fix."""
+    lines = _head("Troubleshooting", TROUBLESHOOTING)
+    for section, rows in messages().items():
+        cells = [(_code(row["message"].replace("`", "'")), row["cause"], row["fix"]) for row in rows]
+        lines += [f"## {section}", "", *_table(("message", "cause", "fix"), map(_linked, cells)), ""]
+    lines += ["## Reason codes", "", REASON_CODES, ""]
+    codes = ((_code(code), one["words"], one["fix"]) for code, one in REASONS.items())
+    lines += [*_table(("code", "meaning", "what to do"), map(_linked, codes)), "", "## Alerts", ""]
+    lines += [f"[What each alert means and what to do](alerts.md): {', '.join(map(_code, ALERT_KINDS))}.", ""]
+    return "\n".join(lines)
+
+
+TROUBLESHOOTING = """\
+Search this page for the words of a message; `…` stands for names and numbers. A command exits with 1 if it could not do
+what was asked, and with 2 for a usage or configuration error. A job that stops leaves everything that is decided
+committed, and continues there when it is started again. [Exit codes of the job](operate.md#exit-codes)."""
+
+REASON_CODES = """\
+In `context.reasons[].code` of a decision. An `error` is never an allow; its reason says what is missing. [Why was a
+request denied?](denied.md) shows how to find the statement."""
+
+
+def messages() -> dict[str, list[dict[str, str]]]:
+    """By section, each with `message`, `cause` and `fix`."""
+    loaded: dict[str, list[dict[str, str]]] = yaml.safe_load(_read(MESSAGES))
+    return loaded
+
+
+def actions() -> str:
+    """The actions of every system, from the catalogues."""
+    lines = _head("Actions", "What `action.name` of a request can be, by system, from the catalogues in the code.")
+    for system, title in NAMES.items():
+        lines += [f"## {title}", "", ACTIONS[system], ""]
+        rows = ((_code(about), ", ".join(map(_code, names))) for about, names in sorted(actions_of(system).items()))
+        lines += [*_table(("about", "actions"), rows), ""]
+    return "\n".join(lines)
+
+
+ACTIONS = {
+    "lenses6": "`service:Operation`; `*` and `?` are allowed in policies. By the service and type of the resource.",
+    "lenses5": "By what the action is about, the type of the resource.",
+    "ververica": "The same for every kind of resource.",
+    "streamsets": "`type.verb`, by the type of the resource.",
+    "cdap": "`kind.verb`, by the kind of the entity.",
+}
+
+
+def actions_of(system: str) -> dict[str, list[str]]:
+    """The actions of a system, by what they are about."""
+    grouped: dict[str, list[str]] = defaultdict(list)
+    for about, action in _ACTIONS[system]():
+        grouped[about].append(action)
+    return {about: sorted(names) for about, names in grouped.items()}
+
+
+def _lenses6_actions() -> Iterator[tuple[str, str]]:
+    for service, operations in lenses6.catalogue()["operations"].items():
+        yield from ((resource, f"{service}:{operation}") for operation, resource in operations.items())
+
+
+_ACTIONS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
+    "lenses6": _lenses6_actions,
+    "lenses5": lambda: ((one.about, name) for name, one in lenses5.catalogue().actions.items()),
+    "ververica": lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
+    "streamsets": lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
+    "cdap": lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
+}
 
 
 def rules(system: str) -> str:
@@ -477,6 +566,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/alerts.md": alerts,
     "reference/topics.md": topics,
     "reference/schemas.md": schemas,
+    "reference/actions.md": actions,
+    "guides/troubleshooting.md": troubleshooting,
     "explanation/faults.md": faults,
     "explanation/performance.md": performance,
     **{f"explanation/rules/{system}.md": lambda system=system: rules(system) for system in NAMES},  # type: ignore[misc]
@@ -553,7 +644,16 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _cell(text: str) -> str:
-    return _escaped(" ".join(text.split())).replace("|", "&#124;")
+    escaped = _escaped(" ".join(text.split())).replace("|", "&#124;")
+    return escaped.replace("\0", "[").replace("\1", "](").replace("\2", ")")
+
+
+def _linked(cells: Sequence[str]) -> Sequence[str]:
+    """Cells in which links stay links: `_cell` escapes brackets."""
+    return [LINK.sub(lambda found: f"\0{found[1]}\1{found[2]}\2", cell) for cell in cells]
+
+
+LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")
 
 
 def _fenced(language: str, text: str) -> list[str]:

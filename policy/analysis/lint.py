@@ -12,12 +12,13 @@ import msgspec
 
 from policy.analysis.impact import swallows
 from policy.analysis.wording import pattern_text
-from policy.core.document import Key
+from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
 from policy.store.documents import DocumentHistory, DocumentStore
+from policy.store.publishable import encode_document
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
@@ -35,10 +36,23 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 def lint(documents: Iterable[object]) -> list[Finding]:
     """Every finding about ``documents``, by document."""
-    store = DocumentStore()
+    store, excess = DocumentStore(), list[Finding]()
     for document in documents:
-        store.put(document)
-    return lint_library(store)
+        if store.put(document) is None:
+            excess += _excess(document)
+    return sorted([*lint_library(store), *excess], key=_order)
+
+
+def _order(finding: Finding) -> tuple[str, int, str, str]:
+    statement = -1 if finding.statement is None else finding.statement
+    return finding.document, statement, finding.code, finding.message
+
+
+def _excess(document: object) -> Iterator[Finding]:
+    """A document that no topic takes at the default limit (contracts, "Limits")."""
+    if isinstance(document, Mapping) and (size := len(encode_document(document))) > MAX_BYTES:
+        message = f"{size} bytes as JSON; topics take at most {MAX_BYTES} at the default limit: split the document"
+        yield Finding(str(identify(document)), None, "warning", "too-large", message)
 
 
 def lint_library(store: DocumentStore) -> list[Finding]:
@@ -49,7 +63,7 @@ def lint_library(store: DocumentStore) -> list[Finding]:
     for system in sorted({key.system for key in store.histories}):
         histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
         found += _Policies(histories).findings()
-    return sorted(found, key=lambda f: (f.document, -1 if f.statement is None else f.statement, f.code, f.message))
+    return sorted(found, key=_order)
 
 
 def _odd(store: DocumentStore) -> Iterator[Finding]:

@@ -69,7 +69,9 @@ def decode_text(data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise Unreadable(f"byte {error.start} is not UTF-8: save the file as UTF-8", line) from None
+        raise Unreadable(
+            f"byte {error.start} is not UTF-8: save the file as UTF-8, or remove it if it is not text", line
+        ) from None
 
 
 def read_json(text: str) -> Any:
@@ -156,6 +158,11 @@ def read_yaml(text: str) -> list[Part]:
         if mark is None:
             raise Unreadable(_explain(error)) from None
         raise Unreadable(_explain(error), mark.line + 1, mark.column + 1) from None
+    except yaml.reader.ReaderError as error:
+        found = yaml.reader.Reader.NON_PRINTABLE.search(text)
+        line = text.count("\n", 0, found.start()) + 1 if found is not None else None
+        message = f"not YAML: unacceptable character U+{ord(found[0]):04X}" if found is not None else str(error)
+        raise Unreadable(f"{message}; remove it, or the file if it is not text", line) from None
     except yaml.YAMLError as error:
         raise Unreadable(f"not YAML: {error}") from None
 

@@ -17,6 +17,7 @@ import msgspec
 
 from policy.core.document import SINCE_EVER, Document, Key, digest, identify, parse_document
 from policy.core.model import CompiledDocument, DocumentRefused, Fact, Grant, Membership
+from policy.core.suggest import nearest
 from policy.core.times import ALWAYS, Window, to_ms, window_between
 from policy.store.affected import ALL, UNREADABLE, affected
 from policy.systems import all_systems
@@ -24,6 +25,9 @@ from policy.systems.kit.system import Kind
 
 Bounded = TypeVar("Bounded", Grant, Membership, Fact)
 
+TWINS = (
+    "another document has this system, kind and name with different content: keep one, or date them with `effective_at`"
+)
 UNKNOWN = Kind()  # of a refused document whose kind the system does not have
 
 
@@ -84,7 +88,7 @@ class DocumentHistory:
             return
         if twins:
             for twin in (*twins, version):
-                twin.refuse("effective_at: two versions with different content at one moment")
+                twin.refuse(TWINS)
         self.versions.append(version)
         # A log orders by offset: its clock may run backwards when another broker takes over.
         self.versions.sort(key=lambda v: (v.order, v.at, v.digest))
@@ -408,7 +412,7 @@ class DocumentStore:
         kinds = all_systems()[key.system].kinds
         kind = kinds.get(key.kind)
         if kind is None:
-            raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(kinds)}"])
+            raise DocumentRefused([f"kind: {key.kind!r} is not one of {', '.join(kinds)}{nearest(key.kind, kinds)}"])
         if self._facts_only and not kind.fact:
             raise DocumentRefused([f"kind: {key.kind} is a policy and does not belong in the facts topic"])
         return kind

@@ -77,10 +77,12 @@ def _documents(text: str) -> Iterator[yaml.Node]:
 
 
 def _steps(message: str) -> Iterator[Step]:
-    path, colon, _ = message.partition(": ")
+    """The steps to what a message is about: its path, then its first word, which may be a field (`action …`)."""
+    path, colon, text = message.partition(": ")
     if colon and PATH.fullmatch(path):
         for name, number in STEP.findall(path):
             yield name or int(number)
+        yield text.partition(" ")[0]
 
 
 def _mark(node: yaml.Node, steps: Sequence[Step]) -> yaml.Mark | None:

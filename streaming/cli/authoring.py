@@ -28,7 +28,8 @@ def lint(
 
     Errors refuse a document. Warnings: an operation or permission that the system does not know, a statement
     that another covers, an allow cancelled by a deny, a role that no principal has, a role or group that does not
-    exist. Statements count from 0. Exit code 1: an error; with --strict also a warning.
+    exist, a document that topics do not take at the default limit. Statements count from 0. Exit code 1: an error; with
+    --strict also a warning.
 
     \b
     Examples:
@@ -52,9 +53,14 @@ def lint(
             where = "" if place is None else f"{place}: "
             tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in found)
-    remark(f"{len(documents)} documents: {errors} errors, {len(found) - errors} warnings")
+    counts = (_counted(len(documents), "document"), _counted(errors, "error"), _counted(len(found) - errors, "warning"))
+    remark("{}: {}, {}".format(*counts))
     if errors or (strict and found):
         raise typer.Exit(FAILED)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _located(found: Iterable["Finding"], documents: Sequence["Located"]) -> Iterator[tuple["Finding", "Place | None"]]:

@@ -1,5 +1,6 @@
 """Alerts summed up: by kind and severity, and the newest with their evidence."""
 
+import hashlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,7 @@ OTHER = "other"
 MOST_KINDS = 50
 NEWEST = 25
 LONGEST_EVIDENCE = 1500
+MOST_EPISODES = 100_000
 
 
 class KindTotals(msgspec.Struct, frozen=True):
@@ -39,12 +41,14 @@ class ShownAlert(msgspec.Struct, frozen=True):
     subject: str
     message: str
     evidence: tuple[str, ...]
+    sentences: tuple[str, ...] = ()
 
 
 class AlertTotals(msgspec.Struct, frozen=True):
-    """Alerts written in the range. ``grave``: critical and high ones; the newest of both sorts are listed apart.
+    """Episodes with an alert in the range; of one with several alerts, its newest counts, which is the most complete.
 
-    ``unreadable``: records of the topic that are no alert in JSON.
+    ``grave``: critical and high ones; the newest of both sorts are listed apart. ``updates``: alerts about an episode
+    that was reported before. ``unreadable``: records of the topic that are no alert in JSON.
     """
 
     total: int
@@ -53,27 +57,63 @@ class AlertTotals(msgspec.Struct, frozen=True):
     kinds: tuple[KindTotals, ...]
     newest_grave: tuple[ShownAlert, ...]
     newest_other: tuple[ShownAlert, ...]
+    updates: int = 0
+
+
+class Episodes:
+    """Counts episodes by kind and severity. Beyond `MOST_EPISODES`, each alert of a new one counts as an episode."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._seen: dict[bytes, tuple[str, int]] = {}
+        self.graver, self.others = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST)
+        self.updates = 0
+
+    def take(self, record: Record, alert: Alert) -> None:
+        """Count an alert, in place of an older one of its episode."""
+        episode = _episode(record, alert)
+        kind, severity = _kind(alert, self._counts), _severity(alert)
+        before = self._seen.get(episode)
+        if before is not None:
+            self._counts[before[0]][before[1]] -= 1
+            self.updates += 1
+        if before is not None or len(self._seen) < MOST_EPISODES:
+            self._seen[episode] = (kind, severity)
+        self._counts.setdefault(kind, [0] * (len(SEVERITIES) + 1))[severity] += 1
+        newest, other = self.graver, self.others
+        if alert.severity not in GRAVE:
+            newest, other = other, newest
+        other.drop(episode)
+        newest.add((record.at, record.topic, record.offset), _shown(record, alert), episode)
+
+    def kinds(self) -> tuple[KindTotals, ...]:
+        """The counts, the gravest kind first."""
+        found = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
+        return tuple(sorted(found, key=_gravest_first))
+
+
+def _episode(record: Record, alert: Alert) -> bytes:
+    """The alert's id; for an alert without one, its place."""
+    text = alert.id or f"{record.topic}\0{record.partition}\0{record.offset}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
-    """Count the alerts whose records lie in the range."""
-    counts: dict[str, list[int]] = {}
-    graver, others, unreadable = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST), 0
+    """Count the episodes of the alerts whose records lie in the range."""
+    episodes, unreadable = Episodes(), 0
     for record in records:
         if not span.holds(record.at):
             continue
         alert = read_alert(record.value)
         if alert is None:
             unreadable += 1
-            continue
-        by_severity = counts.setdefault(_kind(alert, counts), [0] * (len(SEVERITIES) + 1))
-        by_severity[_severity(alert)] += 1
-        newest = graver if alert.severity in GRAVE else others
-        newest.add((record.at, record.topic, record.offset), _shown(record, alert))
-    kinds = tuple(sorted((KindTotals(kind, tuple(found)) for kind, found in counts.items()), key=_gravest_first))
+        else:
+            episodes.take(record, alert)
+    kinds = episodes.kinds()
     grave = sum(sum(kind.counts[: len(GRAVE)]) for kind in kinds)
     total = sum(kind.total for kind in kinds)
-    return AlertTotals(total, grave, unreadable, kinds, graver.listed(), others.listed())
+    shown = (episodes.graver.listed(), episodes.others.listed())
+    return AlertTotals(total, grave, unreadable, kinds, *shown, episodes.updates)
 
 
 def _gravest_first(kind: KindTotals) -> tuple[list[int], str]:
@@ -97,8 +137,40 @@ def _shown(record: Record, alert: Alert) -> ShownAlert:
     more = (f"… and {len(listed) - 5} more",) if len(listed) > 5 else ()
     subject, message = _text(alert.subject), shortened(alert.message, LONGEST_EVIDENCE)
     return ShownAlert(
-        record.at, shortened(alert.kind), severity, _text(alert.time), subject, message, (*evidence, *more)
+        record.at,
+        shortened(alert.kind),
+        severity,
+        _text(alert.time),
+        subject,
+        message,
+        (*evidence, *more),
+        tuple(shortened(sentence) for item in listed[:5] if (sentence := _sentence(item))),
     )
+
+
+def _sentence(item: Any) -> str:
+    """A piece of evidence in words: what the monitor and the enforcer write, else fields that hold texts or numbers."""
+    if not isinstance(item, dict):
+        return "" if item is None else _text(item)
+    match item:
+        case {"count": count, "first": first, "last": last}:
+            times = "1 time" if count == 1 else f"{_text(count)} times"
+            when = f"at {_text(first)}" if first == last else f"from {_text(first)} to {_text(last)}"
+            return f"{times}, {when}" + (f", in {_text(item['system'])}" if "system" in item else "")
+        case {"time": time, "what": what}:
+            return f"{_text(time)}: {_text(what)}"
+        case {"errors": [*errors], "topic": topic, "offset": offset}:
+            return f"{'; '.join(map(_text, errors))} (offset {_text(offset)} of {_text(topic)})"
+        case {"document": document, "topic": topic, "offset": offset}:
+            return f"{_text(document)}, published at offset {_text(offset)} of {_text(topic)}"
+    plain = {name: value for name, value in item.items() if isinstance(value, str | int | float | list)}
+    return "; ".join(f"{name.replace('_', ' ')}: {_listed(value)}" for name, value in plain.items())
+
+
+def _listed(value: Any) -> str:
+    if not isinstance(value, list):
+        return _text(value)
+    return ", ".join(map(_text, value[:3])) + (" …" if len(value) > 3 else "")
 
 
 def _text(value: Any, longest: int = 300) -> str:

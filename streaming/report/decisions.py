@@ -1,13 +1,14 @@
 """Decisions summed up: by system and outcome over time, by reason, and which statements they name."""
 
+import contextlib
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from policy import StatementId, all_systems
+from policy import StatementId, all_systems, to_ms
 from streaming.report.answered import Answered, denials
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
-from streaming.report.span import Span
+from streaming.report.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.report.untrusted import BoundedCounter, Ranking
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
@@ -22,8 +23,16 @@ class StoredVersion(msgspec.Struct, frozen=True):
     at: int
 
 
+class Latency(msgspec.Struct, frozen=True):
+    """From the request's record to the decision's, by Kafka's timestamps, ms. ``count``: of how many decisions."""
+
+    count: int
+    p50: int
+    p95: int
+
+
 class SystemTotals(msgspec.Struct, frozen=True):
-    """Decisions of one system by outcome, in all and for each step of the range."""
+    """Decisions of one system by outcome, in all and for each step of the time axis."""
 
     system: str
     allow: int
@@ -40,7 +49,8 @@ class SystemTotals(msgspec.Struct, frozen=True):
 class DecisionTotals(msgspec.Struct, frozen=True):
     """Decision records in the range; a batch is one. ``denied_answers``: each denied evaluation of a batch counts.
 
-    ``unreadable``: records in the decisions topic that are no decision in JSON.
+    ``unreadable``: records in the decisions topic that are no decision in JSON. ``axis``: from the first decision
+    to the last, at least a minute.
     """
 
     total: int
@@ -51,16 +61,110 @@ class DecisionTotals(msgspec.Struct, frozen=True):
     unreadable: int
     systems: tuple[SystemTotals, ...]
     reasons: Ranking
+    axis: Span
+    latency: Latency | None = None
+
+    @property
+    def denials_by_step(self) -> tuple[int, ...]:
+        """Of all systems."""
+        return tuple(sum(step[1] for step in steps) for steps in zip(*(s.steps for s in self.systems), strict=True))
+
+
+class Bins:
+    """Counts by system, moment and outcome, in as fine steps as a plot may need whatever the extent turns out to be.
+
+    Each width divides the steps that `Span.step` gives for the extents at which it is in use, so a plot sums up whole
+    bins; there are at most `MOST_STEPS` * 30 of them for each system.
+    """
+
+    WIDTHS = (SECOND, 10 * SECOND, MINUTE, 30 * MINUTE, DAY)
+
+    def __init__(self) -> None:
+        self._widths = iter(self.WIDTHS)
+        self._width = next(self._widths)
+        self._bins: dict[str, dict[int, list[int]]] = {}
+        self._first = self._last = -1
+
+    def add(self, system: str, at: int, outcome: int) -> None:
+        """Count an outcome at a moment, ms."""
+        self._last = max(self._last, at)
+        self._first = at if self._first < 0 else min(self._first, at)
+        while (self._last - self._first) > MOST_STEPS * 30 * self._width and self._width < DAY:
+            self._coarsen(next(self._widths))
+        bins = self._bins.setdefault(system, {})
+        bins.setdefault(at // self._width, [0] * len(OUTCOMES))[outcome] += 1
+
+    def _coarsen(self, width: int) -> None:
+        for system, bins in self._bins.items():
+            coarser: dict[int, list[int]] = {}
+            for place, counts in bins.items():
+                into = coarser.setdefault(place * self._width // width, [0] * len(OUTCOMES))
+                into[:] = [a + b for a, b in zip(into, counts, strict=True)]
+            self._bins[system] = coarser
+        self._width = width
+
+    def axis(self, span: Span) -> Span:
+        """From the first moment to the last; at least a minute, and all of ``span`` without any."""
+        return span if self._first < 0 else Span(self._first, max(self._last + 1, self._first + MINUTE))
+
+    def totals(self, span: Span) -> tuple[SystemTotals, ...]:
+        """Each system with its counts in the steps of ``axis``."""
+        axis = self.axis(span)
+        return tuple(_totals(name, self._steps(bins, axis)) for name, bins in sorted(self._bins.items()))
+
+    def _steps(self, bins: Mapping[int, list[int]], axis: Span) -> list[list[int]]:
+        steps = [[0] * len(OUTCOMES) for _ in range(axis.steps)]
+        for place, counts in bins.items():
+            into = steps[(place * self._width - axis.first) // axis.step]
+            into[:] = [a + b for a, b in zip(into, counts, strict=True)]
+        return steps
+
+
+class Waits:
+    """Latencies, ms: exact below a second, to 1 % above it, so that they need little memory."""
+
+    LONGEST = DAY
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def add(self, ms: int) -> None:
+        """Count one; a time that no clock of this range gives (negative, over a day) is left out."""
+        if 0 <= ms <= self.LONGEST:
+            digit = 10 ** max(0, len(str(ms)) - 3)
+            ms = ms // digit * digit
+            self._counts[ms] = self._counts.get(ms, 0) + 1
+
+    def result(self) -> Latency | None:
+        """None without any."""
+        count = sum(self._counts.values())
+        return Latency(count, self._at(count * 0.5), self._at(count * 0.95)) if count else None
+
+    def _at(self, wanted: float) -> int:
+        seen = 0
+        for ms, count in sorted(self._counts.items()):
+            seen += count
+            if seen >= wanted:
+                return ms
+        return 0
 
 
 class Tally:
-    """Takes decision records one by one. ``named``: how often each statement in force decided, by the reasons."""
+    """Takes decision records one by one. ``named``: how often each statement in force decided, by the reasons.
 
-    def __init__(self, span: Span, stored: Mapping[StatementId, StoredVersion], answered: Answered) -> None:
-        self._span, self._stored, self._answered = span, stored, answered
-        self._first, self._step = span.first, span.step
+    ``claimed``: request topics that may claim a request's time, so that it says nothing about a latency.
+    """
+
+    def __init__(
+        self,
+        span: Span,
+        stored: Mapping[StatementId, StoredVersion],
+        answered: Answered,
+        claimed: frozenset[str] = frozenset(),
+    ) -> None:
+        self._span, self._stored, self._answered, self._claimed = span, stored, answered, claimed
         self._known = frozenset(all_systems())
-        self._steps: dict[str, list[list[int]]] = {}
+        self._bins, self._waits = Bins(), Waits()
         self._reasons = BoundedCounter()
         self._denied = self._unreadable = 0
         self.named: dict[StatementId, int] = {}
@@ -73,17 +177,19 @@ class Tally:
         if decision is None:
             self._unreadable += 1
             return
-        self._count(decision, (record.at - self._first) // self._step)
+        system = decision.system if decision.system in self._known else OTHER
+        self._bins.add(system, record.at, OUTCOMES.index(decision.context.outcome))
+        self._denied += denials(decision)
+        self._time(decision, record.at)
         self._answered.note(decision)
         for answer in [item.context for item in decision.evaluations] or [decision.context]:
             self._explain(answer.outcome, answer.reasons, decision.context.policy_offsets)
 
-    def _count(self, decision: Decision, step: int) -> None:
-        system = decision.system if decision.system in self._known else OTHER
-        if system not in self._steps:
-            self._steps[system] = [[0] * len(OUTCOMES) for _ in range(self._span.steps)]
-        self._steps[system][step][OUTCOMES.index(decision.context.outcome)] += 1
-        self._denied += denials(decision)
+    def _time(self, decision: Decision, at: int) -> None:
+        """A decision's time is the timestamp of its request's record, unless that may claim another."""
+        if decision.time is not None and decision.context.source.topic not in self._claimed:
+            with contextlib.suppress(ValueError):
+                self._waits.add(at - to_ms(decision.time))
 
     def _explain(
         self, outcome: str, reasons: Iterable[Reason], policy_offsets: Mapping[str, Mapping[str, int]]
@@ -102,11 +208,12 @@ class Tally:
 
     def totals(self) -> DecisionTotals:
         """What was counted."""
-        systems = tuple(_totals(name, steps) for name, steps in sorted(self._steps.items()))
+        systems, axis = self._bins.totals(self._span), self._bins.axis(self._span)
         allow, deny, error = (sum(getattr(system, outcome) for system in systems) for outcome in OUTCOMES)
         reasons = self._reasons.top(TOP_REASONS)
         total = allow + deny + error
-        return DecisionTotals(total, allow, deny, error, self._denied, self._unreadable, systems, reasons)
+        counts = (total, allow, deny, error, self._denied, self._unreadable)
+        return DecisionTotals(*counts, systems, reasons, axis, self._waits.result())
 
 
 def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
@@ -115,10 +222,14 @@ def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
 
 
 def tally(
-    records: Iterable[Record], span: Span, stored: Mapping[StatementId, StoredVersion], answered: Answered
+    records: Iterable[Record],
+    span: Span,
+    stored: Mapping[StatementId, StoredVersion],
+    answered: Answered,
+    claimed: frozenset[str] = frozenset(),
 ) -> Tally:
     """All ``records`` counted. ``stored``: every statement in force, with its document's version."""
-    made = Tally(span, stored, answered)
+    made = Tally(span, stored, answered, claimed)
     for record in records:
         made.take(record)
     return made

@@ -94,8 +94,9 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
 
     answered = Answered(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
-    decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
+    claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
+    decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
     asked = study(_in_json("request", requests, readings), answered, trust, replay)

@@ -29,15 +29,15 @@ MOST_KINDS = 12
 LONGEST_LABEL = 42
 
 
-def plot_decisions(totals: DecisionTotals, span: Span) -> str:
+def plot_decisions(totals: DecisionTotals) -> str:
     """Decisions over time, a panel for each system, outcomes stacked."""
     count = len(totals.systems)
     with Drawing(WIDTH, PANEL * count + 0.5) as figure:
         panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         for axes, system in zip(panels, totals.systems, strict=True):
             _stack(axes, system)
-        _label_times(panels[-1], span)
-        what = f"Decisions over time, in steps of {length_text(span.step)}; the table below has the totals"
+        _label_times(panels[-1], totals.axis)
+        what = f"Decisions over time, in steps of {length_text(totals.axis.step)}; the table below has the totals"
         return to_svg(figure, "decisions", what)
 
 

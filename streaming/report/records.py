@@ -57,12 +57,17 @@ class Decision(msgspec.Struct, frozen=True):
     system: str
     context: Context
     evaluations: tuple[Evaluation, ...] = ()
+    time: str | None = None
 
 
 class Alert(msgspec.Struct, frozen=True):
-    """An alert record, read by its shape: a new kind needs no change of the report."""
+    """An alert record, read by its shape: a new kind needs no change of the report.
+
+    ``id``: all alerts of one episode have the same.
+    """
 
     kind: str
+    id: str = ""
     severity: str = "?"
     time: str | int = "?"
     subject: Any = None

@@ -1,6 +1,7 @@
 """Requests looked at again: who was denied what, and which statements decide when they are asked once more."""
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -12,17 +13,64 @@ from streaming.enforcer.answers import TIME
 from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
 from streaming.report.answered import Answered
 from streaming.report.records import Record
-from streaming.report.untrusted import BoundedCounter, Ranking
+from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 Asked = Request | Batch
+MOST_COMBINATIONS = 20_000
+
+
+class Combination(msgspec.Struct, frozen=True):
+    """A subject, action and resource that was denied. ``first``: its first denial in the range, ms."""
+
+    subject: str
+    action: str
+    resource: str
+    count: int
+    first: int
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """Who was denied most, and on what. ``answers``: how many denied ones were found among the requests."""
+    """Who was denied most, and on what. ``answers``: how many denied ones were found among the requests.
+
+    ``most``: the combinations of subject, action and resource that were denied most; ``newest``: those that were
+    denied for the first time in the range most recently. ``combinations``: how many different ones, at most
+    `MOST_COMBINATIONS`; ``uncounted``: denied answers beyond these.
+    """
 
     answers: int
     subjects: Ranking
     resources: Ranking
+    most: tuple[Combination, ...] = ()
+    newest: tuple[Combination, ...] = ()
+    combinations: int = 0
+    uncounted: int = 0
+
+
+class Combinations:
+    """Denials by subject, action and resource: the first `MOST_COMBINATIONS` different ones, each with its count."""
+
+    def __init__(self, most: int = MOST_COMBINATIONS) -> None:
+        self._most = most
+        self._found: dict[tuple[str, str, str], list[int]] = {}
+        self._uncounted = 0
+
+    def add(self, item: Request, at: int) -> None:
+        """Count a denial of ``item``, whose record was written at ``at`` (ms)."""
+        key = (shortened(item.subject.id), shortened(item.action.name), shortened(item.resource.id))
+        if key not in self._found and len(self._found) >= self._most:
+            self._uncounted += 1
+            return
+        counted = self._found.setdefault(key, [0, at])
+        counted[0] += 1
+        counted[1] = min(counted[1], at)
+
+    def denied(self, answers: int, subjects: Ranking, resources: Ranking, top: int) -> Denied:
+        """The ``top`` most frequent and newest ones, with the two other rankings."""
+        every = [Combination(*key, count, first) for key, (count, first) in self._found.items()]
+        names = operator.attrgetter("subject", "action", "resource")
+        most = sorted(every, key=lambda one: (-one.count, names(one)))[:top]
+        newest = sorted(every, key=lambda one: (-one.first, names(one)))[:top]
+        return Denied(answers, subjects, resources, tuple(most), tuple(newest), len(every), self._uncounted)
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -97,6 +145,7 @@ class Study:
     def __init__(self, answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> None:
         self._answered, self._trust, self._replay = answered, trust, replay
         self._subjects, self._resources = BoundedCounter(), BoundedCounter()
+        self._combinations = Combinations()
         self._denied = 0
         self._parts = Parts()
 
@@ -120,19 +169,21 @@ class Study:
 
         self._replay.take(record.topic, envelope, at, parse)
         if "deny" in outcomes:
-            self._count(parse(), outcomes)
+            self._count(parse(), outcomes, record.at)
 
-    def _count(self, asked: Asked, outcomes: tuple[Outcome, ...]) -> None:
+    def _count(self, asked: Asked, outcomes: tuple[Outcome, ...], at: int) -> None:
         items = asked.items if isinstance(asked, Batch) else (asked,)
         for item, outcome in zip(items, outcomes, strict=False):  # a batch may have been answered in part
             if outcome == "deny" and isinstance(item, Request):
                 self._denied += 1
                 self._subjects.add(item.subject.id)
                 self._resources.add(item.resource.id)
+                self._combinations.add(item, at)
 
     def denied(self, top: int) -> Denied:
         """Who was denied most, and on what."""
-        return Denied(self._denied, self._subjects.top(top), self._resources.top(top))
+        rankings = (self._subjects.top(top), self._resources.top(top))
+        return self._combinations.denied(self._denied, *rankings, top)
 
 
 def study(records: Iterable[Record], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> Study:

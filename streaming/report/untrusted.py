@@ -1,9 +1,8 @@
 """Names and texts from untrusted clients: counted in bounded memory, shortened, invisible characters escaped."""
 
 import hashlib
-import heapq
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -82,23 +81,30 @@ Rank = tuple[int, str, int]  # time (ms), topic, offset: unique for a record of 
 
 
 class Newest(Generic[T]):
-    """Keeps the ``most`` things of the highest rank."""
+    """Keeps the ``most`` things of the highest rank; of several with one name the one of the highest rank."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._heap: list[tuple[Rank, int, T]] = []
-        self._taken = 0
+        self._kept: dict[Hashable, tuple[Rank, T]] = {}
 
-    def add(self, rank: Rank, thing: T) -> None:
-        """Keep it while nothing newer needs its room."""
-        self._taken += 1
-        heapq.heappush(self._heap, (rank, self._taken, thing))
-        if len(self._heap) > self._most:
-            heapq.heappop(self._heap)
+    def add(self, rank: Rank, thing: T, name: Hashable = None) -> None:
+        """Keep it while nothing newer needs its room. ``name`` None: its rank is."""
+        name = rank if name is None else name
+        if name not in self._kept or self._kept[name][0] < rank:
+            self._kept[name] = (rank, thing)
+        if len(self._kept) > 2 * self._most:
+            self._kept = dict(self._newest())
+
+    def drop(self, name: Hashable) -> None:
+        """Keep what has this name no more."""
+        self._kept.pop(name, None)
+
+    def _newest(self) -> list[tuple[Hashable, tuple[Rank, T]]]:
+        return sorted(self._kept.items(), key=lambda pair: pair[1][0], reverse=True)[: self._most]
 
     def listed(self) -> tuple[T, ...]:
         """What is kept, newest first."""
-        return tuple(thing for _, _, thing in sorted(self._heap, key=lambda entry: entry[:2], reverse=True))
+        return tuple(thing for _, (_, thing) in self._newest())
 
 
 LONGEST = 300  # characters

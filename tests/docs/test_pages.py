@@ -17,7 +17,7 @@ from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, p
 from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run, save
 
 EVERY = [block for page in pages() for block in blocks(page)]
-KNOWN = SHELL | {"yaml", "json", "python", "csv"}
+KNOWN = SHELL | {"yaml", "json", "python", "csv", "text"}
 COMMANDS = [(block, command) for block in EVERY for command in block.commands]
 SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
 
@@ -58,6 +58,13 @@ def test_yaml_is_documents_that_compile_cases_or_settings(block: Block) -> None:
 @pytest.mark.parametrize("block", _of("json"))
 def test_json_is_json(block: Block) -> None:
     assert [json.loads(line) for line in block.body.splitlines()]
+
+
+@pytest.mark.parametrize("block", _of("text"))
+def test_text_is_a_file_that_a_command_of_its_page_reads(block: Block) -> None:
+    assert block.title, "say what the file is called"
+    folder = f"{Path(block.title).parent}/"
+    assert any(folder in command.text for other in blocks(block.page) for command in other.commands)
 
 
 @pytest.mark.parametrize("block", _of("python"))

@@ -1,6 +1,7 @@
 """The generated pages have everything that is in the code, and the site builds without a warning."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from docs import generate
+from policy import compile_documents, decide
 from policy.systems import all_systems
 from streaming.ops.metrics import ALERT_KINDS
 from streaming.ops.watch import Watch
@@ -18,15 +20,35 @@ from streaming.settings import Settings, load_settings, variables
 from streaming.topics import TopicNames, topic_specs
 from tests.chaos.scenarios import SCENARIOS
 from tests.docs.pages import ROOT
+from tests.report.browser import Browser, find_browser
 
 
 def test_every_setting_is_there_with_its_variable_and_default() -> None:
     page = generate.settings()
     for name, (path, _) in variables().items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{'.'.join(path)}` ")]
-        assert f"| `{name}` |" in row
-    assert "| `max_records` | `LOCKKEEPER_MAX_RECORDS` | `200000` | number, at least 1 |" in page
-    assert '| `log.level` | `LOCKKEEPER_LOG_LEVEL` | `"info"` | `debug`, `info`, `warning`, `error` |' in page
+        assert row.endswith(f"| `{name}` |")
+    explained = "Records of a micro-batch."
+    assert f"| `max_records` | {explained} | number, at least 1 | `200000` | `LOCKKEEPER_MAX_RECORDS` |" in page
+    assert '| `debug`, `info`, `warning`, `error` | `"info"` | `LOCKKEEPER_LOG_LEVEL` |' in page
+
+
+def test_every_setting_has_an_explanation_and_no_other_has() -> None:
+    explained = yaml.safe_load(generate.EXPLAINED.read_text())
+    assert explained.keys() == {".".join(path) for path, _ in variables().values()}
+    assert all(text.endswith((".", ";")) for text in explained.values())
+
+
+@pytest.mark.parametrize("system", generate.NAMES)
+def test_every_action_of_a_system_is_there_and_known_to_it(system: str) -> None:
+    """The first of each sort is asked for: none of them is unknown."""
+    page = generate.actions()
+    for about, names in generate.actions_of(system).items():
+        assert f"| `{about}` | " in page
+        asked = {"subject": {"type": "user", "id": "user:x"}, "action": {"name": names[0]}}
+        resource = {"type": "lrn", "id": "x"}
+        answer = decide(compile_documents([]), {"id": "1", "system": system, **asked, "resource": resource})
+        assert answer.reasons[0].code != "unknown-action", names[0]
 
 
 def test_what_a_class_says_of_its_settings_is_there() -> None:
@@ -118,16 +140,34 @@ def test_a_setting_that_is_new_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -
     newer = msgspec.defstruct("Newer", [("patience", float, 1.5)], bases=(Settings,), kw_only=True, frozen=True)
     monkeypatch.setattr("streaming.settings.Settings", newer)
     monkeypatch.setattr(generate, "Settings", newer)
-    assert "| `patience` | `LOCKKEEPER_PATIENCE` | `1.5` |" in generate.settings()
+    assert "| `patience` |  | number | `1.5` | `LOCKKEEPER_PATIENCE` |" in generate.settings()
 
 
-def test_the_site_builds_strictly_and_asks_nobody_else(tmp_path: Path) -> None:
-    config = ROOT / "docs/mkdocs.yml"
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly."""
+    config, folder = ROOT / "docs/mkdocs.yml", tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(folder)]
     built = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert built.returncode == 0, built.stderr
-    home = (tmp_path / "index.html").read_text()
+    return folder
+
+
+def test_the_site_builds_strictly_and_asks_nobody_else(site: Path) -> None:
+    home = (site / "index.html").read_text()
     assert "lockkeeper is a streaming authorization enforcer" in home
-    assert "fonts.googleapis" not in home
+    assert not re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//', home)
+    assert not re.findall(r'<link[^>]* rel="stylesheet"[^>]* href="(?:https?:)?//', home)
+    assert 'class="md-footer__inner' in home, "next and previous"
+    assert "pre-wrap" in (site / "stylesheets/wrap.css").read_text()
     for path in generate.PAGES:
-        assert (tmp_path / path).with_suffix(".html").exists()
+        assert (site / path).with_suffix(".html").exists()
+
+
+@pytest.mark.skipif(
+    find_browser() is None, reason="no Chromium here: install one, or name it in LOCKKEEPER_TEST_BROWSER"
+)
+def test_the_search_finds_a_reason_code_in_pages_opened_as_files(site: Path, tmp_path: Path) -> None:
+    browser = Browser(find_browser() or "", tmp_path / "profile")
+    results = browser.dom(site / "index.html", "?q=policies-behind").partition('class="md-search-result__list"')[2]
+    assert "guides/troubleshooting.html" in results.partition("</ol>")[0]

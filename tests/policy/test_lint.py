@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policy.analysis.lint import Finding, lint, lint_library
+from policy.core.document import MAX_BYTES
 from policy.store.documents import DocumentStore
 
 
@@ -31,6 +32,14 @@ def test_good_policies_have_no_findings() -> None:
     """An allow, a narrower deny, a group for each role, an empty role."""
     narrow = ("deny", "kafka:ReadTopicData", "kafka:topic:a/b/*")
     assert found(group("g", "r", "empty"), role("r", READ, narrow), role("empty")) == []
+
+
+def test_a_document_that_topics_do_not_take_is_found_before_it_is_applied() -> None:
+    """It is valid in files; at the default limit `apply` refuses it."""
+    large = role("large", READ)
+    large["spec"]["description"] = "x" * MAX_BYTES
+    assert ("Role/large", None, "too-large") in found(group("g", "large"), large)
+    assert found(group("g", "large"), role("large", READ)) == []
 
 
 def test_every_error_of_a_refused_document_is_an_error() -> None:

@@ -36,7 +36,7 @@ spec:
     [
         ("statements[1].actions: unknown field", None, "18:7"),
         ("statements[1].action: needed, as a list of texts", None, "17:7"),  # where the statement begins
-        ("statements[0]: action kafka:ReadTopicDatas: no such operation", None, "14:7"),
+        ("statements[0]: action kafka:ReadTopicDatas: no such operation", None, "15:7"),
         ("valid_until: '2026-13-45' is not RFC 3339", None, "11:1"),
         ("spec: required; must be a mapping", None, "12:1"),
         ("covered by another statement", 1, "17:7"),
@@ -87,7 +87,7 @@ def test_what_publishing_refuses_and_warns_of_has_its_place(tmp_path: Path) -> N
     file.write_text(sound)
     assert refusals(read_documents(file), 1 << 20) == []
     [warning] = warnings_of(read_documents(file))
-    assert warning.startswith(f"{file}:16:7: lenses6/Role/readers: statements[1]: ")
+    assert warning.startswith(f"{file}:17:7: lenses6/Role/readers: statements[1]: ")
 
 
 @pytest.mark.parametrize(

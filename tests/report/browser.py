@@ -22,9 +22,9 @@ class Browser:
     def __init__(self, program: str, profile: Path) -> None:
         self._command = [program, *BARE, f"--user-data-dir={profile}"]
 
-    def dom(self, page: Path) -> str:
-        """The document as HTML, once it is loaded and whatever scripts it has have run."""
-        return self._run("--virtual-time-budget=3000", "--dump-dom", page.as_uri()).decode()
+    def dom(self, page: Path, query: str = "") -> str:
+        """The document as HTML, once it is loaded and whatever scripts it has have run. `query`: of its address."""
+        return self._run("--virtual-time-budget=20000", "--dump-dom", page.as_uri() + query).decode()
 
     def screenshot(self, page: Path, width: int, height: int) -> bytes:
         """A picture (PNG) of the page in a window of that size."""

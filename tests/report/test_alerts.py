@@ -1,5 +1,7 @@
 """Alerts and dead letters summed up, whatever they look like."""
 
+import json
+
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.deadletters import sum_up_dead_letters
 from streaming.report.records import Record
@@ -48,6 +50,40 @@ def test_subject_and_evidence_may_be_anything_and_are_bounded() -> None:
     assert first.evidence[3].startswith("x" * 1500 + "… (5,000 characters")
     assert first.evidence[-1] == "… and 2 more"
     assert (second.subject, second.evidence) == ("", ('{"one":1}',))
+
+
+def test_alerts_of_one_episode_are_one_and_the_newest_counts() -> None:
+    """Also when its severity rises: it is not listed among the others any more."""
+    world = World()
+    for severity, message in (("medium", "3 times"), ("medium", "30 times"), ("critical", "300 times")):
+        world.alert(id="burst-1", severity=severity, message=message)
+    world.alert(id="burst-2", message="another")
+    totals = _alerts(world)
+    assert (totals.total, totals.grave, totals.updates) == (2, 1, 2)
+    assert [alert.message for alert in totals.newest_grave] == ["300 times"]
+    assert [alert.message for alert in totals.newest_other] == ["another"]
+
+
+def test_evidence_is_told_in_sentences() -> None:
+    world = World()
+    first, last = "2026-11-21T11:00:00.000Z", "2026-11-21T11:05:00.000Z"
+    evidence = [
+        {"system": "lenses6", "count": 12, "first": first, "last": last},
+        {"time": first, "what": "denied: kafka:DeleteTopic"},
+        {"topic": "policies", "offset": 7, "errors": ["spec: required", "name: empty"]},
+        {"document": "lenses6/Role/ops", "topic": "policies", "offset": 8},
+        {"holders": ["user:a", "user:b", "user:c", "user:d"], "statement": 0, "more": None},
+    ]
+    world.alert(evidence=evidence)
+    [alert] = _alerts(world).newest_other
+    assert alert.sentences == (
+        f"12 times, from {first} to {last}, in lenses6",
+        f"{first}: denied: kafka:DeleteTopic",
+        "spec: required; name: empty (offset 7 of policies)",
+        "lenses6/Role/ops, published at offset 8 of policies",
+        "holders: user:a, user:b, user:c …; statement: 0",
+    )
+    assert [json.loads(item) for item in alert.evidence] == evidence
 
 
 def test_what_is_no_alert_is_told_and_stops_nothing() -> None:

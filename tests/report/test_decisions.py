@@ -1,10 +1,13 @@
 """Decisions summed up: outcomes over time, reasons, and who was denied what."""
 
+from policy import Request, parse_request
 from streaming.client.decision import Place
 from streaming.report.answered import CHUNK, Answered
+from streaming.report.decisions import Latency, tally
 from streaming.report.records import read_decision
+from streaming.report.requests import Combinations
 from streaming.report.span import Span
-from streaming.report.untrusted import Row
+from streaming.report.untrusted import Ranking, Row
 from tests.report.world import (
     BEGIN,
     DECISIONS,
@@ -38,6 +41,7 @@ def test_decisions_are_counted_by_system_outcome_and_step() -> None:
     totals = world.tally()[0].totals()
     assert (totals.total, totals.allow, totals.deny, totals.error) == (7, 3, 2, 2)
     lenses, other = totals.systems
+    assert totals.axis == SPAN
     assert (lenses.system, lenses.steps[0], lenses.steps[2], lenses.steps[-1]) == (
         "lenses6",
         (3, 0, 0),
@@ -132,3 +136,48 @@ def test_an_empty_range_is_no_failure() -> None:
     report = World().report(Span(5, 6))
     assert report.empty
     assert report.decisions.systems == ()
+
+
+def test_the_axis_fits_the_traffic_and_loses_none_of_it() -> None:
+    """Whatever the extent: a minute at least, and steps that the counted bins add up to."""
+    for extent in (0, 59_000, 31 * 60_000, 6 * HOUR, 31 * HOUR, 40 * 24 * HOUR, 500 * 24 * HOUR):
+        world = orders_world()
+        moments = [BEGIN, BEGIN + extent // 3, BEGIN + extent]
+        for at in moments:
+            world.ask(query("user:dana", "GetTopicDetails", "orders"), at=at)
+        totals = world.tally(Span(BEGIN - HOUR, BEGIN + extent + HOUR))[0].totals()
+        axis, [lenses] = totals.axis, totals.systems
+        assert (axis.start, axis.end) == (BEGIN, BEGIN + max(60_000, extent + 1))
+        assert len(lenses.steps) == axis.steps
+        places = sorted((at - axis.first) // axis.step for at in moments)
+        assert [place for place, (allow, _, _) in enumerate(lenses.steps) for _ in range(allow)] == places
+
+
+def test_latencies_are_from_the_request_to_the_decision() -> None:
+    world = orders_world()
+    for number in range(100):
+        world.ask(query("user:dana", "GetTopicDetails", "orders"), took=number + 1)
+    assert world.tally()[0].totals().latency == Latency(100, 50, 95)
+    claimed = tally(world.decisions, SPAN, world.stored, Answered({}), frozenset({REQUESTS}))
+    assert claimed.totals().latency is None
+
+
+def test_combinations_are_counted_with_their_first_denial() -> None:
+    world = orders_world()
+    for topic, times, at in (("carts", 3, BEGIN + HOUR), ("carts", 1, BEGIN), ("payments", 2, BEGIN + 2 * HOUR)):
+        world.ask(query("user:eve", "GetTopicDetails", topic), times=times, at=at)
+    denied = world.study(world.tally()[1])[0].denied(1)
+    [most], [newest] = denied.most, denied.newest
+    assert (most.subject, most.action, most.count, most.first) == ("user:eve", "kafka:GetTopicDetails", 4, BEGIN)
+    assert (newest.resource, newest.first) == ("kafka:topic:prod/main/payments", BEGIN + 2 * HOUR)
+    assert (denied.combinations, denied.uncounted) == (2, 0)
+
+
+def test_combinations_beyond_the_bound_are_counted_apart() -> None:
+    found = Combinations(most=1)
+    for topic in ("a", "b", "a", "b"):
+        request = parse_request(query("user:eve", "GetTopicDetails", topic))
+        assert isinstance(request, Request)
+        found.add(request, BEGIN)
+    denied = found.denied(4, Ranking((), 0, 0), Ranking((), 0, 0), 10)
+    assert ([one.count for one in denied.most], denied.combinations, denied.uncounted) == ([2], 1, 2)

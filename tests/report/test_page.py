@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from streaming.report.page import render
+from streaming.report.page import in_words, render, unusual
 from streaming.report.plots import length_text
 from streaming.report.untrusted import visible
 from tests.report.hostile import HACKED, hostile_report, hostile_texts
@@ -14,7 +14,8 @@ from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, record, r
 ORDERS = "kafka:topic:prod/main/orders"
 OURS = """
     html head meta link title style body header nav main section footer h1 h2 p ul li a dl div dt dd figure table
-    caption thead tbody tfoot tr th td time bdi code span strong em svg defs g path pattern rect text tspan use clippath
+    caption thead tbody tfoot tr th td time bdi code span strong em details
+    summary svg defs g path pattern rect text tspan use clippath
 """
 
 
@@ -166,3 +167,35 @@ def test_lengths_are_told_in_their_largest_whole_unit() -> None:
 def test_the_range_and_the_zone_are_told() -> None:
     told = " ".join(Page(render(World().report(SPAN))).texts)
     assert "2026-11-21 11:00:00 to 2026-11-22 11:00:00 UTC" in told
+
+
+def test_the_sentence_on_top_says_what_is_unusual() -> None:
+    assert unusual(orders_of_a_day().report()).startswith("Nothing unusual: ")
+    world = orders_of_a_day()
+    world.ask(query("user:eve", "DeleteTopic", "orders"), times=40, at=BEGIN + 7 * HOUR)
+    world.ask(query("dana", "GetTopicDetails", "orders"), times=20, at=BEGIN + HOUR)
+    world.alert(kind="privilege-escalation", severity="critical", subject="lenses6/Role/ops")
+    world.dead_letter("not a request: no id")
+    report = world.report(changes=[record("policies", 7, BEGIN, b"{", "Role/broken")])
+    assert unusual(report) == (
+        "Unusual: 1 alert critical or high, the newest privilege-escalation (lenses6/Role/ops); 1 document refused; "
+        "6.7 % of the decisions are errors; 41 denials in the 30 minutes from 2026-11-21 18:00:00, the median is 1."
+    )
+    assert unusual(report) in Page(render(report)).texts
+
+
+def orders_of_a_day() -> World:
+    """Allowed and denied evenly over 24 hours."""
+    world = busy_world()
+    world.requests, world.decisions, world.alerts, world.dead = [], [], [], []
+    for half_hour in range(48):
+        at = BEGIN + half_hour * HOUR // 2
+        world.ask(query("user:dana", "GetTopicDetails", "orders"), times=4, at=at)
+        world.ask(query("user:dana", "DeleteTopic", "orders"), at=at)
+    return world
+
+
+def test_a_code_has_words_and_an_unknown_one_stays() -> None:
+    assert in_words("deny: no-grant") == "deny: no grant covers it (no-grant)"
+    assert in_words("deny: {}") == "deny: {}"
+    assert in_words("no-such") == "no-such"

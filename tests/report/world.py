@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from policy import DocumentStore, Snapshot, decide
+from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
 from streaming.report.alerts import sum_up_alerts
@@ -84,18 +84,24 @@ class World:
         self.alerts: list[Record] = []
         self.dead: list[Record] = []
 
-    def ask(self, request: dict[str, Any], times: int = 1, at: int = BEGIN, **context: Any) -> None:
-        """Send a request, some times, and decide it as the job does."""
+    def ask(self, request: dict[str, Any], times: int = 1, at: int = BEGIN, took: int = 0, **context: Any) -> None:
+        """Send a request, some times, and decide it as the job does, so many ms later."""
         answer = decide(self.snapshot, request, trust=DEFAULT_TRUST).to_record()
         for _ in range(times):
             offset = len(self.requests)
             self.requests.append(record(REQUESTS, offset, at, request))
-            told = decision_record(request, answer, offset, **context)
-            self.decisions.append(record(DECISIONS, offset, at, told))
+            told = decision_record(request, answer, offset, **context) | {"time": to_text(at)}
+            self.decisions.append(record(DECISIONS, offset, at + took, told))
 
     def alert(self, at: int = BEGIN, **fields: Any) -> None:
         """Raise an alert."""
-        usual = {"id": "a", "kind": "denial-burst", "severity": "medium", "time": "?", "subject": "user:x"}
+        usual = {
+            "id": f"a-{len(self.alerts)}",
+            "kind": "denial-burst",
+            "severity": "medium",
+            "time": "?",
+            "subject": "user:x",
+        }
         value = {**usual, "message": "too many", "evidence": [], **fields}
         self.alerts.append(record(ALERTS, len(self.alerts), at, value))
 
