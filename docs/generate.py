@@ -40,6 +40,7 @@ OPEN = "What the platform's own words leave open, by number. These cases show th
 
 NAMES = {
     "cdap": "CDAP",
+    "kafka-acls": "Kafka's ACLs",
     "lenses5": "Lenses 5",
     "lenses6": "Lenses 6",
     "streamsets": "StreamSets Control Hub",
@@ -195,7 +196,7 @@ def rules(system: str) -> str:
 
 
 def _rules_of(system: str) -> list[dict[str, str]]:
-    source = importlib.resources.files("policy.systems").joinpath(system, "rules.yaml")
+    source = importlib.resources.files(packages()[system]).joinpath("rules.yaml")
     loaded: list[dict[str, str]] = yaml.safe_load(source.read_text(encoding="utf-8"))
     return loaded
 
