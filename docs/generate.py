@@ -18,6 +18,7 @@ import msgspec
 import typer.main
 import yaml
 
+from policy.systems import packages
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.monitor_settings import DEFAULTS, KindRule

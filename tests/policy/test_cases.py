@@ -89,7 +89,10 @@ def shown() -> frozenset[tuple[str, bool]]:
 @pytest.mark.parametrize("system", all_systems())
 def test_every_rule_has_a_case_for_it_and_a_case_against(system: str) -> None:
     """Each rule id of the system's specification is shown by an allow or acceptance, and by the contrary."""
-    rules = {rule["id"]: rule["text"] for rule in yaml.safe_load(files(packages()[system]).joinpath("rules.yaml").read_text())}
+    rules = {
+        rule["id"]: rule["text"]
+        for rule in yaml.safe_load(files(packages()[system]).joinpath("rules.yaml").read_text())
+    }
     assert rules
     assert all(rules.values())
     assert not {rule for rule in rules if (rule, True) not in shown()}, "rules without a positive case"

@@ -84,6 +84,9 @@ class KafkaAcls:
         principal = request.subject.id
         if wrong := principal_fault(principal):
             raise Unanswerable("malformed-subject", f"subject.id {wrong}", "KA-PRINCIPAL")
+        if principal == ANYONE:  # Kafka's authorizer fails here, too
+            message = f"subject.id {ANYONE} stands for every principal, and is none"
+            raise Unanswerable("malformed-subject", message, "KA-PRINCIPAL")
         asked = _Asked(request, operation, facts)
         notes, authorizer, names = _notes(request), _authorizer(facts), _principals(principal)
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
@@ -115,8 +118,7 @@ def _principals(principal: str) -> tuple[str, ...]:
 
     Nothing is granted to the bare name: a refused document may name the principal so (`policy.store.affected`).
     """
-    found = f"{PRINCIPAL}{principal}", f"{PRINCIPAL}{ANYONE}", f"{NAME}{principal.partition(':')[2]}"
-    return tuple(dict.fromkeys(found))
+    return f"{PRINCIPAL}{principal}", f"{PRINCIPAL}{ANYONE}", f"{NAME}{principal.partition(':')[2]}"
 
 
 def _authorizer(facts: Facts) -> Authorizer | str | None:
@@ -131,7 +133,7 @@ def _single_hosts(facts: Facts, principal: str) -> tuple[Held, ...]:
     """The entries for one host each that count for a principal."""
     return tuple(
         (name, effect, host)
-        for name in dict.fromkeys((principal, ANYONE))
+        for name in (principal, ANYONE)
         for document in sorted(facts.find(ENTRIES, "host of", name))
         if (entries := facts.get(ENTRIES, document)) is not None
         for effect, host in entries.hosts.get(name, ())
