@@ -107,13 +107,19 @@ def read_acls(document: Document) -> CompiledDocument:
 
     The end of a time-bound allow must not open a resource to all for having no entry.
     """
+    entries = read_entries(document)
+    grants = tuple(grant for number, entry in enumerate(entries) for grant in _grants(document, number, entry))
+    return CompiledDocument(grants, facts=(_fact(document, entries),), warnings=tuple(_warnings(entries)))
+
+
+def read_entries(document: Document) -> list[Entry]:
+    """The entries of an Acls document; raises DocumentRefused naming every error."""
     form = Validator(document.spec)
     forms = form.forms("entries")
     entries = [_entry(one, _mapping(given)) for one, given in zip(forms, form.raw("entries") or (), strict=False)]
     form.reject_unknown()
     form.finish()
-    grants = tuple(grant for number, entry in enumerate(entries) for grant in _grants(document, number, entry))
-    return CompiledDocument(grants, facts=(_fact(document, entries),), warnings=tuple(_warnings(entries)))
+    return entries
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
