@@ -4,6 +4,7 @@ What entries do not decide alone stands beside them in the expression: whether t
 any entry matches the resource, and what a host that is not known would change.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,8 @@ from policy.systems.kafka_acls.entries import (
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
 from policy.systems.kit.system import UNTYPED, Kind
+
+WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
 
 class KafkaAcls:
@@ -114,11 +117,15 @@ Held = tuple[str, Effect, str]
 
 
 def _principals(principal: str) -> tuple[str, ...]:
-    """The principal, User:* of which every principal is one (KA-PRINCIPAL), and the bare name.
+    """The principal, User:* of which every principal is one (KA-PRINCIPAL), and its bare name.
 
-    Nothing is granted to the bare name: a refused document may name the principal so (`policy.store.affected`).
+    Nothing is granted to bare names: a refused document may name the principal so (`policy.store.affected`), and of a
+    name such as ``CN=dana,OU=shop`` within a longer text the words are told apart, of which one is enough.
     """
-    return f"{PRINCIPAL}{principal}", f"{PRINCIPAL}{ANYONE}", f"{NAME}{principal.partition(':')[2]}"
+    name = principal.partition(":")[2]
+    word = WORD.search(name.partition("=")[2] or name)
+    bare = dict.fromkeys((name, *([word[0]] if word else ())))
+    return f"{PRINCIPAL}{principal}", f"{PRINCIPAL}{ANYONE}", *(f"{NAME}{text}" for text in bare)
 
 
 def _authorizer(facts: Facts) -> Authorizer | str | None:
