@@ -90,7 +90,7 @@ def test_any_resource_has_a_canonical_form(system: str, properties: dict[str, An
         ("ververica", "read", "d", "resource"),
         ("kafka-acls", "Alter", "kafka-cluster", "Cluster"),
         ("kafka-acls", "CreateTokens", "User:dana", "User"),
-        ("kafka-acls", "Read", "orders", "resource"),
+        ("kafka-acls", "Read", "orders", "Topic"),
         ("unheard-of", "read", "d", "resource"),
     ],
 )

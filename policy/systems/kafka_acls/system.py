@@ -47,7 +47,7 @@ from policy.systems.kafka_acls.entries import (
 )
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import check_name
-from policy.systems.kit.system import UNTYPED, Kind
+from policy.systems.kit.system import Kind
 
 WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
 
@@ -78,8 +78,8 @@ class KafkaAcls:
         return (request.resource.type, request.resource.id)
 
     def resource_type(self, action: str, resource: str) -> str:
-        """``Cluster`` for its name, else the one type that has the operation; a name alone does not say its type."""
-        return "Cluster" if resource == catalogue()["cluster"] else resource_type_of(action) or UNTYPED
+        """``Cluster`` for its name, else the one type that has the operation, else ``Topic``, which most are."""
+        return "Cluster" if resource == catalogue()["cluster"] else resource_type_of(action) or "Topic"
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The operation on the resource; raises Unanswerable for unknown types and operations (KA-Q1)."""
