@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -35,16 +36,19 @@ def test_what_is_exported_is_imported_again_from_the_cluster_and_from_kafkas_lis
     assert lockkeeper("import", "kafka-acls", str(DATA / "kafka-acls.json"), "--out", str(first)).code == 0
     exported = lockkeeper("export", "kafka-acls", str(first))
     assert exported.code == 0
-    for line in exported.out.splitlines():
-        if line.startswith("kafka-acls.sh"):
-            _, _, _, *arguments = shlex.split(line)
-            run_kafka_tool(ACL_COMMAND, "--bootstrap-server", broker, *arguments)
+    lines = (shlex.split(line) for line in exported.out.splitlines() if line.startswith("kafka-acls.sh"))
+    with ThreadPoolExecutor() as added:  # each starts a Java
+        assert list(added.map(lambda words: _kafka_acls(broker, *words[3:]), lines))
     listed = tmp_path / "acls.txt"
-    listed.write_text(run_kafka_tool(ACL_COMMAND, "--bootstrap-server", broker, "--list"), encoding="utf-8")
+    listed.write_text(_kafka_acls(broker, "--list"), encoding="utf-8")
     for out, given in (("of-list", [str(listed)]), ("of-cluster", ["--bootstrap", broker])):
         imported = lockkeeper("import", "kafka-acls", *given, "--out", str(tmp_path / out))
         assert imported.code == 0, imported.err
         assert _documents(tmp_path / out) == _documents(first)
+
+
+def _kafka_acls(broker: str, *arguments: str) -> str:
+    return run_kafka_tool(ACL_COMMAND, "--bootstrap-server", broker, *arguments)
 
 
 def _documents(folder: Path) -> list[object]:
