@@ -18,7 +18,9 @@ import msgspec
 import typer.main
 import yaml
 
+from policy.systems import packages
 from policy.systems.cdap import catalogue as cdap
+from policy.systems.kafka_acls.catalogue import catalogue as kafka_acls
 from policy.systems.lenses5 import catalogue as lenses5
 from policy.systems.lenses6 import catalogue as lenses6
 from policy.systems.streamsets import catalogue as streamsets
@@ -51,6 +53,7 @@ OPEN = "What the platform's own words leave open, by number. These cases show th
 
 NAMES = {
     "cdap": "CDAP",
+    "kafka-acls": "Kafka's ACLs",
     "lenses5": "Lenses 5",
     "lenses6": "Lenses 6",
     "streamsets": "StreamSets Control Hub",
@@ -245,6 +248,7 @@ ACTIONS = {
     "ververica": "The same for every kind of resource.",
     "streamsets": "`type.verb`, by the type of the resource.",
     "cdap": "`kind.verb`, by the kind of the entity.",
+    "kafka-acls": "The operation, in any letter case, by the resource type.",
 }
 
 
@@ -267,6 +271,7 @@ _ACTIONS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
     "ververica": lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
     "streamsets": lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
     "cdap": lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
+    "kafka-acls": lambda: ((about, name) for about, names in kafka_acls()["operations"].items() for name in names),
 }
 
 
@@ -284,7 +289,7 @@ def rules(system: str) -> str:
 
 
 def _rules_of(system: str) -> list[dict[str, str]]:
-    source = importlib.resources.files("policy.systems").joinpath(system, "rules.yaml")
+    source = importlib.resources.files(packages()[system]).joinpath("rules.yaml")
     loaded: list[dict[str, str]] = yaml.safe_load(source.read_text(encoding="utf-8"))
     return loaded
 

@@ -14,6 +14,7 @@ import msgspec
 
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.store.documents import DocumentStore
+from policy.store.repository import FilesRefused
 from policy.systems import all_systems
 
 Level = Literal["error", "warning", "note"]
@@ -102,13 +103,34 @@ class Spot:
 class Source(msgspec.Struct, frozen=True):
     """A platform's format. ``system``: of its documents. ``about``: what the files hold, in one sentence of the help.
 
-    ``examples``: command lines for the help.
+    ``examples``: command lines for the help. ``cluster``: without files it is given the ACLs of a Kafka cluster, as a
+    JSON list of them.
     """
 
     system: str
     about: str
     translate: Callable[[Sequence[ImportInput], Findings], Iterable[Document]]
     examples: tuple[str, ...] = ()
+    cluster: bool = False
+
+
+class Target(msgspec.Struct, frozen=True):
+    """The other direction: documents of ``system`` as what its platform takes.
+
+    ``write``: the lines for documents that are accepted, and findings about what has no counterpart there.
+    """
+
+    system: str
+    about: str
+    write: Callable[[Sequence[Document], Findings], Iterable[str]]
+    examples: tuple[str, ...] = ()
+
+
+class Export(msgspec.Struct, frozen=True):
+    """What a platform is given, and what of the documents it does not say."""
+
+    text: str
+    findings: tuple[Finding, ...]
 
 
 class Translation(msgspec.Struct, frozen=True):
@@ -137,6 +159,20 @@ def translate(source: Source, given: Sequence[ImportInput]) -> Translation:
     documents = _checked(source, list(source.translate(given, findings)), findings)
     kept = [] if findings.hopeless else sorted(documents, key=lambda one: (one["kind"], one["name"]))
     return Translation(tuple(kept), tuple(findings.found), findings.hopeless)
+
+
+def export(target: Target, documents: Iterable[Any]) -> Export:
+    """The documents of the target's system, in the form of its platform.
+
+    Raises FilesRefused for a refused one: what it says is not known.
+    """
+    given = [one for one in documents if isinstance(one, dict) and one.get("system") == target.system]
+    store = DocumentStore()
+    if refused := [rejected for one in given if (rejected := store.put(one)) is not None]:
+        raise FilesRefused([f"{one.key}: {error}" for one in refused for error in one.errors])
+    findings = Findings()
+    lines = list(target.write(given, findings))
+    return Export("".join(f"{line}\n" for line in lines), tuple(findings.found))
 
 
 def document(system: str, kind: str, name: str, spec: dict[str, Any], **window: str) -> Document:

@@ -39,7 +39,7 @@ def read_values(given: ImportInput) -> Iterator[tuple[str, Any]]:
 
     Raises FilesRefused, also for YAML with anchors, aliases or tags: what a file says must stand where it is read.
     """
-    text = _text(given)
+    text = read_text(given)
     try:
         is_json = given.file.lower().endswith(".json")
         values = [read_json(text)] if is_json else [part.value for part in read_yaml(text)]
@@ -57,7 +57,7 @@ def read_rows(given: ImportInput, required: Collection[str], optional: Collectio
     Raises FilesRefused for what is no such file: a column that is missing, named twice or unknown (it might say that
     a row is a restriction), a quote that is not closed.
     """
-    reader = csv.reader(io.StringIO(_text(given), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(given), newline=""), strict=True)
     try:
         columns = tuple(name.strip().lower() for name in next(reader, []))
         _check_columns(given, columns, required, optional)
@@ -72,7 +72,8 @@ def list_cell(cell: str) -> list[str]:
     return [] if cell == EMPTY_LIST else cell.split(SEPARATOR)
 
 
-def _text(given: ImportInput) -> str:
+def read_text(given: ImportInput) -> str:
+    """The text of a file in UTF-8. Raises FilesRefused, also for one that is too large."""
     if len(given.data) > MAX_INPUT:
         raise FilesRefused([f"{given.file}: {len(given.data)} bytes; at most {MAX_INPUT}: split the file"])
     try:

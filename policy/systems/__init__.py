@@ -1,7 +1,8 @@
 """The systems lockkeeper speaks: one package each, with a ``SYSTEM``. Adding one touches nothing else.
 
-The packages beside this file are found by themselves. A package of another distribution is found by its entry point in
-the group ``lockkeeper.systems``: the name is the system's, the value the package.
+The packages beside this file are found by themselves; a system's dashes are underscores in its package. A package of
+another distribution is found by its entry point in the group ``lockkeeper.systems``: the name is the system's, the
+value the package.
 """
 
 import functools
@@ -30,7 +31,7 @@ class SystemUnusable(Exception):
 def packages() -> Mapping[str, str]:
     """The package of every system, by the system's name. Raises SystemUnusable for two systems of one name."""
     built_in = (module.name for module in pkgutil.iter_modules(__path__) if module.name != KIT)
-    found = {name: f"{__name__}.{name}" for name in built_in}
+    found = {name.replace("_", "-"): f"{__name__}.{name}" for name in built_in}
     for entry in _entries():
         if entry.name in found:
             raise _unusable(entry, f"there is already a system {entry.name}, the package {found[entry.name]}")

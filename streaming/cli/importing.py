@@ -1,21 +1,23 @@
-"""`lockkeeper import`: what a platform keeps today, as policy documents."""
+"""`lockkeeper import`: what a platform keeps today, as policy documents; `lockkeeper export`: the other direction."""
 
 import difflib
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
 
-from streaming.cli.app import Json, app, remark, tell, tell_json
+from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
-    from policy.importers import ImportInput, Source, Translation
+    from policy.importers import ImportInput, Source, Target, Translation
     from streaming.imported import Plan
+    from streaming.settings import Settings
 
+Named = TypeVar("Named")
 HELP_WIDTH = 100  # columns of the list of sources
 
 
@@ -26,37 +28,53 @@ class ImportCommand(TyperCommand):
         """Write the description with the sources and their examples in it."""
         from policy.importers import sources
 
-        known = sources()
-        examples = ["\b", "Examples:", *(f"  {line}" for source in known.values() for line in source.examples)]
-        text = (self.help or "").replace("[sources]", "\n".join(_listing(known)))
-        self.help = text.replace("[examples]", "\n".join(examples))
+        self.help = _with_listing(self.help or "", sources(), "In CSV, lists have | between their items.")
         super().format_help_text(ctx, formatter)
 
 
-def _listing(known: "Mapping[str, Source]") -> Iterator[str]:
-    """A paragraph of the help that is shown as it is: a source a line, followed by more lines where it needs them."""
+class ExportCommand(TyperCommand):
+    """The same for its targets."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the description with the targets and their examples in it."""
+        from policy.importers import targets
+
+        self.help = _with_listing(self.help or "", targets())
+        super().format_help_text(ctx, formatter)
+
+
+def _with_listing(text: str, known: "Mapping[str, Source] | Mapping[str, Target]", *more: str) -> str:
+    examples = ["\b", "Examples:", *(f"  {line}" for one in known.values() for line in one.examples)]
+    listing = "\n".join((*_listing(known), *more))
+    return text.replace("[listing]", listing).replace("[examples]", "\n".join(examples))
+
+
+def _listing(known: "Mapping[str, Source] | Mapping[str, Target]") -> Iterator[str]:
+    """A paragraph of the help that is shown as it is: one a line, followed by more lines where it needs them."""
     width = max(map(len, known)) + 2
     yield "\b"
     for name, source in known.items():
         indent = " " * width
         yield textwrap.fill(source.about, HELP_WIDTH, initial_indent=name.ljust(width), subsequent_indent=indent)
-    yield "In CSV, lists have | between their items."
 
 
 @app.command("import", cls=ImportCommand)
 def import_(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="One of those above.")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What the platform exports.")],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="What the platform exports.")] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="A folder; the documents go into its file SOURCE.yaml.")],
     partial: Annotated[
         bool, typer.Option("--partial", help="Go on after errors, without what they concern: see above.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what would be written.")] = False,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
     as_json: Json = False,
 ) -> None:
     """Turn what a platform keeps into policy documents, and report all that could not be taken over.
 
-    [sources]
+    [listing]
 
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
@@ -72,7 +90,10 @@ def import_(
     from policy.importers import translate
     from streaming.imported import plan, write
 
-    found = translate(_source(source), [_given(file) for file in files])
+    known = _source(source)
+    if not files and not known.cluster:
+        raise Failure(f"{source}: give the FILEs to import", MISUSED)
+    found = translate(known, [_given(file) for file in files] if files else [_acls_of(settings_of(config, bootstrap))])
     planned = plan(source, found.documents, out)
     refused = found.hopeless or (bool(found.errors) and not partial)
     if planned.differs and not refused and not dry_run:
@@ -84,15 +105,54 @@ def import_(
     remark(_sum_up(found, planned, dry_run))
 
 
+@app.command("export", cls=ExportCommand)
+def export(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="One of those above.")],
+    path: Annotated[Path, typer.Argument(help="A folder of policy documents, or a file.")],
+) -> None:
+    """Print policy documents as what their platform takes, and report all that has no counterpart there.
+
+    [listing]
+
+    Nothing is printed that could allow more than the documents do; findings go to stderr. Documents of other systems
+    are passed over.
+
+    [examples]
+    """
+    from policy import read_documents
+    from policy.importers import export, targets
+
+    found = export(_one_of(targets(), target), [document.value for document in read_documents(path)])
+    for line in found.text.splitlines():
+        tell(line)
+    for finding in found.findings:
+        remark(str(finding))
+
+
 def _source(name: str) -> "Source":
     from policy.importers import sources
 
-    known = sources()
+    return _one_of(sources(), name)
+
+
+def _one_of(known: "Mapping[str, Named]", name: str) -> "Named":
     if name in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise Failure(f"{name}: not one of {', '.join(known)}{hint}", MISUSED)
+
+
+def _acls_of(settings: "Settings") -> "ImportInput":
+    """The ACLs of the cluster, as a file that holds them."""
+    import json
+
+    from policy.importers import ImportInput
+    from streaming.cli.cluster import reach
+    from streaming.kafka.permissions import described_acls
+
+    rows = described_acls(reach(settings))
+    return ImportInput(f"{settings.bootstrap_servers}/acls.json", json.dumps(rows).encode())
 
 
 def _given(file: Path) -> "ImportInput":

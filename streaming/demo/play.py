@@ -52,7 +52,8 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
         view.introduce(scenario.CAST)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
-            settings = Settings(bootstrap_servers=broker.bootstrap_servers, monitor=scenario.monitor(rate))
+            address, monitor = broker.bootstrap_servers, scenario.monitor(rate)
+            settings = Settings(bootstrap_servers=address, systems=scenario.SYSTEMS, monitor=monitor)
             _Play(settings, folder, ledger, view).run(seconds, rate)
             view.say("checking every decision …")
             found = verify(settings, demanded=ledger.demanded)
@@ -113,7 +114,8 @@ class _Play:
         self._view.say("creating topics and publishing policies …")
         create_topics(admin_client(self._settings), self._settings.topics, partitions=PARTITIONS, replication=1)
         publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
-        settings = {name: getattr(self._settings, name) for name in ("bootstrap_servers", "checkpoint", "monitor")}
+        names = ("bootstrap_servers", "systems", "checkpoint", "monitor")
+        settings = {name: getattr(self._settings, name) for name in names}
         self._config.write_text(yaml.safe_dump(msgspec.to_builtins(settings)), encoding="utf-8")
 
     def _until_watched(self, job: "subprocess.Popen[bytes]") -> None:

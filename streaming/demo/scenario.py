@@ -22,6 +22,9 @@ KINDS = {
     "kafka-connect": ("connector", ("ListConnectors", "StartConnector", "StopConnector")),
 }
 SERVICES = ("kafka", "kafka", "kafka", "schemas", "kafka-connect")
+CLIENTS = ("User:checkout", "User:billing", "User:reports")  # principals of Kafka's own ACLs
+EVERY = 5  # one of so many requests is about Kafka's own ACLs
+SYSTEMS = ("kafka-acls", "lenses6")
 
 CAST = {
     "user:dana, user:ola …": "a shop's staff and services, with requests for topics, schemas and connectors",
@@ -43,7 +46,7 @@ def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
     rng, number = random.Random(seed), 0
     while True:
         number += 1
-        yield probe(number) if number % 10 == 0 else _random(rng, number)
+        yield probe(number) if number % 10 == 0 else _random(rng, number) if number % EVERY else _of_acls(rng, number)
 
 
 def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,6 +90,17 @@ def _random(rng: random.Random, number: int) -> dict[str, Any]:
     kind, operations = KINDS[service]
     resource = f"{service}:{kind}:{rng.choice(('dev', 'prod'))}/main/{rng.choice(TOPICS)}"
     return _request(f"request-{number}", rng.choice(PEOPLE), f"{service}:{rng.choice(operations)}", resource)
+
+
+def _of_acls(rng: random.Random, number: int) -> dict[str, Any]:
+    return {
+        "id": f"request-{number}",
+        "system": "kafka-acls",
+        "subject": {"type": "user", "id": rng.choice(CLIENTS)},
+        "action": {"name": rng.choice(("Read", "Write", "Describe"))},
+        "resource": {"type": "Topic", "id": rng.choice(TOPICS)},
+        "context": {"host": rng.choice(("10.0.0.1", "10.0.0.2"))},
+    }
 
 
 def _request(id_: str, subject: str, action: str, resource: str) -> dict[str, Any]:

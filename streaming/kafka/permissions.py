@@ -11,7 +11,14 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from streaming.kafka.clients import error_name, once_coordinated
 
@@ -50,6 +57,34 @@ class Permission(msgspec.Struct, frozen=True, order=True):
     def __str__(self) -> str:
         pattern = f" {self.name}…" if self.prefix else f" {self.name}"
         return f"{self.operation} {RESOURCES[self.type]}{pattern}"
+
+
+def described_acls(admin: AdminClient, seconds: float = SECONDS) -> list[dict[str, str]]:
+    """All ACLs of a cluster, each a mapping of the fields of an entry, in Kafka's words. Raises KafkaException.
+
+    The client names a resource type or an operation UNKNOWN that it is too old for.
+    """
+    every = AclBindingFilter(
+        ResourceType.ANY,
+        None,  # type: ignore[arg-type]  # any name, which the stub does not know
+        ResourcePatternType.ANY,
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    return [
+        {
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation.name,
+            "permission": acl.permission_type.name,
+            "resource_type": acl.restype.name,
+            "pattern_type": acl.resource_pattern_type.name,
+            "name": acl.name,
+        }
+        for acl in admin.describe_acls(every, request_timeout=seconds).result()
+    ]
 
 
 def topic_permissions(operation: str, topics: Iterable[str]) -> list[Permission]:

@@ -8,7 +8,6 @@ import structlog
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from policy.systems import all_systems
 from streaming.application import refuse_or_warn
 from streaming.errors import CannotStart
 from streaming.kafka.manifests import topic_manifests
@@ -25,7 +24,7 @@ from streaming.kafka.topics import (
     topic_specs,
 )
 from streaming.settings import Settings
-from streaming.topics import KEEPS_NEWEST, KEEPS_VERSIONS
+from streaming.topics import DEFAULT_SYSTEMS, KEEPS_NEWEST, KEEPS_VERSIONS
 from tests.brokers import TestBroker
 
 GOOD_POLICY_TOPIC = {
@@ -37,7 +36,7 @@ GOOD_POLICY_TOPIC = {
 
 def test_the_default_names_are_those_of_the_contract() -> None:
     names = {spec.name for spec in topic_specs(TopicNames())}
-    policies = {f"authz.policies.{system}.v1" for system in all_systems()}
+    policies = {f"authz.policies.{system}.v1" for system in DEFAULT_SYSTEMS}
     events = {f"authz.{name}.v1" for name in ("requests", "audit", "decisions", "verdicts", "alerts")}
     dead_letters = {"authz.requests.v1.dlq", "authz.audit.v1.dlq"}
     assert names == {*policies, *events, *dead_letters, "authz.facts.v1", "authz.history.v1"}
@@ -46,7 +45,7 @@ def test_the_default_names_are_those_of_the_contract() -> None:
 def test_a_configured_policy_topic_takes_the_place_of_the_default_and_the_others_stay() -> None:
     topics = TopicNames(policies={"lenses6": "iam"}).policy_topics()
     assert topics["lenses6"] == "iam"
-    assert all(topics[system] == f"authz.policies.{system}.v1" for system in all_systems() if system != "lenses6")
+    assert all(topics[system] == f"authz.policies.{system}.v1" for system in DEFAULT_SYSTEMS if system != "lenses6")
 
 
 @pytest.mark.parametrize(

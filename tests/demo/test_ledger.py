@@ -1,5 +1,6 @@
 """The demo's books: how long things took, which alerts came, and the checks of `streaming.verify`."""
 
+import itertools
 from io import StringIO
 from typing import Any
 
@@ -42,6 +43,14 @@ def test_the_change_turns_the_probe_from_allow_to_deny() -> None:
     after = before | change
     answers = [reference.decide(compile_documents(d.values()), scenario.probe(1)) for d in (before, after)]
     assert answers == ["allow", "deny"]
+
+
+@pytest.mark.parametrize("system", scenario.SYSTEMS)
+def test_the_traffic_of_each_system_is_allowed_and_denied(system: str) -> None:
+    """And never an error."""
+    snapshot = compile_documents(document for _, document in read_documents(scenario.POLICIES))
+    asked = [request for request in itertools.islice(scenario.requests(), 400) if request["system"] == system]
+    assert {reference.decide(snapshot, request) for request in asked} == {"allow", "deny"}
 
 
 def test_books_that_agree_are_ok(ledger: Ledger) -> None:

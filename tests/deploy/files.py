@@ -9,9 +9,9 @@ from typing import Any
 import typer
 import yaml
 
-from policy.systems import all_systems
 from streaming.cli import register_commands
 from streaming.cli.app import app
+from streaming.topics import DEFAULT_SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -68,5 +68,5 @@ def documented_commands() -> dict[str, set[str]]:
             parse_command(command.split()) for command in re.findall(r"`lockkeeper ([^`]+)`", does)
         }
         for user, does in rows
-        for system in all_systems()
+        for system in DEFAULT_SYSTEMS
     }

@@ -19,7 +19,6 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from policy.systems import all_systems
 from streaming.application import check_permissions, run
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
 from streaming.commit.transaction import Output
@@ -49,7 +48,7 @@ pytestmark = [pytest.mark.stream, pytest.mark.long]
 SETTINGS = Settings()
 NAMES, JOB = SETTINGS.topics, SETTINGS.job_name
 TOPICS = tuple(spec.name for spec in topic_specs(NAMES))
-OWNERS = {system: f"{JOB}-policies-{system}" for system in all_systems()}
+OWNERS = {system: f"{JOB}-policies-{system}" for system in SETTINGS.systems}
 USERS = tuple(rights_by_user(SETTINGS))
 SECONDS = 15.0
 DOCUMENTS: dict[str, dict[str, Any]] = {
@@ -426,7 +425,7 @@ def test_nobody_writes_a_topic_but_its_writers(session_of: SessionOf) -> None:
 
 
 def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session_of: SessionOf) -> None:
-    own = {OWNERS[system]: transactional_id(SETTINGS, [system]) for system in all_systems()}
+    own = {OWNERS[system]: transactional_id(SETTINGS, [system]) for system in SETTINGS.systems}
     ids = [JOB, monitor_settings(SETTINGS).job_name, *own.values()]
     for user in STEPS:
         settings = session_of(user).settings

@@ -4,7 +4,6 @@ import re
 import tomllib
 from collections.abc import Iterator
 
-from policy.systems import all_systems
 from streaming.kafka.manifests import permissions_of, rights_by_user
 from streaming.kafka.permissions import CLIENT_GROUP, Permission
 from streaming.kafka.topics import topic_specs
@@ -48,7 +47,7 @@ def test_the_writers_of_each_topic_are_those_of_the_table() -> None:
             user.replace("<system>", system) for user in re.findall(r"`([^`]+)`", users)
         }
         for topic, users in rows.items()
-        for system in (all_systems() if "<system>" in topic else ("",))
+        for system in (SETTINGS.systems if "<system>" in topic else ("",))
     }
     assert documented == WRITERS
 
@@ -57,7 +56,7 @@ def test_the_job_alone_may_use_its_groups_and_each_transactional_id_has_one_user
     for name in (JOB, f"{JOB}-monitor"):
         assert _may("Read", "group", name) == {JOB}
         assert _may("Write", "transactionalId", name) == {JOB}
-    for system in all_systems():
+    for system in SETTINGS.systems:
         owner = f"{JOB}-policies-{system}"
         assert _may("Write", "transactionalId", owner) == {owner}
 

@@ -15,7 +15,6 @@ ENDING = frozenset(
         "TopicChanged",
         "Fenced",
         "JobStopped",
-        "RuntimeSetupError",
         "JavaNotFoundError",
         "JarError",
         "BrokerError",

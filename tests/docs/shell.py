@@ -17,6 +17,7 @@ ELSEWHERE = {
     r"kubectl ": "needs a cluster; tests/deploy builds and checks the resources",
     r"helm ": "needs a cluster and the platform's release",
     r"kafka-[a-z-]+\.sh ": "Kafka's own tools, which come with Kafka and not with lockkeeper",
+    r"lockkeeper import kafka-acls": "needs ACLs; tests/cli/test_acls.py gives a broker some and reads them",
     r"make ": "run by .ci/run, which runs these tests",
     r"export PATH=": "the tests have the path",
     r"lockkeeper demo": "tests/demo runs it",

@@ -35,6 +35,7 @@ SAME = [
         _resource("job:a", objects=["job:b", "job:a"]),
     ),
     ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset", namespace="n")),
+    ("kafka-acls", "Read", _resource("a", "Topic"), _resource("a", "Topic", partition=1)),
     ("cdap", "no.such-action", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset")),
 ]
 
@@ -48,6 +49,8 @@ OTHER = [
     ("ververica", "read", _resource("d", "D", **OWN), _resource("e", "D", **OWN)),
     ("streamsets", "object.share", _resource("job:a"), _resource("job:a", objects=["job:b"])),
     ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("stream:n.d")),
+    ("kafka-acls", "Read", _resource("a", "Topic"), _resource("a", "Group")),
+    ("kafka-acls", "Read", _resource("a", "Topic"), _resource("A", "Topic")),
 ]
 
 
@@ -85,6 +88,9 @@ def test_any_resource_has_a_canonical_form(system: str, properties: dict[str, An
         ("cdap", "dataset.read", "dataset:n.d", "dataset"),
         ("ververica", "read", "Deployment:d", "Deployment"),
         ("ververica", "read", "d", "resource"),
+        ("kafka-acls", "Alter", "kafka-cluster", "Cluster"),
+        ("kafka-acls", "CreateTokens", "User:dana", "User"),
+        ("kafka-acls", "Read", "orders", "Topic"),
         ("unheard-of", "read", "d", "resource"),
     ],
 )

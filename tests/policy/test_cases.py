@@ -3,6 +3,7 @@
 import functools
 import random
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,12 @@ import yaml
 
 from policy.evaluation import reference
 from policy.evaluation.authorize import decide
-from policy.systems import all_systems
+from policy.systems import all_systems, packages
 from policy.testing.casefile import CaseFile, load_cases
 from policy.testing.run import Result, run_cases, scenes
 
 FOLDER = Path(__file__).parent.parent / "cases"
 FILES = sorted(FOLDER.glob("*.yaml"))
-SYSTEMS = Path(__file__).parent.parent.parent / "policy" / "systems"
 
 
 def by_name(path: Path) -> str:
@@ -89,7 +89,10 @@ def shown() -> frozenset[tuple[str, bool]]:
 @pytest.mark.parametrize("system", all_systems())
 def test_every_rule_has_a_case_for_it_and_a_case_against(system: str) -> None:
     """Each rule id of the system's specification is shown by an allow or acceptance, and by the contrary."""
-    rules = {rule["id"]: rule["text"] for rule in yaml.safe_load((SYSTEMS / system / "rules.yaml").read_text())}
+    rules = {
+        rule["id"]: rule["text"]
+        for rule in yaml.safe_load(files(packages()[system]).joinpath("rules.yaml").read_text())
+    }
     assert rules
     assert all(rules.values())
     assert not {rule for rule in rules if (rule, True) not in shown()}, "rules without a positive case"

@@ -73,6 +73,19 @@ CDAP = [
         "spec": {"user": NAME, "entity": "dataset:*", "privileges": ["READ"]},
     }
 ]
+KAFKA_ACLS = [
+    {
+        "system": "kafka-acls",
+        "kind": "Acls",
+        "name": "a",
+        "spec": {
+            "entries": [
+                {"principal": f"User:{NAME}", "operation": "Read", "resource_type": "Group", "name": "é"},
+                {"principal": "User:mona", "host": "h", "operation": "Read", "resource_type": "Group", "name": "é"},
+            ]
+        },
+    }
+]
 
 
 def _request(system: str, who: str, action: str, resource: dict[str, Any]) -> dict[str, Any]:
@@ -107,6 +120,7 @@ KNOWN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         STREAMSETS,
         _request("streamsets", NAME, "subscription.view", {"type": "subscription", "id": "subscription:é"}),
     ),
+    "kafka-acls": (KAFKA_ACLS, _request("kafka-acls", f"User:{NAME}", "Read", {"type": "Group", "id": "é"})),
     "cdap": (CDAP, _request("cdap", NAME, "dataset.read", {"type": "dataset", "id": "dataset:é.d"})),
 }
 

@@ -28,7 +28,7 @@ from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 
-WRITTEN = sorted(path.stem for path in (Path(__file__).parent / "strategies").glob("*.py"))
+WRITTEN = sorted(path.stem.replace("_", "-") for path in (Path(__file__).parent / "strategies").glob("*.py"))
 WITH_DENY = [name for name in WRITTEN if all_systems()[name].deny_rule is not None]
 WITHOUT_DENY = [name for name in WRITTEN if name not in WITH_DENY]
 
@@ -51,7 +51,7 @@ def requests_of(system: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _strategies(system: str) -> Any:
-    return importlib.import_module(f"tests.policy.strategies.{system}")
+    return importlib.import_module(f"tests.policy.strategies.{system.replace('-', '_')}")
 
 
 def outcome(snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str] = CLAIMS) -> str:

@@ -223,6 +223,33 @@ def test_a_refused_document_names_principals_in_the_words_of_its_system() -> Non
         assert not {EVERY, "user:mona"} & broken.keys()
 
 
+KAFKA_DENY = {"principal": "User:CN=dana,OU=shop", "operation": "Read", "permission": "DENY", "resource_type": "Topic"}
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [{**KAFKA_DENY, "name": "a", "hosts": "*"}],
+        str([{**KAFKA_DENY, "name": "a"}]),
+        [{**KAFKA_DENY, "name": "a", "principal": "CN=dana,OU=shop"}],
+        [{**KAFKA_DENY, "name": "a", "principal": ["User:CN=dana,OU=shop"]}],
+    ],
+)
+def test_a_refused_deny_of_kafkas_affects_the_principal_and_not_those_of_other_names(entries: Any) -> None:
+    """A star for all hosts or all names is no principal."""
+    allow = [{"principal": "User:*", "operation": "Read", "resource_type": "Topic", "name": "a"}]
+    documents = [
+        {"system": "kafka-acls", "kind": "Acls", "name": name, "spec": {"entries": said}}
+        for name, said in (("open", allow), ("closed", entries))
+    ]
+    snapshot = compile_documents(documents)
+    assert [rejected.key for rejected in snapshot.rejected] == ["kafka-acls/Acls/closed"]
+    asked = {"system": "kafka-acls", "action": {"name": "Read"}, "resource": {"type": "Topic", "id": "a"}, "id": "r"}
+    for who, outcome in (("User:CN=dana,OU=shop", "error"), ("User:CN=erik,OU=shop", "allow"), ("User:erik", "allow")):
+        request = {**asked, "subject": {"type": "user", "id": who}}
+        assert decide(snapshot, request).outcome == reference.decide(snapshot, request) == outcome
+
+
 def test_the_reason_says_which_document_and_until_when() -> None:
     snapshot = compile_documents([*OPEN, _with(FREEZE, kind="role")])
     (reason,) = decide(snapshot, _request()).reasons

@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PASS = {"system": "doors", "kind": "Pass", "name": "dana", "spec": {"user": "dana", "doors": ["cellar"]}}
-BUILT_IN = ("cdap", "lenses5", "lenses6", "streamsets", "ververica")
+BUILT_IN = ("cdap", "kafka-acls", "lenses5", "lenses6", "streamsets", "ververica")
 
 Install = Callable[..., Path]
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -18,6 +18,7 @@ from tests.policy.importers.running import DATA, as_json, fixture, imported, tol
 
 EXPORTS = {
     "cdap": "grants.csv",
+    "kafka-acls": "kafka-acls.json",
     "lenses5": "lenses5.yaml",
     "lenses6": "lenses6.yaml",
     "ranger": "ranger.json",

@@ -1,0 +1,52 @@
+"""Resource types and operations (KA-TYPES), read from catalogue.yaml beside this file."""
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from policy.core.model import Unanswerable
+from policy.core.suggest import nearest
+
+ALL = "All"  # every operation of a type (KA-ALL)
+
+
+@functools.cache
+def catalogue() -> dict[str, Any]:
+    """``operations`` (resource type → its operations), ``implied``, ``cluster`` and ``privileged_permissions``."""
+    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
+    return loaded
+
+
+@functools.cache
+def _spellings() -> Mapping[str, str]:
+    """Every operation by its name in small letters; Kafka writes DescribeConfigs in ACLs, and DESCRIBE_CONFIGS too."""
+    names = {name for operations in catalogue()["operations"].values() for name in operations} | {ALL}
+    parts = {name: "".join(f"_{mark}" if mark.isupper() else mark for mark in name).removeprefix("_") for name in names}
+    return {spelling.lower(): name for name, snake in parts.items() for spelling in (name, snake)}
+
+
+def operation_of(text: str) -> str | None:
+    """An operation, written in any letter case, as the catalogue writes it; None: there is none of that name."""
+    return _spellings().get(text.lower()) if text.isascii() else None
+
+
+def resource_type_of(operation: str) -> str | None:
+    """The resource type that alone has an operation; None: several have it, or none has."""
+    types = [name for name, operations in catalogue()["operations"].items() if operation_of(operation) in operations]
+    return types[0] if len(types) == 1 else None
+
+
+def asked_operation(resource_type: str, operation: str) -> str:
+    """The operation that a request asks for; raises Unanswerable for an unknown one (KA-Q1), also for All."""
+    types: dict[str, list[str]] = catalogue()["operations"]
+    if resource_type not in types:
+        message = f"resource.type {resource_type!r} is not one of {', '.join(types)}"
+        raise Unanswerable("unknown-resource-type", f"{message}{nearest(resource_type, types, most=1)}", "KA-Q1")
+    name, known = operation_of(operation), types[resource_type]
+    if name is None or name not in known:
+        message = f"action {operation!r} is not an operation of {resource_type}: {', '.join(known)}"
+        raise Unanswerable("unknown-action", f"{message}{nearest(operation, known, most=1)}", "KA-Q1")
+    return name

@@ -1,0 +1,209 @@
+"""Acls and Authorizer documents: entries as grants, super users, and what is known of both.
+
+An entry for all hosts is held by its principal, ``principal:User:dana``. One for a single host is held by a principal
+of its own, ``allowed@10.0.0.1:User:dana`` or ``denied@…``, which a request has when it comes from there (KA-HOST). A
+permission is (resource type, operation), a resource one flat text in which nothing is special.
+"""
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from policy.core.document import Document
+from policy.core.model import ALLOW, DENY, CompiledDocument, Effect, Fact, Grant, StatementId
+from policy.core.pattern import ANY, Exact, Pattern, Prefix, exactly
+from policy.core.suggest import nearest
+from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
+from policy.systems.kit.system import EVERYONE
+from policy.systems.kit.validator import Validator
+
+ACLS, AUTHORIZER = "Acls", "Authorizer"
+ENTRIES = "Entries"  # kind of the facts about an Acls document
+ONLY = "authorizer"  # the name of the one Authorizer document
+PRINCIPAL, NAME, ALLOWED, DENIED = "principal:", "name:", "allowed@", "denied@"
+PREFIXES = (PRINCIPAL, NAME, ALLOWED, DENIED)
+RESERVED = (*PREFIXES, "group:")  # `policy.store.affected` reads a text with one of these as a principal of ours
+ANYONE = "User:*"
+WILDCARD = "*"
+SUPER, UNMATCHED = ("super",), ("unmatched",)
+EVERY_NAME = Pattern((ANY,))
+MAX_PREFIX = 1_000  # characters of a prefix: a request looks up each beginning of its resource's name (KA-EMPTY)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of an access control list. ``host``, ``name``: ``*`` for all, the name not with ``prefixed``."""
+
+    principal: str
+    host: str
+    operation: str
+    effect: Effect
+    resource_type: str
+    prefixed: bool
+    name: str
+
+    @property
+    def object(self) -> Pattern:
+        """What it matches (KA-LITERAL, KA-PREFIXED)."""
+        if self.prefixed:
+            return Pattern((Prefix(self.name),))
+        return EVERY_NAME if self.name == WILDCARD else Pattern((Exact(self.name),))
+
+    @property
+    def permissions(self) -> Iterator[Pattern]:
+        """What it allows or denies (KA-ALL, KA-IMPLIED)."""
+        yield _permission(self.resource_type, self.operation)
+        if self.effect == ALLOW and (implied := catalogue()["implied"].get(self.operation)):
+            yield _permission(self.resource_type, implied)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Where the fact of its document is found by the resources that it matches (KA-EMPTY)."""
+        if self.prefixed:
+            return ("prefixed", f"{self.resource_type}:{self.name}")
+        if self.name == WILDCARD:
+            return ("every", self.resource_type)
+        return ("literal", f"{self.resource_type}:{self.name}")
+
+
+class Entries(msgspec.Struct, frozen=True):
+    """What a request looks up of an Acls document: principal → (effect, host) of its entries for one host."""
+
+    hosts: dict[str, tuple[tuple[Effect, str], ...]]
+
+
+class Authorizer(msgspec.Struct, frozen=True):
+    """Settings of the broker's authorizer. ``open_unmatched``: allow_everyone_if_no_acl_found."""
+
+    super_users: frozenset[str]
+    open_unmatched: bool
+
+
+@functools.cache
+def _permission(resource_type: str, operation: str) -> Pattern:
+    """The same few objects for all grants, of which there may be very many."""
+    return Pattern((Exact(resource_type), ANY if operation == ALL else Exact(operation)))
+
+
+def principal_fault(text: str) -> str:
+    """Why a text is no principal TYPE:NAME; "" when it is one (KA-PRINCIPAL)."""
+    type_, _, name = text.partition(":")
+    if not type_ or not name:
+        return f"{text!r} is not a principal TYPE:NAME such as User:dana"
+    return f"{text!r} has a type that is not supported: {text.partition(':')[0]}" if text.startswith(RESERVED) else ""
+
+
+def holder(principal: str, effect: Effect, host: str) -> str:
+    """The principal that holds the entries of ``principal`` for a host (KA-HOST); of a host, colons are escaped."""
+    if host == WILDCARD:
+        return f"{PRINCIPAL}{principal}"
+    return f"{ALLOWED if effect == ALLOW else DENIED}{quote(host, safe='')}:{principal}"
+
+
+def read_acls(document: Document) -> CompiledDocument:
+    """Entries as grants; their resources are known also while the document is not valid (KA-EMPTY).
+
+    The end of a time-bound allow must not open a resource to all for having no entry.
+    """
+    entries = read_entries(document)
+    grants = tuple(grant for number, entry in enumerate(entries) for grant in _grants(document, number, entry))
+    return CompiledDocument(grants, facts=(_fact(document, entries),), warnings=tuple(_warnings(entries)))
+
+
+def read_entries(document: Document) -> list[Entry]:
+    """The entries of an Acls document; raises DocumentRefused naming every error."""
+    form = Validator(document.spec)
+    forms = form.forms("entries")
+    entries = [_entry(one, _mapping(given)) for one, given in zip(forms, form.raw("entries") or (), strict=False)]
+    form.reject_unknown()
+    form.finish()
+    return entries
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _entry(form: Validator, given: Mapping[str, Any]) -> Entry:
+    """Errors stay in the form. A field that is given and empty is one: its default may be wider than what was meant."""
+    for field in ("host", "permission", "pattern_type"):
+        if field in given and given[field] is None:
+            form.error("must be text, or left out", field)
+    principal, name = form.text("principal"), form.text("name")
+    if principal and (wrong := principal_fault(principal)):
+        form.error(f"{wrong} (KA-PRINCIPAL)", "principal")
+    resource_type = form.one_of("resource_type", catalogue()["operations"])
+    operation = _operation(form, resource_type)
+    host = form.text("host", required=False) or WILDCARD
+    permission = form.one_of("permission", ("ALLOW", "DENY"), required=False)
+    prefixed = form.one_of("pattern_type", ("LITERAL", "PREFIXED"), required=False) == "PREFIXED"
+    if prefixed and len(name) > MAX_PREFIX:
+        form.error(f"a prefix has at most {MAX_PREFIX} characters, not {len(name)}", "name")
+    form.reject_unknown()
+    return Entry(principal, host, operation, DENY if permission == "DENY" else ALLOW, resource_type, prefixed, name)
+
+
+def _operation(form: Validator, resource_type: str) -> str:
+    """An operation of the type, or All (KA-TYPES)."""
+    text = form.text("operation")
+    name, known = operation_of(text), (*catalogue()["operations"].get(resource_type, ()), ALL)
+    if text and resource_type and name not in known:
+        hint = nearest(text, known)
+        form.error(f"{text!r} is not an operation of {resource_type}: {', '.join(known)}{hint} (KA-TYPES)", "operation")
+    return name or ""
+
+
+def _grants(document: Document, number: int, entry: Entry) -> Iterator[Grant]:
+    principal, statement_id = holder(entry.principal, entry.effect, entry.host), StatementId(str(document.key), number)
+    for permission in entry.permissions:
+        yield Grant(principal, entry.effect, permission, entry.object, statement_id, document.window)
+
+
+def _fact(document: Document, entries: list[Entry]) -> Fact:
+    hosts: dict[str, set[tuple[Effect, str]]] = {}
+    for entry in entries:
+        if entry.host != WILDCARD:
+            hosts.setdefault(entry.principal, set()).add((entry.effect, entry.host))
+    keys = dict.fromkeys((*(("host of", principal) for principal in sorted(hosts)), *(one.key for one in entries)))
+    body = Entries({principal: tuple(sorted(found)) for principal, found in sorted(hosts.items())})
+    return Fact(ENTRIES, document.key.name, body, tuple(sorted(keys)), StatementId(str(document.key)))
+
+
+def _warnings(entries: list[Entry]) -> Iterator[str]:
+    """Entries that no request is likely to meet: Kafka takes them, too."""
+    cluster = catalogue()["cluster"]
+    for number, entry in enumerate(entries):
+        place = f"entries[{number}]"
+        if entry.host != WILDCARD and (set("/* ,") & set(entry.host)):
+            yield f"{place}.host: {entry.host!r} is compared as text, and no client has such an address (KA-HOST)"
+        if entry.resource_type == "Cluster" and entry.name not in (cluster, WILDCARD) and not entry.prefixed:
+            yield f"{place}.name: {entry.name!r} matches no cluster: its name is {cluster}"
+
+
+def read_authorizer(document: Document) -> CompiledDocument:
+    """Super users (KA-SUPER), and whether what no entry matches is open to all (KA-EMPTY).
+
+    Both are grants as well, of permissions that no entry gives: so tools see what a change opens.
+    """
+    form = Validator(document.spec)
+    if document.key.name != ONLY:
+        form.error(f"must be {ONLY}: there is one {AUTHORIZER}", "name")
+    users = form.texts("super_users", required=False)
+    for user in users:
+        if wrong := principal_fault(user):
+            form.error(f"{wrong} (KA-PRINCIPAL)", "super_users")
+    open_unmatched = form.flag("allow_everyone_if_no_acl_found") or False
+    form.refuse_window(document.window)
+    form.reject_unknown()
+    form.finish()
+    key, numbered = str(document.key), {user: number for number, user in reversed(list(enumerate(users)))}
+    grants = [
+        Grant(f"{PRINCIPAL}{user}", ALLOW, exactly(SUPER), EVERY_NAME, StatementId(key, number))
+        for user, number in sorted(numbered.items())
+    ]
+    if open_unmatched:
+        grants.append(Grant(EVERYONE, ALLOW, exactly(UNMATCHED), EVERY_NAME, StatementId(key)))
+    body = Authorizer(frozenset(users), open_unmatched)
+    return CompiledDocument(tuple(grants), facts=(Fact(AUTHORIZER, ONLY, body, (), StatementId(key)),))

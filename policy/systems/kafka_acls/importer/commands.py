@@ -1,0 +1,116 @@
+"""Writes documents as commands: `kafka-acls.sh --add`, denies first, so that no allow is in force without its deny."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from policy.core.document import Document as ParsedDocument
+from policy.core.document import parse_document
+from policy.core.model import DENY
+from policy.importers.frame import Document, Findings, Spot
+from policy.systems.kafka_acls.catalogue import ALL, catalogue
+from policy.systems.kafka_acls.entries import AUTHORIZER, WILDCARD, Entry, read_entries
+
+HEAD = (
+    "#!/bin/sh",
+    "# Written by `lockkeeper export kafka-acls`: adds ACLs and removes none.",
+    "set -eu",
+    ': "${BOOTSTRAP_SERVERS:?the address of the cluster, HOST:PORT}"',
+)
+COMMAND = 'kafka-acls.sh --bootstrap-server "$BOOTSTRAP_SERVERS" --add'
+OPTIONS = {
+    "Topic": "--topic",
+    "Group": "--group",
+    "TransactionalId": "--transactional-id",
+    "DelegationToken": "--delegation-token",
+    "User": "--user-principal",
+}
+
+
+def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
+    """A shell script. What kafka-acls.sh cannot say is found: moments, the Authorizer, clusters of other names."""
+    operations: dict[Entry, set[str]] = {}
+    for one in sorted(documents, key=lambda one: (one["kind"], one["name"], str(one.get("effective_at")))):
+        spot = findings.at(f"{one['kind']}/{one['name']}")
+        if one["kind"] == AUTHORIZER:
+            _tell_settings(one["spec"], spot)
+            continue
+        for number, entry in enumerate(_timeless(one, spot)):
+            if _has_counterpart(entry, spot.inside("entries").inside(number)):
+                operations.setdefault(_of_all(entry), set()).add(entry.operation)
+    yield from HEAD
+    for entry in sorted(operations, key=lambda one: (one.effect != DENY, *_place(one))):
+        yield f"{COMMAND} {_arguments(entry, operations[entry])}"
+
+
+def _timeless(one: Document, spot: Spot) -> Iterator[Entry]:
+    """The entries that may be in force for ever: all without a moment, else the denies."""
+    parsed: ParsedDocument = parse_document(one)
+    dated = [field for field in ("valid_from", "valid_until", "effective_at") if field in one]
+    if dated:
+        why = f"ACLs have no {' or '.join(dated)}: allows are left out, denies are added permanently"
+        fix = (
+            "add the allows by hand while they are to be in force; with allow.everyone.if.no.acl.found, "
+            "a resource without any other ACL is open to all until then"
+        )
+        spot.warning(why, fix)
+    entries = read_entries(parsed)
+    yield from (entry for entry in entries if not dated or entry.effect == DENY)
+
+
+def _has_counterpart(entry: Entry, spot: Spot) -> bool:
+    """Whether kafka-acls.sh can say it: of a cluster it knows the one name alone."""
+    cluster: str = catalogue()["cluster"]
+    matches = cluster.startswith(entry.name) if entry.prefixed else entry.name in (WILDCARD, cluster)
+    if entry.resource_type == "Cluster" and not matches:
+        spot.note(f"is left out: no cluster is named {entry.name!r}", "nothing")
+        return False
+    return True
+
+
+def _of_all(entry: Entry) -> Entry:
+    """The entry with any operation; of a cluster, by its name."""
+    name, prefixed = entry.name, entry.prefixed
+    if entry.resource_type == "Cluster":
+        name, prefixed = catalogue()["cluster"], False
+    return Entry(entry.principal, entry.host, ALL, entry.effect, entry.resource_type, prefixed, name)
+
+
+def _place(entry: Entry) -> tuple[str, ...]:
+    return (entry.principal, entry.host, entry.resource_type, str(entry.prefixed), entry.name)
+
+
+def _arguments(entry: Entry, operations: set[str]) -> str:
+    effect = "deny" if entry.effect == DENY else "allow"
+    options = [f"--{effect}-principal", entry.principal]
+    options += [] if entry.host == WILDCARD else [f"--{effect}-host", entry.host]
+    for operation in [ALL] if ALL in operations else sorted(operations):
+        options += ["--operation", operation]
+    if entry.resource_type == "Cluster":
+        return _quoted([*options, "--cluster"])
+    options += [OPTIONS[entry.resource_type], entry.name]
+    return _quoted([*options, *(["--resource-pattern-type", "prefixed"] if entry.prefixed else [])])
+
+
+def _quoted(options: Sequence[str]) -> str:
+    """Options and their values; one that looks like an option itself is joined to its own."""
+    words: list[str] = []
+    for option in options:
+        is_value = bool(words) and words[-1] in KNOWN_OPTIONS
+        if is_value and option.startswith("-"):
+            words[-1] = f"{words[-1]}={option}"
+        else:
+            words.append(option)
+    return " ".join(map(shlex.quote, words))
+
+
+KNOWN_OPTIONS = {
+    *OPTIONS.values(),
+    *(f"--{effect}-{what}" for effect in ("allow", "deny") for what in ("principal", "host")),
+}
+
+
+def _tell_settings(spec: Document, spot: Spot) -> None:
+    users = ";".join(spec.get("super_users") or ())
+    open_ = str(spec.get("allow_everyone_if_no_acl_found", False)).lower()
+    settings = f"super.users={users} and allow.everyone.if.no.acl.found={open_}"
+    spot.note("is left out: these are settings of brokers, no ACLs", f"set {settings} in server.properties")

@@ -1,0 +1,142 @@
+"""Reads ACLs: what `kafka-acls.sh --list` prints, now or in old versions of Kafka, or a JSON list of them.
+
+Each principal becomes an Acls document. Super users and allow.everyone.if.no.acl.found are settings of brokers, which
+no list has. A deny of an operation that lockkeeper does not know is one of All; an allow of one becomes a deny for no
+host, so that its resource does not become one without entries (KA-EMPTY).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from policy.importers.frame import Document, Findings, ImportInput, Spot, document, refusal
+from policy.importers.inputs import read_text, read_values
+from policy.store.repository import FilesRefused
+from policy.systems.kafka_acls.catalogue import ALL, catalogue, operation_of
+from policy.systems.kafka_acls.entries import ACLS
+
+SYSTEM = "kafka-acls"
+FIELDS = ("principal", "host", "operation", "permission", "resource_type", "pattern_type", "name")
+DEFAULTS = {"host": "*", "pattern_type": "LITERAL"}
+MOST = 2_000  # entries of a document: it stays well below the limit of its bytes
+NO_HOST = "none"  # no client has it as its address
+
+RESOURCE = re.compile(r"Current ACLs for resource `(?P<resource>.*)`:\s*")
+NEW_RESOURCE = re.compile(
+    r"ResourcePattern\(resourceType=(?P<resource_type>\w+), name=(?P<name>.*), patternType=(?P<pattern_type>\w+)\)"
+)
+OLD_RESOURCE = re.compile(r"(?P<resource_type>\w+):(?:(?P<pattern_type>LITERAL|PREFIXED):)?(?P<name>.*)")
+NEW_ENTRY = re.compile(
+    r"\(principal=(?P<principal>.*), host=(?P<host>.*), "
+    r"operation=(?P<operation>\w+), permissionType=(?P<permission>\w+)\)"
+)
+OLD_ENTRY = re.compile(
+    r"(?P<principal>.*) has (?P<permission>\w+) permission for operations: (?P<operation>\w+) from hosts: (?P<host>.*)"
+)
+
+Row = tuple[Spot, dict[str, str]]
+
+
+def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
+    """See the module; raises FilesRefused."""
+    rows = [row for one in given for row in _rows(one, findings)]
+    kept = {tuple(entry.items()): entry for spot, row in rows if (entry := _entry(spot, row)) is not None}
+    findings.at(given[0].file).note(
+        "super.users and allow.everyone.if.no.acl.found are settings of brokers, which a list of ACLs does not have",
+        "write them into the document Authorizer/authorizer",
+    )
+    by_principal: dict[str, list[dict[str, str]]] = {}
+    for key in sorted(kept):
+        by_principal.setdefault(kept[key]["principal"], []).append(_without_defaults(kept[key]))
+    for principal, entries in by_principal.items():
+        for number, start in enumerate(range(0, len(entries), MOST), 1):
+            name = principal if number == 1 else f"{principal} ({number})"
+            yield document(SYSTEM, ACLS, name, {"entries": entries[start : start + MOST]})
+
+
+def _without_defaults(entry: dict[str, str]) -> dict[str, str]:
+    return {field: value for field, value in entry.items() if DEFAULTS.get(field) != value}
+
+
+def _rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
+    if given.file.lower().endswith(".json"):
+        yield from _json_rows(given, findings)
+    else:
+        yield from _printed_rows(given, findings)
+
+
+def _json_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
+    for place, value in read_values(given):
+        if not isinstance(value, list):
+            findings.at(given.file, place).hopeless("is not a list of ACLs", f"give a list of {{{', '.join(FIELDS)}}}")
+            continue
+        for number, row in enumerate(value):
+            spot = findings.at(given.file, place).inside(number)
+            if _is_row(row):
+                yield spot, _spelt(row)
+            else:
+                spot.hopeless(f"is not an ACL with the texts {', '.join(FIELDS)}", "correct it")
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, Mapping) and set(row) == set(FIELDS) and all(isinstance(text, str) for text in row.values())
+
+
+def _printed_rows(given: ImportInput, findings: Findings) -> Iterator[Row]:
+    resource: dict[str, str] | None = None
+    lines = read_text(given).splitlines()
+    if not any(RESOURCE.fullmatch(line.strip()) for line in lines):
+        raise FilesRefused([f"{given.file}: has no line `Current ACLs for resource …`: give what kafka-acls.sh prints"])
+    for number, line in enumerate(lines, 1):
+        spot, text = findings.at(given.file, f"line {number}"), line.strip()
+        if not text:
+            continue
+        if head := RESOURCE.fullmatch(text):
+            resource = _resource(head["resource"])
+            if resource is None:
+                spot.hopeless(f"names a resource in an unknown way: {text}", "correct the line")
+            continue
+        entry = NEW_ENTRY.fullmatch(text) or OLD_ENTRY.fullmatch(text)
+        if entry is None or resource is None:
+            spot.hopeless(f"is not what kafka-acls.sh --list prints here: {text}", "give its output as it is")
+        else:
+            yield spot, _spelt({**entry.groupdict(), **resource})
+
+
+def _resource(text: str) -> dict[str, str] | None:
+    found = NEW_RESOURCE.fullmatch(text) or OLD_RESOURCE.fullmatch(text)
+    return None if found is None else {name: value or "LITERAL" for name, value in found.groupdict().items()}
+
+
+def _spelt(row: Mapping[str, str]) -> dict[str, str]:
+    """As documents write it: Topic for TOPIC, DescribeConfigs for DESCRIBE_CONFIGS. What is not known stays."""
+    types = {name.lower(): name for name in catalogue()["operations"]} | {"broker": "Cluster"}  # librdkafka's word
+    written = {field: row[field] for field in FIELDS}
+    written["resource_type"] = types.get(row["resource_type"].replace("_", "").lower(), row["resource_type"])
+    written["operation"] = operation_of(row["operation"]) or row["operation"]
+    return {**written, "permission": row["permission"].upper(), "pattern_type": row["pattern_type"].upper()}
+
+
+def _entry(spot: Spot, row: dict[str, str]) -> dict[str, str] | None:
+    """The entry; of one that lockkeeper would refuse, what takes as much away."""
+    errors, allows = _refusal(row), row["permission"] == "ALLOW"
+    if not errors:
+        return row
+    wider = {**row, "operation": ALL, "permission": "DENY"}
+    if row["permission"] in ("ALLOW", "DENY") and not _refusal(wider):  # so it is the operation
+        if not allows:
+            spot.error(f"{row['operation']} is not known: denied as All", "correct the operation")
+            return wider
+        spot.warning(f"the allow is left out: {'; '.join(errors)}", "nothing, or correct the operation")
+        return {**wider, "host": NO_HOST}
+    if allows:
+        spot.warning(f"the allow is left out: {'; '.join(errors)}", "correct it at the source")
+    else:
+        spot.hopeless(f"what may be a deny cannot be taken over: {'; '.join(errors)}", "correct it at the source")
+    return None
+
+
+def _refusal(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(
+        error.removeprefix("entries[0].") for error in refusal(document(SYSTEM, ACLS, "a", {"entries": [row]}))
+    )

@@ -1,0 +1,218 @@
+"""Kafka's access control lists translated: entries to grants, a request to its operation on its resource.
+
+What entries do not decide alone stands beside them in the expression: whether the principal is a super user, whether
+any entry matches the resource, and what a host that is not known would change.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import (
+    ALLOW,
+    DENY,
+    All,
+    AnyOf,
+    AuthorizationQuery,
+    CompiledDocument,
+    Condition,
+    Effect,
+    Expression,
+    PermissionCheck,
+    Reason,
+    Unanswerable,
+)
+from policy.core.pattern import Name
+from policy.core.request import Request
+from policy.systems.kafka_acls.catalogue import asked_operation, catalogue, resource_type_of
+from policy.systems.kafka_acls.entries import (
+    ACLS,
+    ANYONE,
+    AUTHORIZER,
+    ENTRIES,
+    MAX_PREFIX,
+    NAME,
+    ONLY,
+    PREFIXES,
+    PRINCIPAL,
+    SUPER,
+    UNMATCHED,
+    Authorizer,
+    holder,
+    principal_fault,
+    read_acls,
+    read_authorizer,
+)
+from policy.systems.kit.privileged import PrivilegedPermission, read_powers
+from policy.systems.kit.query import check_name
+from policy.systems.kit.system import Kind
+
+WORD = re.compile(r"""[^\s,;|"'`\[\](){}<>=]+""")
+
+
+class KafkaAcls:
+    """The translator; see policy.systems.kit.system.System."""
+
+    name = "kafka-acls"
+    kinds = {ACLS: Kind(principals=("principal",)), AUTHORIZER: Kind(missed=True)}
+    deny_rule = "KA-DENY-WINS"
+    default_rule = "KA-DEFAULT-DENY"
+    subject_types = ("user",)
+    subjects = PREFIXES
+    claims = ()
+    name_of_resource = None
+    reads_resource_id = True
+
+    def read(self, document: Document) -> CompiledDocument:
+        """The entries of an Acls document, or the settings of the Authorizer."""
+        return read_acls(document) if document.key.kind == ACLS else read_authorizer(document)
+
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """No principal: a document's name means nothing."""
+        return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """Type and name."""
+        return (request.resource.type, request.resource.id)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """``Cluster`` for its name, else the one type that has the operation, else ``Topic``, which most are."""
+        return "Cluster" if resource == catalogue()["cluster"] else resource_type_of(action) or "Topic"
+
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+        """The operation on the resource; raises Unanswerable for unknown types and operations (KA-Q1)."""
+        operation = asked_operation(request.resource.type, request.action.name)
+        principal = request.subject.id
+        if wrong := principal_fault(principal):
+            raise Unanswerable("malformed-subject", f"subject.id {wrong}", "KA-PRINCIPAL")
+        if principal == ANYONE:  # Kafka's authorizer fails here, too
+            message = f"subject.id {ANYONE} stands for every principal, and is none"
+            raise Unanswerable("malformed-subject", message, "KA-PRINCIPAL")
+        asked = _Asked(request, operation, facts)
+        notes, authorizer, names = _notes(request), _authorizer(facts), _principals(principal)
+        if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
+            return AuthorizationQuery(names, asked.check("KA-SUPER", permission=SUPER), notes=notes)
+        hosts, host = _single_hosts(facts, principal), _host(request, trust)
+        if host is not None:
+            names = (*names, *(holder(*one) for one in hosts if one[2] == host))
+        by_entries = asked.whatever_the_host(names, hosts) if hosts and host is None else asked.check("KA-PRINCIPAL")
+        ways = [by_entries, *asked.beside_entries(authorizer)]
+        needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
+        claims = ("facts",) if hosts and host is not None else ()
+        return AuthorizationQuery(names, needed, claims, notes)
+
+    def retention_floor(self, facts: Facts) -> int | None:
+        """Kafka never looks back."""
+        return None
+
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
+        """Super users, the cluster's administration, and all topics."""
+        return read_powers(catalogue()["privileged_permissions"])
+
+
+Held = tuple[str, Effect, str]
+"""A principal, the effect of an entry of its, and the one host that it is for."""
+
+
+def _principals(principal: str) -> tuple[str, ...]:
+    """The principal, User:* of which every principal is one (KA-PRINCIPAL), and its bare name.
+
+    Nothing is granted to bare names: a refused document may name the principal so (`policy.store.affected`), and of a
+    name such as ``CN=dana,OU=shop`` within a longer text the words are told apart, of which one is enough.
+    """
+    name = principal.partition(":")[2]
+    word = WORD.search(name.partition("=")[2] or name)
+    bare = dict.fromkeys((name, *([word[0]] if word else ())))
+    return f"{PRINCIPAL}{principal}", f"{PRINCIPAL}{ANYONE}", *(f"{NAME}{text}" for text in bare)
+
+
+def _authorizer(facts: Facts) -> Authorizer | str | None:
+    """The Authorizer document; its key when it was refused and has no earlier good version; None: there is none."""
+    if ONLY in facts.broken(AUTHORIZER):
+        return f"kafka-acls/{AUTHORIZER}/{ONLY}"
+    found: Authorizer | None = facts.get(AUTHORIZER, ONLY)
+    return found
+
+
+def _single_hosts(facts: Facts, principal: str) -> tuple[Held, ...]:
+    """The entries for one host each that count for a principal."""
+    return tuple(
+        (name, effect, host)
+        for name in (principal, ANYONE)
+        for document in sorted(facts.find(ENTRIES, "host of", name))
+        if (entries := facts.get(ENTRIES, document)) is not None
+        for effect, host in entries.hosts.get(name, ())
+    )
+
+
+def _host(request: Request, trust: frozenset[str]) -> str | None:
+    """The client's address; None: not given, or a claim that is not trusted (KA-HOST-UNKNOWN)."""
+    host = request.context.get("host")
+    if host is None or "facts" not in trust:
+        return None
+    if not isinstance(host, str) or not host:
+        raise Unanswerable("malformed-context", "context.host must be text that is not empty", "KA-HOST")
+    check_name(host, "context.host")
+    return host
+
+
+def _notes(request: Request) -> tuple[Reason, ...]:
+    """Groups count for nothing (KA-Q2)."""
+    if request.subject.properties.get("groups") is None:
+        return ()
+    message = "subject.properties.groups is not used: Kafka's ACLs have no groups"
+    return (Reason("claim-ignored", message, "KA-Q2"),)
+
+
+class _Asked:
+    """An operation on a resource."""
+
+    def __init__(self, request: Request, operation: str, facts: Facts) -> None:
+        self._type, self._name, self._operation = request.resource.type, request.resource.id, operation
+        self._text = f"{self._type} {self._name}"
+        self._facts = facts
+
+    def check(
+        self, rule: str, because: str = "", principals: tuple[str, ...] = (), permission: Name = ()
+    ) -> PermissionCheck:
+        """Whether the operation is allowed, by ``permission`` where that is another one."""
+        of = permission or (self._type, self._operation)
+        return PermissionCheck(of, (self._name,), rule, self._operation, self._text, because, principals)
+
+    def whatever_the_host(self, names: tuple[str, ...], hosts: tuple[Held, ...]) -> Expression:
+        """Allowed where every host is, denied where none is; else it cannot be told (KA-HOST-UNKNOWN)."""
+        denied, allowed = (tuple(holder(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
+        everywhere = self.check("KA-PRINCIPAL", principals=(*names, *denied))
+        somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
+        message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
+        return AnyOf(
+            (everywhere, All((somewhere, Condition(None, message, "KA-HOST-UNKNOWN")), "KA-HOST-UNKNOWN")),
+            "KA-HOST-UNKNOWN",
+        )
+
+    def beside_entries(self, authorizer: Authorizer | str | None) -> Iterator[Expression]:
+        """What allows without an entry: a super user, or that no entry matches the resource (KA-SUPER, KA-EMPTY)."""
+        if isinstance(authorizer, str):
+            message = f"{authorizer} was refused and has no earlier good version, so super users are not known"
+            yield Condition(None, message, "KA-SUPER")
+        elif authorizer is not None and authorizer.open_unmatched:
+            yield self._unmatched()
+
+    def _unmatched(self) -> Expression:
+        matching = next(self._matching(), None)
+        if matching is not None:
+            message = f"kafka-acls/{ACLS}/{matching} has an entry that matches {self._text}"
+            return Condition(False, message, "KA-DEFAULT-DENY")
+        if refused := self._facts.broken(ACLS):
+            message = f"kafka-acls/{ACLS}/{refused[0]} was refused, so whether an entry matches is not known"
+            return Condition(None, message, "KA-EMPTY")
+        return self.check("KA-EMPTY", "which no entry matches", permission=UNMATCHED)
+
+    def _matching(self) -> Iterator[str]:
+        """Documents with an entry, of whatever principal, that matches the resource."""
+        yield from sorted(self._facts.find(ENTRIES, "every", self._type))
+        yield from sorted(self._facts.find(ENTRIES, "literal", f"{self._type}:{self._name}"))
+        for end in range(1, min(len(self._name), MAX_PREFIX) + 1):
+            yield from sorted(self._facts.find(ENTRIES, "prefixed", f"{self._type}:{self._name[:end]}"))

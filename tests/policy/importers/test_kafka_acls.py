@@ -1,0 +1,190 @@
+"""Kafka's ACLs: as kafka-acls.sh prints them, as a cluster describes them, and back as commands."""
+
+import shlex
+from typing import Any
+
+import pytest
+
+from policy import FilesRefused
+from policy.importers import Export, export, targets
+from policy.systems.kafka_acls.importer.commands import COMMAND
+from tests.policy.importers.running import allows, as_json, documents, fixture, imported, places, snapshot, text, told
+
+PRINTED = """\
+Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders, patternType=PREFIXED)`:
+ \t(principal=User:dana, host=*, operation=READ, permissionType=ALLOW)
+
+Current ACLs for resource `ResourcePattern(resourceType=TOPIC, name=orders.secret, patternType=LITERAL)`:
+ \t(principal=User:dana, host=10.0.0.1, operation=READ, permissionType=DENY)
+
+Current ACLs for resource `ResourcePattern(resourceType=GROUP, name=*, patternType=LITERAL)`:
+ \t(principal=User:CN=erik,OU=shop, host=*, operation=ALL, permissionType=ALLOW)
+
+Current ACLs for resource `ResourcePattern(resourceType=CLUSTER, name=kafka-cluster, patternType=LITERAL)`:
+ \t(principal=User:*, host=*, operation=DESCRIBE_CONFIGS, permissionType=ALLOW)
+
+Current ACLs for resource `ResourcePattern(resourceType=TRANSACTIONAL_ID, name=job-, patternType=PREFIXED)`:
+ \t(principal=User:job, host=*, operation=WRITE, permissionType=ALLOW)
+"""
+OLD = """\
+Current ACLs for resource `Topic:PREFIXED:orders`:
+ \tUser:dana has Allow permission for operations: Read from hosts: *
+Current ACLs for resource `Topic:orders.secret`:
+ \tUser:dana has Deny permission for operations: Read from hosts: 10.0.0.1
+Current ACLs for resource `Group:LITERAL:*`:
+ \tUser:CN=erik,OU=shop has Allow permission for operations: All from hosts: *
+Current ACLs for resource `Cluster:LITERAL:kafka-cluster`:
+ \tUser:* has Allow permission for operations: DescribeConfigs from hosts: *
+Current ACLs for resource `TransactionalId:PREFIXED:job-`:
+ \tUser:job has Allow permission for operations: Write from hosts: *
+"""
+
+
+def row(**changed: str) -> dict[str, str]:
+    """An ACL as a cluster describes it."""
+    found = {"principal": "User:dana", "host": "*", "operation": "READ", "permission": "ALLOW"}
+    return {**found, "resource_type": "TOPIC", "pattern_type": "LITERAL", "name": "orders", **changed}
+
+
+@pytest.mark.parametrize("printed", [PRINTED, OLD], ids=["now", "before Kafka 2.2"])
+def test_what_is_printed_is_what_a_cluster_describes(printed: str) -> None:
+    found = imported("kafka-acls", text(printed, "acls.txt"))
+    assert found.documents == imported("kafka-acls", fixture("kafka-acls.json")).documents
+    assert not found.errors
+
+
+def test_the_import_decides() -> None:
+    found = imported("kafka-acls", text(PRINTED, "acls.txt"))
+    assert list(documents(found)) == [
+        f"Acls/{name}" for name in ("User:*", "User:CN=erik,OU=shop", "User:dana", "User:job")
+    ]
+    assert allows(snapshot(found), "kafka-acls", "User:dana", "Read", "orders.eu", type="Topic")
+    assert not allows(snapshot(found), "kafka-acls", "User:dana", "Read", "orders.secret", type="Topic")
+    assert allows(snapshot(found), "kafka-acls", "User:CN=erik,OU=shop", "Delete", "any", type="Group")
+    assert allows(snapshot(found), "kafka-acls", "User:any", "DescribeConfigs", "kafka-cluster", type="Cluster")
+    [note] = told(found, "note")
+    assert "super.users" in note.why
+
+
+def test_the_same_entry_twice_is_one() -> None:
+    found = imported("kafka-acls", as_json([row(), row()]), text(PRINTED, "acls.txt"), text(PRINTED, "again.txt"))
+    assert len(documents(found)["Acls/User:dana"]["entries"]) == 3
+
+
+def test_an_operation_that_is_not_known_takes_away_and_never_gives() -> None:
+    """Its resource keeps an entry: without any, it might be open to all."""
+    found = imported(
+        "kafka-acls",
+        as_json([row(operation="FLY", permission="DENY"), row(operation="FLY", name="other"), row()], "acls.json"),
+    )
+    assert (places(found, "error"), places(found, "warning")) == (["[0]"], ["[1]"])
+    settings = {
+        "system": "kafka-acls",
+        "kind": "Authorizer",
+        "name": "authorizer",
+        "spec": {"allow_everyone_if_no_acl_found": True},
+    }
+    at = snapshot(found, settings)
+    assert not allows(at, "kafka-acls", "User:dana", "Read", "orders", type="Topic")
+    assert not allows(at, "kafka-acls", "User:erik", "Read", "other", type="Topic")
+    assert allows(at, "kafka-acls", "User:erik", "Read", "third", type="Topic")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        row(permission="DENY", principal="dana"),
+        row(permission="DENY", pattern_type="MATCH"),
+        row(permission="DENY", resource_type="UNKNOWN"),
+        row(permission="UNKNOWN"),
+        {**row(), "except": "Mondays"},
+        {"principal": "User:dana"},
+        17,
+    ],
+)
+def test_what_may_be_a_deny_and_cannot_be_taken_over_leaves_nothing(wrong: Any) -> None:
+    found = imported("kafka-acls", as_json([row(), wrong]))
+    assert found.hopeless
+    assert found.documents == ()
+
+
+@pytest.mark.parametrize("wrong", [row(principal="dana"), row(resource_type="BROKERS"), row(name=" orders")])
+def test_an_allow_that_cannot_be_taken_over_is_left_out(wrong: dict[str, str]) -> None:
+    found = imported("kafka-acls", as_json([row(), wrong]))
+    assert documents(found) == documents(imported("kafka-acls", as_json([row()])))
+    assert places(found, "warning") == ["[1]"]
+
+
+@pytest.mark.parametrize(
+    "line", ["Error while executing ACL command", "(principal=User:dana, host=*, operation=READ)", "User:dana may Read"]
+)
+def test_a_line_that_is_not_known_leaves_nothing(line: str) -> None:
+    """It may be a deny."""
+    assert imported("kafka-acls", text(f"{PRINTED}{line}\n", "acls.txt")).hopeless
+
+
+def test_an_entry_without_its_resource_leaves_nothing() -> None:
+    found = imported("kafka-acls", text(PRINTED.partition("\n")[2], "acls.txt"))
+    assert found.hopeless
+
+
+def exported(*given: dict[str, Any]) -> Export:
+    """The commands for documents."""
+    return export(targets()["kafka-acls"], given)
+
+
+def acls(*entries: dict[str, str], **envelope: Any) -> dict[str, Any]:
+    """An Acls document."""
+    spec = {"entries": [{"principal": "User:dana", "resource_type": "Topic", **entry} for entry in entries]}
+    return {"system": "kafka-acls", "kind": "Acls", "name": "a", "spec": spec, **envelope}
+
+
+def commands(found: Export) -> list[list[str]]:
+    """The arguments of each, as a shell reads them."""
+    lines = [line.removeprefix(COMMAND) for line in found.text.splitlines() if line.startswith(COMMAND)]
+    return [shlex.split(line) for line in lines]
+
+
+def test_an_export_adds_denies_first_and_quotes_names() -> None:
+    found = exported(
+        acls(
+            {"operation": "Write", "name": "orders"},
+            {"operation": "Read", "name": "orders"},
+            {"operation": "All", "permission": "DENY", "host": "10.0.0.1", "name": "it's", "pattern_type": "PREFIXED"},
+            {"operation": "Read", "resource_type": "Group", "name": "--cluster"},
+            {"operation": "Alter", "resource_type": "Cluster", "name": "*"},
+        )
+    )
+    assert sorted(commands(found)[1:]) == [
+        ["--allow-principal", "User:dana", "--operation", "Alter", "--cluster"],
+        ["--allow-principal", "User:dana", "--operation", "Read", "--group=--cluster"],
+        ["--allow-principal", "User:dana", "--operation", "Read", "--operation", "Write", "--topic", "orders"],
+    ]
+    deny = ["--deny-principal", "User:dana", "--deny-host", "10.0.0.1", "--operation", "All", "--topic", "it's"]
+    assert commands(found)[0] == [*deny, "--resource-pattern-type", "prefixed"]
+    assert found.findings == ()
+
+
+def test_an_export_says_what_has_no_counterpart() -> None:
+    """What is time-bound would be in force permanently: denies alone are."""
+    settings = {"super_users": ["User:root"], "allow_everyone_if_no_acl_found": True}
+    found = exported(
+        acls(
+            {"operation": "Read", "name": "t"}, {"operation": "Read", "permission": "DENY", "name": "u"}, valid_until=9
+        ),
+        acls({"operation": "Read", "name": "dated"}, name="b", effective_at=5),
+        acls({"operation": "Alter", "resource_type": "Cluster", "name": "other"}, name="c"),
+        {"system": "kafka-acls", "kind": "Authorizer", "name": "authorizer", "spec": settings},
+        {"system": "cdap", "kind": "Backend", "name": "b", "spec": {"admins": ["x"]}},
+    )
+    assert commands(found) == [["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]]
+    messages = {finding.file: f"{finding.level}: {finding.why}. {finding.fix}" for finding in found.findings}
+    assert "warning: ACLs have no valid_until" in messages["Acls/a"]
+    assert "warning: ACLs have no effective_at" in messages["Acls/b"]
+    assert "note: is left out: no cluster is named 'other'" in messages["Acls/c"]
+    assert "super.users=User:root and allow.everyone.if.no.acl.found=true" in messages["Authorizer/authorizer"]
+
+
+def test_a_refused_document_is_not_exported() -> None:
+    with pytest.raises(FilesRefused, match=r"kafka-acls/Acls/a: .*operation"):
+        exported(acls({"operation": "Fly", "name": "t"}))
