@@ -71,8 +71,13 @@ PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --
 test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
 	$(PYTEST) -m "not long" $(ARGS)
 
+# The properties that hold the evaluators to the reference: with more examples than `make test` has time for.
+PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests/policy/test_compiler.py \
+  tests/policy/test_refused.py tests/stream/test_prepared_answers.py tests/stream/test_prepared_verdicts.py
+
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(ARGS)
+	LOCKKEEPER_TEST_EXAMPLES=2 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000
 

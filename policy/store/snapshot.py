@@ -153,10 +153,12 @@ class PolicySet:
         if not self._refusals:
             return self.broken
         now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
-        return {
-            **{principal: str(refusal.key) for refusal in now for principal in refusal.affected_principals},
-            **self.broken,
-        }
+        for_a_time = {principal: refusal.key for refusal in now for principal in refusal.affected_principals}
+        found = {**{principal: str(key) for principal, key in for_a_time.items()}, **self.broken}
+        for principal in for_a_time.keys() & self.broken.keys():  # of both the first, as `_broken` has it
+            if for_a_time[principal] < Key(*self.broken[principal].split("/", 2)):
+                found[principal] = str(for_a_time[principal])
+        return found
 
     def epoch(self, at: int | None) -> int:
         """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""

@@ -27,6 +27,7 @@ from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
+from tests.examples import examples
 
 WRITTEN = sorted(path.stem.replace("_", "-") for path in (Path(__file__).parent / "strategies").glob("*.py"))
 WITH_DENY = [name for name in WRITTEN if all_systems()[name].deny_rule is not None]
@@ -34,8 +35,8 @@ WITHOUT_DENY = [name for name in WRITTEN if name not in WITH_DENY]
 
 trusts = st.one_of(st.just(CLAIMS), st.sets(st.sampled_from(sorted(CLAIMS))).map(frozenset))
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-checked = settings(max_examples=75, deadline=None, suppress_health_check=UNHURRIED)
-fewer = settings(checked, max_examples=40)
+checked = settings(max_examples=examples(45), deadline=None, suppress_health_check=UNHURRIED)
+fewer = settings(checked, max_examples=examples(25))
 
 
 def documents_of(system: str) -> st.SearchStrategy[list[dict[str, Any]]]:

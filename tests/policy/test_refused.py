@@ -13,6 +13,7 @@ from policy.analysis.lint import lint
 from policy.evaluation import reference
 from policy.systems import all_systems
 from policy.systems.kit.system import EVERYONE as EVERY
+from tests.examples import examples
 from tests.policy.test_properties import documents_of, requests_of
 
 ROLE = {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]}
@@ -260,6 +261,15 @@ def test_the_reason_says_which_document_and_until_when() -> None:
     )
 
 
+def test_of_two_refused_documents_the_first_is_named_also_where_one_is_refused_for_a_time() -> None:
+    banned = {**BAN, "members": ["user:dana"]}
+    first = [{**banned, "name": "a", "effective_at": 1}, {**BAN, "name": "a", "effective_at": 2_000_000_000_000}]
+    snapshot = compile_documents([*OPEN, *first, {**banned, "name": "b"}])
+    for at, named in ((5, "lenses6/Group/a"), (2_000_000_000_001, "lenses6/Group/b")):
+        (reason,) = decide(snapshot, {**_request(), "time": at}).reasons
+        assert reason.message.startswith(f"{named} was refused")
+
+
 def test_lint_says_what_a_refused_document_closes() -> None:
     findings = lint([*OPEN, _with(FREEZE, kind="role"), _with(FREEZE, system="lenses 6"), {**BAN, "spec": {"role": 1}}])
     closed = {finding.document: finding.message for finding in findings if finding.code == "answers-error"}
@@ -328,7 +338,7 @@ def _broken(draw: st.DrawFn, document: dict[str, Any], wrong: Sequence[Callable[
 
 
 @pytest.mark.parametrize("document", [BAN, FREEZE], ids=["Group", "Role"])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_no_way_to_break_a_document_takes_its_deny_away(document: dict[str, Any], data: st.DataObject) -> None:
     """What a good document denies, no refused one opens: to a member, and to who claims the group."""
@@ -345,7 +355,7 @@ def _is_named(broken: Any) -> bool:
 
 
 @pytest.mark.parametrize("system", all_systems())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_refused_document_opens_what_the_good_one_closed(system: str, data: st.DataObject) -> None:
     """Whatever is misplaced, renamed or wrapped in one document of a system, with all that it says still there."""

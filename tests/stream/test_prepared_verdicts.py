@@ -21,6 +21,7 @@ from streaming.enforcer import auditing
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.records.packing import Outgoing
 from streaming.settings import DEFAULT_TRUST, Limits
+from tests.examples import examples
 from tests.policy.test_prepared import UNHURRIED, change, deletion, spoiled
 from tests.policy.test_properties import WRITTEN, dated, requests_of
 from tests.stream.test_auditing import AT, GRANTED
@@ -73,7 +74,7 @@ def _events(draw: st.DrawFn, system: str) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("system", WRITTEN)
-@settings(max_examples=60, deadline=None, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(35), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_at_every_moment_by_what_was_in_force_and_known_of_it(system: str, data: st.DataObject) -> None:
     """Over validity windows and changes of facts: good ones, refused ones, deletions, some reported late."""

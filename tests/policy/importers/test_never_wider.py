@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from policy import Snapshot
 from policy.store.repository import FilesRefused
+from tests.examples import examples
 from tests.policy.importers.running import allows, as_json, fixture, imported, snapshot, text
 from tests.policy.importers.test_ranger import level
 
@@ -259,7 +260,7 @@ def by_ranger(found: list[dict[str, Any]], user: str, groups: list[str], access:
 
 
 @given(st.lists(policies(), min_size=1, max_size=3), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_grants_from_ranger_are_what_ranger_allows(found: list[dict[str, Any]], team: bool) -> None:
     """Never more; and the same where nothing was reported."""
     run = imported("ranger", as_json({"policies": found}))
