@@ -2,8 +2,8 @@
 
 The same arguments give the same documents and requests on every machine. Lenses 6 comes from
 `streaming.bench.workload`. In the mix each system has a fifth of the statements (Lenses 5: namespaces, Ververica:
-assignments, StreamSets: entries of an ACL, CDAP: grants); subjects and resources are skewed, and about half of the
-requests are allowed.
+assignments, StreamSets: entries of an ACL, CDAP: grants); subjects and resources are skewed, a user's groups are
+the same in all requests, as in `streaming.bench.workload`, and about half of the requests are allowed.
 """
 
 import random
@@ -114,9 +114,17 @@ def _word(dice: random.Random) -> str:
     return f"{workload.NAMES.draw(dice)}-{workload.NUMBERS.draw(dice)}"
 
 
-def _groups_beside(dice: random.Random, names: Sequence[str], held: str | None) -> list[str]:
-    """One to three groups, `held` among them."""
-    return sorted({dice.choice(names) for _ in range(dice.randint(1, 2))} | ({held} if held else set()))
+class Directory:
+    """Users with one to three groups each: who a user is does not change from request to request."""
+
+    def __init__(self, dice: random.Random, users: Sequence[str], groups: Sequence[str]) -> None:
+        self._users = users
+        self.groups = {user: sorted({dice.choice(groups) for _ in range(dice.randint(1, 3))}) for user in users}
+        self._members = {group: [user for user in users if group in self.groups[user]] for group in groups}
+
+    def user(self, dice: random.Random, group: str | None = None) -> str:
+        """Any user, or a member of a group that has one."""
+        return dice.choice(self._members[group] or self._users if group else self._users)
 
 
 def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
@@ -129,11 +137,12 @@ def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document]
     facts = [_described(dice, number, namespaces) for number in range(max(2, statements // 10))]
     population, described = Skew(groups, 0.8), Skew(facts, 0.8)
     names = [group["name"] for group in groups]
+    directory = Directory(dice, [f"u{number}" for number in range(10 * len(names))], names)
 
     def ask(dice: random.Random) -> Request:
         group = population.draw(dice) if dice.random() < IN_REACH else None
-        held = _groups_beside(dice, names, group and group["name"])
-        subject = f"u{dice.randrange(10 * len(names))}"
+        subject = directory.user(dice, group and group["name"])
+        held = directory.groups[subject]
         if dice.random() < 0.25:
             return _ask_described(dice, described.draw(dice), subject, held)
         namespace = dice.choice((group or dice.choice(groups))["spec"]["namespaces"])
@@ -185,19 +194,17 @@ def _ververica_share(dice: random.Random, statements: int) -> tuple[list[Documen
         entries += some
         documents.append(_document("ververica", "InitialAccess", workspace, {"initialAccess": some}))
     population, names = Skew(entries, 0.8), [f"team-{number}" for number in range(teams)]
+    directory = Directory(dice, [f"u{number}@example.com" for number in range(users)], names)
 
     def ask(dice: random.Random) -> Request:
         entry, aimed = population.draw(dice), dice.random() < IN_REACH
-        who, team = f"u{dice.randrange(users)}@example.com", None
-        if aimed and entry["userId"].startswith("group:"):
-            team = entry["userId"].removeprefix("group:")
-        elif aimed:
-            who = entry["userId"]
+        prefix, _, name = entry["userId"].rpartition(":")
+        who = name if aimed and not prefix else directory.user(dice, name if aimed else None)
         kind = dice.choice(("Deployment", "Deployment", "SessionCluster", "ApiToken"))
         namespace = entry.get("namespaceId", f"namespace-{dice.randrange(5)}")
         properties = {"workspaceId": entry["workspaceId"], "namespaceId": namespace}
         action = dice.choices(("read", "write", "full"), (6, 3, 1))[0]
-        held = _groups_beside(dice, names, team)
+        held = directory.groups[who]
         return _request("ververica", who, held, action, kind, _word(dice), properties)
 
     return documents, ask
@@ -222,16 +229,17 @@ def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Docume
     jobs = [document for document in documents if document["name"].startswith("job:")]
     objects = [document for document in documents if document["kind"] == "Object"]
     population, of_jobs, names = Skew(objects, 0.8), Skew(jobs, 0.8), [f"team-{number}" for number in range(teams)]
+    directory = Directory(dice, [f"u{number}" for number in range(users)], names)
 
     def ask(dice: random.Random) -> Request:
         document = (of_jobs if dice.random() < 0.3 else population).draw(dice)
-        who, team, levels = f"u{dice.randrange(users)}", None, LEVELS
+        who, levels = directory.user(dice), LEVELS
         if dice.random() < IN_REACH:
             principal, levels = dice.choice(list(document["spec"]["acl"].items()))
             kind, _, name = principal.partition(":")
-            who, team = (name, None) if kind == "user" else (who, name)
+            who = name if kind == "user" else directory.user(dice, name)
         action = _streamsets_action(dice, document["spec"]["type"], levels)
-        held = _groups_beside(dice, names, team)
+        held = directory.groups[who]
         return _request("streamsets", who, held, action, document["spec"]["type"], document["name"])
 
     return documents, ask

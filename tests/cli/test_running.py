@@ -68,17 +68,19 @@ def test_a_running_job_is_asked_watched_and_stopped(
     assert "lenses6/Role/order-readers statement 0 allows kafka:GetTopicDetails" in allowed.lines[1]
     assert allowed.lines[1].endswith("[L6-DECIDE-ALLOW]")
 
-    claimed = lockkeeper(*ASK, *ORDERS, "--subject", "user:eve", "--group", "readers", "--json", *with_config)
+    claimed = lockkeeper(
+        *ASK, *ORDERS, "--subject", "user:eve", "--group", "readers", "--json", "--timeout", "120", *with_config
+    )
     assert claimed.code == 0
     assert claimed.records[0]["context"]["claims"] == ["groups"]
 
     whole = tmp_path / "request.json"
     whole.write_text(json.dumps(request(id="mine", topic="payments")))
-    denied = lockkeeper("request", "--file", str(whole), "--json", *with_config)
+    denied = lockkeeper("request", "--file", str(whole), "--json", "--timeout", "120", *with_config)
     assert denied.code == 1
     assert (denied.records[0]["request_id"], denied.records[0]["context"]["outcome"]) == ("mine", "deny")
 
-    dead = lockkeeper("request", "--file", "-", *with_config, stdin=lines({"system": "lenses6"}))
+    dead = lockkeeper("request", "--file", "-", "--timeout", "120", *with_config, stdin=lines({"system": "lenses6"}))
     assert dead.code == 1
     assert dead.lines[0].startswith("DEAD LETTER  not a request")
 

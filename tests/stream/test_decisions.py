@@ -15,7 +15,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from policy import compile_documents, decide
+from policy import DocumentStore, Snapshot, decide
 from policy.core.times import to_ms
 from streaming.kafka.publish import publish
 from streaming.kafka.stored import read_stored
@@ -23,6 +23,7 @@ from streaming.records.avro import Writer
 from streaming.records.schemas import Kind
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
+from streaming.topics import DEFAULT_SYSTEMS
 from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.chaos.run import Run, evaluator, new_row
@@ -85,6 +86,14 @@ def test_a_decision_record_tells_what_it_rests_on_and_carries_the_trace(world: W
     assert decision["id"].endswith(f"-{source['partition']}-{source['offset']}")
 
 
+def _snapshot(documents: list[dict[str, Any]]) -> Snapshot:
+    """Of the systems that have topics by default."""
+    store = DocumentStore(systems=DEFAULT_SYSTEMS)
+    for document in documents:
+        store.put(document)
+    return Snapshot(store)
+
+
 def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None:
     """Allowed, denied, unknown system, and a batch of evaluations: the record is what `policy.decide` makes of it."""
     documents = [role(user, "kafka:topic:prod/*"), group(user, f"user:{user}")]
@@ -98,7 +107,7 @@ def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None
     }
     for name, query in asked.items():
         query = {**query, "id": f"{name}-{user}"}
-        expected = json.loads(json.dumps(decide(compile_documents(documents), query).to_record()))
+        expected = json.loads(json.dumps(decide(_snapshot(documents), query).to_record()))
         decision = _ask(world, query)
         expected_parts, parts = (told.get("evaluations", []) for told in (expected, decision))
         for wanted, found in zip([expected, *expected_parts], [decision, *parts], strict=True):
