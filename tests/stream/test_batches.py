@@ -124,6 +124,6 @@ def test_killed_between_ranges_and_with_partitions_split_over_tasks_each_is_deci
         assert job.await_end() == -9, job.told
         assert 0 < len(_decisions(world)) < len(heavy)
     with running(split):
-        wait_until(lambda: len(_decisions(world)) > len(heavy) // 2, "half of it is decided")
+        wait_until(lambda: len(_decisions(world)) > len(heavy) // 2, "half of it is decided", 120)
     with running(world.settings):
         _assert_each_once(world, heavy)
