@@ -5,6 +5,7 @@ and no matching deny for every atom, so a deny anywhere wins and the absence of 
 """
 
 from policy.core.decision import Decision
+from policy.core.document import Key
 from policy.core.facts import Reads
 from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
 from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason, Unanswerable
@@ -41,7 +42,7 @@ def _sound_principals(policy_set: PolicySet, principals: tuple[str, ...], at: in
     return effective_principals
 
 
-def _refusal(document: str, principal: str) -> str:
+def _refusal(document: Key, principal: str) -> str:
     refused = f"{document} was refused, has no earlier good version, and"
     if principal != EVERYONE:
         return f"{refused} binds {principal}"

@@ -116,7 +116,7 @@ class PolicySet:
 
     def _take_refused(self, refused: Refused) -> None:
         self._refused, self._policy_broken = refused, {**refused.broken, **refused.nameless}
-        self._refusals = tuple(sorted(refused.for_a_time, key=lambda refusal: refusal.key, reverse=True))
+        self._refusals = refused.for_a_time
         self.broken = _broken(self._policy_broken)
 
     @functools.cached_property
@@ -148,17 +148,16 @@ class PolicySet:
         other.broken = _broken({**self._policy_broken, **overlay.bound(system)})
         return other
 
-    def broken_at(self, at: int | None) -> Mapping[str, str]:
+    def broken_at(self, at: int | None) -> Mapping[str, Key]:
         """Holders that are bound by a document which is broken at ``at`` (None: at any moment), each with that one."""
         if not self._refusals:
             return self.broken
         now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
-        for_a_time = {principal: refusal.key for refusal in now for principal in refusal.affected_principals}
-        found = {**{principal: str(key) for principal, key in for_a_time.items()}, **self.broken}
-        for principal in for_a_time.keys() & self.broken.keys():  # of both the first, as `_broken` has it
-            if for_a_time[principal] < Key(*self.broken[principal].split("/", 2)):
-                found[principal] = str(for_a_time[principal])
-        return found
+        broken = dict(self.broken)
+        for refusal in now:
+            for principal in refusal.affected_principals:
+                broken[principal] = min(refusal.key, broken.get(principal, refusal.key))
+        return broken
 
     def epoch(self, at: int | None) -> int:
         """How many edges lie behind ``at``: answers do not change within an epoch. -1: unknown."""
@@ -264,9 +263,9 @@ def _by_place(way: Membership) -> tuple[Any, ...]:
     return way.principal, way.statement_id.place, -1 if start is None else start, math.inf if end is None else end
 
 
-def _broken(documents: Bound) -> dict[str, str]:
+def _broken(documents: Bound) -> dict[str, Key]:
     """Holders that are bound by broken documents, each with the one that is told: of several the first."""
-    return {principal: str(key) for key in sorted(documents, reverse=True) for principal in documents[key]}
+    return {principal: key for key in sorted(documents, reverse=True) for principal in documents[key]}
 
 
 class Snapshot:
