@@ -185,6 +185,15 @@ def test_an_export_says_what_has_no_counterpart() -> None:
     assert "super.users=User:root and allow.everyone.if.no.acl.found=true" in messages["Authorizer/authorizer"]
 
 
+def test_an_allow_of_a_version_that_another_replaces_is_not_exported() -> None:
+    """The oldest version has no date, and is not in force any more."""
+    oldest = acls({"operation": "Read", "name": "orders"}, {"operation": "Read", "permission": "DENY", "name": "u"})
+    found = exported(oldest, acls({"operation": "Write", "name": "carts"}, effective_at=5))
+    assert commands(found) == [["--deny-principal", "User:dana", "--operation", "Read", "--topic", "u"]]
+    [finding] = found.findings
+    assert (finding.level, finding.file) == ("warning", "Acls/a")
+
+
 def test_a_refused_document_is_not_exported() -> None:
     with pytest.raises(FilesRefused, match=r"kafka-acls/Acls/a: .*operation"):
         exported(acls({"operation": "Fly", "name": "t"}))

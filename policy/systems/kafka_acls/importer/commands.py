@@ -1,9 +1,10 @@
 """Writes documents as commands: `kafka-acls.sh --add`, denies first, so that no allow is in force without its deny."""
 
+import itertools
+import operator
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from policy.core.document import Document as ParsedDocument
 from policy.core.document import parse_document
 from policy.core.model import DENY
 from policy.importers.frame import Document, Findings, Spot
@@ -29,12 +30,14 @@ OPTIONS = {
 def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
     """A shell script. What kafka-acls.sh cannot say is found: moments, the Authorizer, clusters of other names."""
     operations: dict[Entry, set[str]] = {}
-    for one in sorted(documents, key=lambda one: (one["kind"], one["name"], str(one.get("effective_at")))):
-        spot = findings.at(f"{one['kind']}/{one['name']}")
-        if one["kind"] == AUTHORIZER:
-            _tell_settings(one["spec"], spot)
+    ordered = sorted(documents, key=lambda one: (one["kind"], one["name"], str(one.get("effective_at"))))
+    for (kind, name), versions in itertools.groupby(ordered, key=operator.itemgetter("kind", "name")):
+        spot = findings.at(f"{kind}/{name}")
+        if kind == AUTHORIZER:
+            for one in versions:
+                _note_settings(one["spec"], spot)
             continue
-        for number, entry in enumerate(_timeless(one, spot)):
+        for number, entry in enumerate(_permanent(list(versions), spot)):
             if _has_counterpart(entry, spot.inside("entries").inside(number)):
                 operations.setdefault(_of_all(entry), set()).add(entry.operation)
     yield from HEAD
@@ -42,10 +45,12 @@ def write(documents: Sequence[Document], findings: Findings) -> Iterable[str]:
         yield f"{COMMAND} {_arguments(entry, operations[entry])}"
 
 
-def _timeless(one: Document, spot: Spot) -> Iterator[Entry]:
-    """The entries that may be in force for ever: all without a moment, else the denies."""
-    parsed: ParsedDocument = parse_document(one)
-    dated = [field for field in ("valid_from", "valid_until", "effective_at") if field in one]
+def _permanent(versions: Sequence[Document], spot: Spot) -> Iterator[Entry]:
+    """The entries of a document that may be in force permanently: all, or where a version is dated the denies.
+
+    A version that another one replaces has no moment of its own when it is the oldest.
+    """
+    dated = [field for field in ("valid_from", "valid_until", "effective_at") if any(field in one for one in versions)]
     if dated:
         why = f"ACLs have no {' or '.join(dated)}: allows are left out, denies are added permanently"
         fix = (
@@ -53,7 +58,7 @@ def _timeless(one: Document, spot: Spot) -> Iterator[Entry]:
             "a resource without any other ACL is open to all until then"
         )
         spot.warning(why, fix)
-    entries = read_entries(parsed)
+    entries = (entry for one in versions for entry in read_entries(parse_document(one)))
     yield from (entry for entry in entries if not dated or entry.effect == DENY)
 
 
@@ -109,7 +114,7 @@ KNOWN_OPTIONS = {
 }
 
 
-def _tell_settings(spec: Document, spot: Spot) -> None:
+def _note_settings(spec: Document, spot: Spot) -> None:
     users = ";".join(spec.get("super_users") or ())
     open_ = str(spec.get("allow_everyone_if_no_acl_found", False)).lower()
     settings = f"super.users={users} and allow.everyone.if.no.acl.found={open_}"
