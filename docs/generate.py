@@ -236,26 +236,16 @@ def actions() -> str:
     """The actions of every system, from the catalogues."""
     lines = _head("Actions", "What `action.name` of a request can be, by system, from the catalogues in the code.")
     for system, title in NAMES.items():
-        lines += [f"## {title}", "", ACTIONS[system], ""]
+        lines += [f"## {title}", "", ACTIONS[system][0], ""]
         rows = ((_code(about), ", ".join(map(_code, names))) for about, names in sorted(actions_of(system).items()))
         lines += [*_table(("about", "actions"), rows), ""]
     return "\n".join(lines)
 
 
-ACTIONS = {
-    "lenses6": "`service:Operation`; `*` and `?` are allowed in policies. By the service and type of the resource.",
-    "lenses5": "By what the action is about, the type of the resource.",
-    "ververica": "The same for every kind of resource.",
-    "streamsets": "`type.verb`, by the type of the resource.",
-    "cdap": "`kind.verb`, by the kind of the entity.",
-    "kafka-acls": "The operation, in any letter case, by the resource type.",
-}
-
-
 def actions_of(system: str) -> dict[str, list[str]]:
     """The actions of a system, by what they are about."""
     grouped: dict[str, list[str]] = defaultdict(list)
-    for about, action in _ACTIONS[system]():
+    for about, action in ACTIONS[system][1]():
         grouped[about].append(action)
     return {about: sorted(names) for about, names in grouped.items()}
 
@@ -265,14 +255,33 @@ def _lenses6_actions() -> Iterator[tuple[str, str]]:
         yield from ((resource, f"{service}:{operation}") for operation, resource in operations.items())
 
 
-_ACTIONS: dict[str, Callable[[], Iterable[tuple[str, str]]]] = {
-    "lenses6": _lenses6_actions,
-    "lenses5": lambda: ((one.about, name) for name, one in lenses5.catalogue().actions.items()),
-    "ververica": lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
-    "streamsets": lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
-    "cdap": lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
-    "kafka-acls": lambda: ((about, name) for about, names in kafka_acls()["operations"].items() for name in names),
+ACTIONS: dict[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
+    "lenses6": (
+        "`service:Operation`; `*` and `?` are allowed in policies. By the service and type of the resource.",
+        _lenses6_actions,
+    ),
+    "lenses5": (
+        "By what the action is about, the type of the resource.",
+        lambda: ((one.about, name) for name, one in lenses5.catalogue().actions.items()),
+    ),
+    "ververica": (
+        "The same for every kind of resource.",
+        lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
+    ),
+    "streamsets": (
+        "`type.verb`, by the type of the resource.",
+        lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
+    ),
+    "cdap": (
+        "`kind.verb`, by the kind of the entity.",
+        lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
+    ),
+    "kafka-acls": (
+        "The operation, in any letter case, by the resource type.",
+        lambda: ((about, name) for about, names in kafka_acls()["operations"].items() for name in names),
+    ),
 }
+"""How the actions of a system are written, and each with what it is about."""
 
 
 def rules(system: str) -> str:

@@ -108,9 +108,9 @@ def check_permissions(admin: AdminClient, settings: Settings) -> None:
 def refuse_or_warn(problems: Iterable[Problem]) -> None:
     """Log the problems that the job can run with; raises CannotStart for the others."""
     found = list(problems)
-    for line in explained_problems(problem for problem in found if not problem.refused):
+    for line in explained_problems(found, refused=False):
         log.warning("a topic could lose what was acknowledged", problem=line)
-    if refused := explained_problems(problem for problem in found if problem.refused):
+    if refused := explained_problems(found, refused=True):
         raise CannotStart("\n".join(refused))
 
 

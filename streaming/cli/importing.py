@@ -1,6 +1,5 @@
 """`lockkeeper import`: what a platform keeps today, as policy documents; `lockkeeper export`: the other direction."""
 
-import difflib
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -138,9 +137,9 @@ def _source(name: str) -> "Source":
 def _one_of(known: "Mapping[str, Named]", name: str) -> "Named":
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise Failure(f"{name}: not one of {', '.join(known)}{hint}", MISUSED)
+    from policy import nearest
+
+    raise Failure(f"{name}: not one of {', '.join(known)}{nearest(name, known, most=1)}", MISUSED)
 
 
 def _acls_of(settings: "Settings") -> "ImportInput":

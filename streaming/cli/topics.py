@@ -139,7 +139,7 @@ def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: 
 
     for name, state in states.items():
         tell(f"{state:5}  {name}")
-    for line in explained_problems(problem for problem in problems if problem.refused):
+    for line in explained_problems(problems, refused=True):
         remark(line)
-    for line in explained_problems(problem for problem in problems if not problem.refused):
+    for line in explained_problems(problems, refused=False):
         remark(f"warning: {line}")

@@ -69,14 +69,14 @@ class Problem(msgspec.Struct, frozen=True):
 
     def of(self, topics: Sequence[str]) -> str:
         """A line that says it of several topics."""
-        named = f"topic{'s'[: len(topics) > 1]} {', '.join(topics)}"
-        return f"{named}: {self.wrong}: {self.breaks}. To fix it: {self.fix}"
+        noun = "topic" if len(topics) == 1 else "topics"
+        return f"{noun} {', '.join(topics)}: {self.wrong}: {self.breaks}. To fix it: {self.fix}"
 
 
-def explained_problems(problems: Iterable[Problem]) -> list[str]:
-    """A line for each problem, with all topics that have it."""
+def explained_problems(problems: Iterable[Problem], refused: bool) -> list[str]:
+    """A line for each problem, with all topics that have it: of those that refuse the topic, or of the others."""
     topics: dict[Problem, list[str]] = {}
-    for problem in problems:
+    for problem in (one for one in problems if one.refused is refused):
         topics.setdefault(msgspec.structs.replace(problem, topic=""), []).append(problem.topic)
     return [problem.of(names) for problem, names in topics.items()]
 

@@ -222,9 +222,7 @@ class Policies:
 
     def _warn_of_refused(self) -> None:
         """Log each document that is refused now and was not before, with its first error; all are in the alerts."""
-        refused: Mapping[str, Sequence[str]] = {
-            str(document.key): document.errors for document in self.snapshot.rejected
-        }
+        refused = {document.key: document.errors for document in self.snapshot.rejected}
         new = {key: errors for key, errors in refused.items() if self._refused.get(key) != errors}
         self._refused = refused
         for key, errors in itertools.islice(new.items(), WARNED_AT_ONCE):
