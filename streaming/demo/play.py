@@ -49,7 +49,7 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     console = Console(stderr=machine)
     ledger = Ledger(scenario.planted())
     with View(ledger, console, quiet=machine) as view, _folder() as folder:
-        view.introduce(scenario.CAST)
+        view.print_participants(scenario.PARTICIPANTS)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
             address, monitor = broker.bootstrap_servers, scenario.monitor(rate)

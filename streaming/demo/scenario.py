@@ -26,7 +26,7 @@ CLIENTS = ("User:checkout", "User:billing", "User:reports")  # principals of Kaf
 EVERY = 5  # one of so many requests is about Kafka's own ACLs
 SYSTEMS = ("kafka-acls", "lenses6")
 
-CAST = {
+PARTICIPANTS = {
     "user:dana, user:ola …": "a shop's staff and services, with requests for topics, schemas and connectors",
     "probe-10, probe-20 …": "each tenth request: user:dana reads prod's orders; the policy change denies it",
     "user:eve": "an intruder: reads prod's payments without a request, though the policies deny it",

@@ -42,10 +42,10 @@ class View:
         if self._live:
             self._live.stop()
 
-    def introduce(self, cast: Mapping[str, str]) -> None:
+    def print_participants(self, participants: Mapping[str, str]) -> None:
         """Print who acts, each with what they do."""
         if not self._quiet:
-            for who, does in cast.items():
+            for who, does in participants.items():
                 self._console.print(f"{who:22}{does}", markup=False, highlight=False, soft_wrap=True)
 
     def say(self, doing: str) -> None:

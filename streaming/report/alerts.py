@@ -66,7 +66,7 @@ class Episodes:
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._seen: dict[bytes, tuple[str, int]] = {}
-        self.graver, self.others = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST)
+        self.severe, self.others = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST)
         self.updates = 0
 
     def take(self, record: Record, alert: Alert) -> None:
@@ -80,14 +80,14 @@ class Episodes:
         if before is not None or len(self._seen) < MOST_EPISODES:
             self._seen[episode] = (kind, severity)
         self._counts.setdefault(kind, [0] * (len(SEVERITIES) + 1))[severity] += 1
-        newest, other = self.graver, self.others
+        newest, other = self.severe, self.others
         if alert.severity not in GRAVE:
             newest, other = other, newest
         other.drop(episode)
         newest.add((record.at, record.topic, record.offset), _shown(record, alert), episode)
 
     def kinds(self) -> tuple[KindTotals, ...]:
-        """The counts, the gravest kind first."""
+        """The counts, the most severe kind first."""
         found = (KindTotals(kind, tuple(counts)) for kind, counts in self._counts.items() if any(counts))
         return tuple(sorted(found, key=_gravest_first))
 
@@ -112,7 +112,7 @@ def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
     kinds = episodes.kinds()
     grave = sum(sum(kind.counts[: len(GRAVE)]) for kind in kinds)
     total = sum(kind.total for kind in kinds)
-    shown = (episodes.graver.listed(), episodes.others.listed())
+    shown = (episodes.severe.listed(), episodes.others.listed())
     return AlertTotals(total, grave, unreadable, kinds, *shown, episodes.updates)
 
 

@@ -120,7 +120,7 @@ class Bins:
         return steps
 
 
-class Waits:
+class Latencies:
     """Latencies, ms: exact below a second, to 1 % above it, so that they need little memory."""
 
     LONGEST = DAY
@@ -164,7 +164,7 @@ class Tally:
     ) -> None:
         self._span, self._stored, self._answered, self._claimed = span, stored, answered, claimed
         self._known = frozenset(all_systems())
-        self._bins, self._waits = Bins(), Waits()
+        self._bins, self._latencies = Bins(), Latencies()
         self._reasons = BoundedCounter()
         self._denied = self._unreadable = 0
         self.named: dict[StatementId, int] = {}
@@ -189,7 +189,7 @@ class Tally:
         """A decision's time is the timestamp of its request's record, unless that may claim another."""
         if decision.time is not None and decision.context.source.topic not in self._claimed:
             with contextlib.suppress(ValueError):
-                self._waits.add(at - to_ms(decision.time))
+                self._latencies.add(at - to_ms(decision.time))
 
     def _explain(
         self, outcome: str, reasons: Iterable[Reason], policy_offsets: Mapping[str, Mapping[str, int]]
@@ -213,7 +213,7 @@ class Tally:
         reasons = self._reasons.top(TOP_REASONS)
         total = allow + deny + error
         counts = (total, allow, deny, error, self._denied, self._unreadable)
-        return DecisionTotals(*counts, systems, reasons, axis, self._waits.result())
+        return DecisionTotals(*counts, systems, reasons, axis, self._latencies.result())
 
 
 def _totals(system: str, steps: list[list[int]]) -> SystemTotals:

@@ -50,7 +50,7 @@ def render(report: Report) -> str:
 
 
 def unusual(report: Report) -> str:
-    """One sentence that says what is unusual in the range, the gravest first; or that nothing is."""
+    """One sentence that says what is unusual in the range, the most severe first; or that nothing is."""
     found = list(_unusual(report))
     if found:
         return f"Unusual: {'; '.join(found)}."
@@ -73,14 +73,14 @@ def _unusual(report: Report) -> Iterator[str]:
         step = length_text(decisions.axis.step)
         yield f"{peak:,} denials in the {step} from {_moment(at)}, the median is {usual:,}"
     if letters.total > MANY_ERRORS * (decisions.total + letters.total):
-        yield f"{_counted(letters.total, 'dead letter')}"
+        yield _counted(letters.total, "dead letter")
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def in_words(reason: str) -> str:
+def with_words(reason: str) -> str:
     """ "deny: no-grant" as "deny: no grant covers it (no-grant)"; an unknown code stays."""
     outcome, colon, code = reason.partition(": ")
     words = REASONS.get(code, {}).get("words")
@@ -102,7 +102,7 @@ def _environment() -> jinja2.Environment:
         "number": _number,
         "short": _short,
         "duration": length_text,
-        "words": in_words,
+        "words": with_words,
     }
     return environment
 

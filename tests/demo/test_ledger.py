@@ -121,7 +121,7 @@ def test_latencies_are_those_of_requests_sent_after_the_warm_up(ledger: Ledger) 
 def test_it_introduces_who_acts_and_says_what_each_check_counts(ledger: Ledger) -> None:
     """On a console of which the lines are long enough; every subject of which an alert must come is introduced."""
     console = Console(width=200, file=StringIO())
-    View(ledger, console).introduce(scenario.CAST)
+    View(ledger, console).print_participants(scenario.PARTICIPANTS)
     show_summary(console, ledger.summary(SOUND))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     planted = {subject for _, subject in scenario.planted() if subject.startswith("user:")}

@@ -64,7 +64,7 @@ def test_alerts_of_one_episode_are_one_and_the_newest_counts() -> None:
     assert [alert.message for alert in totals.newest_other] == ["another"]
 
 
-def test_evidence_is_told_in_sentences() -> None:
+def test_evidence_is_reported_in_sentences() -> None:
     world = World()
     first, last = "2026-11-21T11:00:00.000Z", "2026-11-21T11:05:00.000Z"
     evidence = [

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from streaming.report.page import in_words, render, unusual
+from streaming.report.page import render, unusual, with_words
 from streaming.report.plots import length_text
 from streaming.report.untrusted import visible
 from tests.report.hostile import HACKED, hostile_report, hostile_texts
@@ -170,8 +170,8 @@ def test_the_range_and_the_zone_are_told() -> None:
 
 
 def test_the_sentence_on_top_says_what_is_unusual() -> None:
-    assert unusual(orders_of_a_day().report()).startswith("Nothing unusual: ")
-    world = orders_of_a_day()
+    assert unusual(steady_world().report()).startswith("Nothing unusual: ")
+    world = steady_world()
     world.ask(query("user:eve", "DeleteTopic", "orders"), times=40, at=BEGIN + 7 * HOUR)
     world.ask(query("dana", "GetTopicDetails", "orders"), times=20, at=BEGIN + HOUR)
     world.alert(kind="privilege-escalation", severity="critical", subject="lenses6/Role/ops")
@@ -184,7 +184,7 @@ def test_the_sentence_on_top_says_what_is_unusual() -> None:
     assert unusual(report) in Page(render(report)).texts
 
 
-def orders_of_a_day() -> World:
+def steady_world() -> World:
     """Allowed and denied evenly over 24 hours."""
     world = busy_world()
     world.requests, world.decisions, world.alerts, world.dead = [], [], [], []
@@ -196,6 +196,6 @@ def orders_of_a_day() -> World:
 
 
 def test_a_code_has_words_and_an_unknown_one_stays() -> None:
-    assert in_words("deny: no-grant") == "deny: no grant covers it (no-grant)"
-    assert in_words("deny: {}") == "deny: {}"
-    assert in_words("no-such") == "no-such"
+    assert with_words("deny: no-grant") == "deny: no grant covers it (no-grant)"
+    assert with_words("deny: {}") == "deny: {}"
+    assert with_words("no-such") == "no-such"

@@ -90,8 +90,8 @@ class World:
         for _ in range(times):
             offset = len(self.requests)
             self.requests.append(record(REQUESTS, offset, at, request))
-            told = decision_record(request, answer, offset, **context) | {"time": to_text(at)}
-            self.decisions.append(record(DECISIONS, offset, at + took, told))
+            decision = decision_record(request, answer, offset, **context) | {"time": to_text(at)}
+            self.decisions.append(record(DECISIONS, offset, at + took, decision))
 
     def alert(self, at: int = BEGIN, **fields: Any) -> None:
         """Raise an alert."""

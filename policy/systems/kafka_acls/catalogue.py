@@ -39,7 +39,7 @@ def resource_type_of(operation: str) -> str | None:
     return types[0] if len(types) == 1 else None
 
 
-def asked_operation(resource_type: str, operation: str) -> str:
+def requested_operation(resource_type: str, operation: str) -> str:
     """The operation that a request asks for; raises Unanswerable for an unknown one (KA-Q1), also for All."""
     types: dict[str, list[str]] = catalogue()["operations"]
     if resource_type not in types:

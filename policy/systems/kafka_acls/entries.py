@@ -1,8 +1,8 @@
 """Acls and Authorizer documents: entries as grants, super users, and what is known of both.
 
-An entry for all hosts is held by its principal, ``principal:User:dana``. One for a single host is held by a principal
-of its own, ``allowed@10.0.0.1:User:dana`` or ``denied@…``, which a request has when it comes from there (KA-HOST). A
-permission is (resource type, operation), a resource one flat text in which nothing is special.
+An entry for all hosts is a grant to its principal, ``principal:User:dana``. One for a single host is a grant to a
+principal of its own, ``allowed@10.0.0.1:User:dana`` or ``denied@…``, which a request has when it comes from there
+(KA-HOST). A permission is (resource type, operation), a resource one flat text in which nothing is special.
 """
 
 import functools
@@ -95,8 +95,8 @@ def principal_fault(text: str) -> str:
     return f"{text!r} has a type that is not supported: {text.partition(':')[0]}" if text.startswith(RESERVED) else ""
 
 
-def holder(principal: str, effect: Effect, host: str) -> str:
-    """The principal that holds the entries of ``principal`` for a host (KA-HOST); of a host, colons are escaped."""
+def principal_of(principal: str, effect: Effect, host: str) -> str:
+    """The principal of the grants of an entry for ``host`` (KA-HOST); colons of a host are escaped."""
     if host == WILDCARD:
         return f"{PRINCIPAL}{principal}"
     return f"{ALLOWED if effect == ALLOW else DENIED}{quote(host, safe='')}:{principal}"
@@ -156,7 +156,8 @@ def _operation(form: Validator, resource_type: str) -> str:
 
 
 def _grants(document: Document, number: int, entry: Entry) -> Iterator[Grant]:
-    principal, statement_id = holder(entry.principal, entry.effect, entry.host), StatementId(str(document.key), number)
+    principal = principal_of(entry.principal, entry.effect, entry.host)
+    statement_id = StatementId(str(document.key), number)
     for permission in entry.permissions:
         yield Grant(principal, entry.effect, permission, entry.object, statement_id, document.window)
 

@@ -1,6 +1,6 @@
 """Kafka's access control lists translated: entries to grants, a request to its operation on its resource.
 
-What entries do not decide alone stands beside them in the expression: whether the principal is a super user, whether
+What entries do not decide alone is part of the expression as well: whether the principal is a super user, whether
 any entry matches the resource, and what a host that is not known would change.
 """
 
@@ -26,7 +26,7 @@ from policy.core.model import (
 )
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.kafka_acls.catalogue import asked_operation, catalogue, resource_type_of
+from policy.systems.kafka_acls.catalogue import catalogue, requested_operation, resource_type_of
 from policy.systems.kafka_acls.entries import (
     ACLS,
     ANYONE,
@@ -40,8 +40,8 @@ from policy.systems.kafka_acls.entries import (
     SUPER,
     UNMATCHED,
     Authorizer,
-    holder,
     principal_fault,
+    principal_of,
     read_acls,
     read_authorizer,
 )
@@ -83,7 +83,7 @@ class KafkaAcls:
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The operation on the resource; raises Unanswerable for unknown types and operations (KA-Q1)."""
-        operation = asked_operation(request.resource.type, request.action.name)
+        operation = requested_operation(request.resource.type, request.action.name)
         principal = request.subject.id
         if wrong := principal_fault(principal):
             raise Unanswerable("malformed-subject", f"subject.id {wrong}", "KA-PRINCIPAL")
@@ -96,9 +96,9 @@ class KafkaAcls:
             return AuthorizationQuery(names, asked.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = _single_hosts(facts, principal), _host(request, trust)
         if host is not None:
-            names = (*names, *(holder(*one) for one in hosts if one[2] == host))
-        by_entries = asked.whatever_the_host(names, hosts) if hosts and host is None else asked.check("KA-PRINCIPAL")
-        ways = [by_entries, *asked.beside_entries(authorizer)]
+            names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
+        by_entries = asked.for_unknown_host(names, hosts) if hosts and host is None else asked.check("KA-PRINCIPAL")
+        ways = [by_entries, *asked.without_entries(authorizer)]
         needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
@@ -112,7 +112,7 @@ class KafkaAcls:
         return read_powers(catalogue()["privileged_permissions"])
 
 
-Held = tuple[str, Effect, str]
+HostEntry = tuple[str, Effect, str]
 """A principal, the effect of an entry of its, and the one host that it is for."""
 
 
@@ -120,7 +120,7 @@ def _principals(principal: str) -> tuple[str, ...]:
     """The principal, User:* of which every principal is one (KA-PRINCIPAL), and its bare name.
 
     Nothing is granted to bare names: a refused document may name the principal so (`policy.store.affected`), and of a
-    name such as ``CN=dana,OU=shop`` within a longer text the words are told apart, of which one is enough.
+    name such as ``CN=dana,OU=shop`` within a longer text each word is a name, and one is enough.
     """
     name = principal.partition(":")[2]
     word = WORD.search(name.partition("=")[2] or name)
@@ -136,7 +136,7 @@ def _authorizer(facts: Facts) -> Authorizer | str | None:
     return found
 
 
-def _single_hosts(facts: Facts, principal: str) -> tuple[Held, ...]:
+def _single_hosts(facts: Facts, principal: str) -> tuple[HostEntry, ...]:
     """The entries for one host each that count for a principal."""
     return tuple(
         (name, effect, host)
@@ -181,9 +181,9 @@ class _Asked:
         of = permission or (self._type, self._operation)
         return PermissionCheck(of, (self._name,), rule, self._operation, self._text, because, principals)
 
-    def whatever_the_host(self, names: tuple[str, ...], hosts: tuple[Held, ...]) -> Expression:
-        """Allowed where every host is, denied where none is; else it cannot be told (KA-HOST-UNKNOWN)."""
-        denied, allowed = (tuple(holder(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
+    def for_unknown_host(self, names: tuple[str, ...], hosts: tuple[HostEntry, ...]) -> Expression:
+        """Allowed where every host is, denied where none is; else not known (KA-HOST-UNKNOWN)."""
+        denied, allowed = (tuple(principal_of(*one) for one in hosts if one[1] == effect) for effect in (DENY, ALLOW))
         everywhere = self.check("KA-PRINCIPAL", principals=(*names, *denied))
         somewhere = self.check("KA-PRINCIPAL", principals=(*names, *allowed))
         message = "the client's host is not known: context.host is not given, or not trusted on this request topic"
@@ -192,7 +192,7 @@ class _Asked:
             "KA-HOST-UNKNOWN",
         )
 
-    def beside_entries(self, authorizer: Authorizer | str | None) -> Iterator[Expression]:
+    def without_entries(self, authorizer: Authorizer | str | None) -> Iterator[Expression]:
         """What allows without an entry: a super user, or that no entry matches the resource (KA-SUPER, KA-EMPTY)."""
         if isinstance(authorizer, str):
             message = f"{authorizer} was refused and has no earlier good version, so super users are not known"
