@@ -220,7 +220,7 @@ def _assignment(dice: random.Random, workspace: str, users: int, teams: int) -> 
 
 def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
     """Areas of a connection, an engine, two pipelines and a job for one of them, each with an ACL of five entries."""
-    users, teams = max(10, statements // 10), max(4, statements // 50)
+    users, teams = max(20, statements // 10), max(10, statements // 50)
     documents = [_document("streamsets", "Organization", "acme", {"enforcement": True})]
     areas = max(1, statements // 25)
     for number in range(areas):

@@ -42,8 +42,8 @@ def _await_decisions(world: World, *ids: str) -> None:
 
 
 def _workers(job: Job | ServedJob) -> list[int]:
-    """The Python workers of a job: they are forked from a process of the same command."""
-    forked = [(pid, parent) for pid, parent, command in below(job.pid) if "streaming.runtime.daemon" in command]
+    """The Python workers of a job: they are forked from a process of the same command, which Java starts."""
+    forked = [(pid, parent) for pid, parent, command in below(job.pid) if "-m streaming.runtime.daemon" in command]
     return [pid for pid, parent in forked if parent in dict(forked)]
 
 
