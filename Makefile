@@ -72,8 +72,9 @@ test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those wi
 	$(PYTEST) -m "not long" $(ARGS)
 
 # The properties that hold the evaluators to the reference: with more examples than `make test` has time for.
-PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests/policy/test_compiler.py \
-  tests/policy/test_refused.py tests/stream/test_prepared_answers.py tests/stream/test_prepared_verdicts.py
+PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests/policy/test_threads.py \
+  tests/policy/test_compiler.py tests/policy/test_refused.py tests/stream/test_prepared_answers.py \
+  tests/stream/test_prepared_verdicts.py
 
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(ARGS)

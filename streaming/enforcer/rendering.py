@@ -121,10 +121,11 @@ class Template:
     def __init__(self, answer: bytes) -> None:
         marks = [mark.encode() for mark in MARKS]
         either = _either()
-        self.pieces = tuple(either.split(answer))
+        self.pieces = (*either.split(answer), b"")
         texts = [len(self.pieces) + marks.index(mark) for mark in either.findall(answer)]
         picked = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
-        self.order = operator.itemgetter(*picked, len(texts))
+        # With the empty piece there are always two at least: with one alone, itemgetter gives no tuple.
+        self.order = operator.itemgetter(*picked, len(texts), len(self.pieces) - 1)
 
     def fill(self, texts: tuple[bytes, bytes, bytes]) -> bytes:
         """The answer with this permission, object and route, as JSON has them between quotes."""

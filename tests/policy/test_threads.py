@@ -15,10 +15,11 @@ from policy.matching import index
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
+from tests.examples import examples
 from tests.policy.test_cases import FILES, by_name
 
 THREADS = 8
-ROUNDS = 150
+ROUNDS = examples(50)
 ROLES = 6
 SUBJECTS = tuple(f"user:u{number}" for number in range(THREADS))
 
