@@ -64,8 +64,8 @@ $(TOOLS)-%: $(READY)
 demo: $(READY) ## See it work: a broker, policies, requests, and the decisions as they come
 	$(BIN)/lockkeeper demo $(ARGS)
 
-# One process more than there are cores: many tests wait for a broker or a job.
-PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --maxprocesses 4 \
+# Two processes more than there are cores: many tests wait for a broker or a job.
+PYTEST = $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 2)) --maxprocesses 4 \
   --dist loadfile --no-loadscope-reorder
 
 test: $(TOOLS)-test ## Run the tests (ARGS="-m 'not stream'" leaves out those with a broker or Spark)
@@ -78,7 +78,7 @@ PROPERTIES = tests/policy/test_properties.py tests/policy/test_prepared.py tests
 
 verify: $(TOOLS)-test ## Run the long tests: kill points, faults, whole sessions, and `make soak` and `make fuzz` in short form
 	$(PYTEST) -m long --timeout=900 $(ARGS)
-	LOCKKEEPER_TEST_EXAMPLES=2 $(PYTEST) --timeout=900 $(PROPERTIES)
+	LOCKKEEPER_TEST_EXAMPLES=4 $(PYTEST) --timeout=900 $(PROPERTIES)
 	$(MAKE) --no-print-directory soak CHANGES=200
 	$(MAKE) --no-print-directory fuzz INPUTS=10000
 

@@ -70,6 +70,7 @@ def test_an_optional_field_more_is_compatible_both_ways_and_a_needed_one_is_not(
     assert "region" in next(_unreadable(current, needed))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", releases())
 def test_what_a_release_called_valid_is_valid(release: str) -> None:
     """Requests, decisions, alerts and documents of the cases, and the examples that the released schemas give."""

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "streaming.cli", "demo"]
 
 
+@pytest.mark.long
 @pytest.mark.stream
 def test_the_demo_ends_with_a_summary_that_holds() -> None:
     """For machines: one JSON object and nothing else; what was sent was decided, and the change was in force."""

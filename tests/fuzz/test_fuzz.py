@@ -15,7 +15,7 @@ from tests.fuzz.targets import TARGETS
 
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.json"))
 SEED = "test"
-DRAWN = 12  # inputs, or groups of records, of each target
+DRAWN = 6  # inputs, or groups of records, of each target
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)

@@ -85,7 +85,7 @@ def _edit(store: DocumentStore, what: str, given_: Any, order: int, logged: bool
 
 
 @pytest.mark.parametrize("system", WRITTEN)
-@settings(max_examples=examples(15), deadline=None, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data(), logged=st.booleans())
 def test_after_every_edit_it_is_the_one_compiled_from_all(system: str, data: st.DataObject, logged: bool) -> None:
     """Also where decisions are made, which get what is different: one by one, and all of it at once."""

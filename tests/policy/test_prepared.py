@@ -22,7 +22,7 @@ from tests.examples import examples
 from tests.policy.test_properties import WRITTEN, dated, requests_of, trusts
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-checked = settings(max_examples=examples(45), deadline=None, suppress_health_check=UNHURRIED)
+checked = settings(max_examples=examples(25), deadline=None, suppress_health_check=UNHURRIED)
 MOMENTS = range(8)
 EVERY_ID = [
     name for name in WRITTEN if all_systems()[name].name_of_resource or not all_systems()[name].reads_resource_id

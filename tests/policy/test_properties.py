@@ -36,8 +36,8 @@ WITHOUT_DENY = [name for name in WRITTEN if name not in WITH_DENY]
 
 trusts = st.one_of(st.just(CLAIMS), st.sets(st.sampled_from(sorted(CLAIMS))).map(frozenset))
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-checked = settings(max_examples=examples(45), deadline=None, suppress_health_check=UNHURRIED)
-fewer = settings(checked, max_examples=examples(25))
+checked = settings(max_examples=examples(25), deadline=None, suppress_health_check=UNHURRIED)
+fewer = settings(checked, max_examples=examples(15))
 
 
 def documents_of(system: str) -> st.SearchStrategy[list[dict[str, Any]]]:

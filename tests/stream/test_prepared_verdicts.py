@@ -74,7 +74,7 @@ def _events(draw: st.DrawFn, system: str) -> list[tuple[bytes, int]]:
 
 
 @pytest.mark.parametrize("system", WRITTEN)
-@settings(max_examples=examples(35), deadline=None, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(18), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_at_every_moment_by_what_was_in_force_and_known_of_it(system: str, data: st.DataObject) -> None:
     """Over validity windows and changes of facts: good ones, refused ones, deletions, some reported late."""

@@ -98,6 +98,7 @@ def test_trace_headers_are_carried_once_each() -> None:
     assert [name for name, _ in carried] == ["content-type", "tracestate", "traceparent"]
 
 
+@pytest.mark.long
 def test_headers_without_a_text_count_too() -> None:
     """Each takes bytes in a record."""
     headers = [{"key": "", "value": b""}] * 500_000

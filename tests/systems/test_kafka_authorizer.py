@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 
 import policy
 from policy.evaluation import reference
@@ -103,6 +104,7 @@ def kafka_answers(sets: Sequence[PolicySet]) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_ten_thousand_answers_are_those_of_the_brokers_own_authorizer() -> None:
     """Over prefixes, hosts, denies, super users and resources without entries; by both evaluators."""
     chance = random.Random(SEED)
