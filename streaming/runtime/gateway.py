@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from streaming.errors import SparkStartError
-from streaming.runtime.java import find_java
-from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.runtime.java import find_java, pyspark_folder
 
 VECTOR_MODULE = "jdk.incubator.vector"
 

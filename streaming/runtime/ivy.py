@@ -9,8 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from streaming.errors import JarError
-from streaming.runtime.java import find_java
-from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.runtime.java import find_java, pyspark_folder
 from streaming.runtime.truststore import trust_options
 
 SETTINGS_VARIABLE = "LOCKKEEPER_IVY_SETTINGS"
