@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.util import PythonEvalType
 
 from streaming.commit.side_output import SCHEMA
-from streaming.runtime.compiled_java import new_instance
+from streaming.runtime.gateway import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
 

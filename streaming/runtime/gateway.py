@@ -5,6 +5,7 @@ that has it prints a warning. Spark uses it for linear algebra alone. So the lau
 which is run without the module.
 """
 
+import functools
 import os
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streaming.errors import SparkStartError
 from streaming.runtime.java import find_java, pyspark_folder
@@ -97,3 +99,24 @@ def _read_connection(content: bytes) -> tuple[int, str]:
     """Read the port and the secret: two numbers of four bytes, the second the secret's length."""
     port, length = struct.unpack_from("!ii", content)
     return port, content[8 : 8 + length].decode()
+
+
+@functools.cache
+def constructor(gateway: Any, source: Path) -> Any:
+    """The constructor of the class that a source file is named after.
+
+    In one JVM each is compiled once: py4j takes classes of one name for the same.
+    """
+    compiler = gateway.jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(source.read_text(encoding="utf-8"))
+    [found] = compiler.getClassLoader().loadClass(source.stem).getConstructors()
+    return found
+
+
+def new_instance(gateway: Any, source: Path, *arguments: Any) -> Any:
+    """An instance of that class. Raises Py4JJavaError when its constructor does."""
+    array = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
+    for number, argument in enumerate(arguments):
+        array[number] = argument
+    return constructor(gateway, source).newInstance(array)

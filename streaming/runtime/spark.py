@@ -14,8 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from streaming.runtime.compiled_java import new_instance
-from streaming.runtime.gateway import Gateway, start_gateway
+from streaming.runtime.gateway import Gateway, new_instance, start_gateway
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import CONSOLE_LOG, find_java, java_home
 from streaming.runtime.job_folder import job_folder
