@@ -20,7 +20,7 @@ class Supervised:
     def __init__(self, order: supervisor.Order) -> None:
         """Start the supervisor and give it its order."""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", supervisor.__file__],
+            [sys.executable, "-I", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
