@@ -18,8 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.broker.kafka_tools import format_command, run_kafka_tool, server_command
 from streaming.errors import BrokerError
-from streaming.runtime.supervised import Supervised
-from streaming.runtime.supervisor import Order
+from streaming.runtime.supervisor import Order, Supervised
 
 HOST = "127.0.0.1"
 JVM_OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto")
