@@ -1,11 +1,16 @@
 """Starts Spark with the Kafka connector, on whichever Java there is."""
 
+import atexit
 import contextlib
+import fcntl
+import functools
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,7 +22,6 @@ from pyspark.sql import SparkSession
 from streaming.runtime.gateway import Gateway, new_instance, start_gateway
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import CONSOLE_LOG, find_java, java_home
-from streaming.runtime.job_folder import job_folder
 
 _GATEWAY_PORT = "PYSPARK_GATEWAY_PORT"
 _GATEWAY_SECRET = "PYSPARK_GATEWAY_SECRET"
@@ -169,3 +173,51 @@ def _gateway_if_needed(settings: Mapping[str, str]) -> Iterator[None]:
     gateway = _gateways[0]
     with _environment({_GATEWAY_PORT: str(gateway.port), _GATEWAY_SECRET: gateway.secret}):
         yield
+
+
+PREFIX = "lockkeeper-job-"
+_SHORT = "/tmp"
+_LONGEST = 60
+"""Of a folder for sockets, in bytes: with a socket's name of 42 below the 104 that macOS allows."""
+
+
+@functools.cache
+def job_folder() -> Path:
+    """The folder of this process, which is removed when the process ends."""
+    folder = make_folder(_temporary_folder())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def make_folder(parent: Path) -> Path:
+    """A new folder, locked until this process ends, once those of dead processes of this user are removed."""
+    for left in parent.glob(f"{PREFIX}*"):
+        _remove_if_left(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # stays open
+        with contextlib.suppress(OSError):  # another start may have removed it just before it was locked
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(lock), folder.stat()):
+                return folder
+        os.close(lock)
+
+
+def _temporary_folder() -> Path:
+    usual = tempfile.gettempdir()
+    return Path(usual if len(os.fsencode(usual)) + len(PREFIX) + 9 <= _LONGEST else _SHORT)
+
+
+def _remove_if_left(folder: Path) -> None:
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # of another user, no folder, or gone
+        return
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(opened).st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # its process lives
+        pass
+    finally:
+        os.close(opened)
