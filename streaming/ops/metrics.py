@@ -10,12 +10,13 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
 from streaming.ops.histogram import CountedHistogram
-from streaming.ops.lag import ConsumerLag
 from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
 from streaming.settings import Settings
 
@@ -277,3 +278,33 @@ def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
     """Let series begin at 0: Prometheus computes no rate from a series that appears with its first event."""
     for values in labels:
         metric.labels(*values)
+
+
+NAME = "lockkeeper_consumer_lag_records"
+ABOUT = (
+    "Records of a partition behind the offset that the job, or its monitor, has committed, as Kafka's own tools show "
+    "it: markers of transactions count. Absent while Kafka does not answer."
+)
+
+Lags = Callable[[], Mapping[tuple[str, int], int]]
+"""By topic and partition, the records between the committed offset and the end; empty: it is not known now."""
+
+
+class ConsumerLag(Collector):
+    """The lag of each partition. `groups`: by consumer group, whom to ask; each reads topics of its own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.groups: dict[str, Lags] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """The lags as they are now."""
+        [family] = self.describe()
+        for ask in tuple(self.groups.values()):
+            for (topic, partition), lag in sorted(ask().items()):
+                family.add_metric([topic, str(partition)], lag)
+        yield family
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The family without values: its name is known without a request to Kafka."""
+        return [GaugeMetricFamily(NAME, ABOUT, labels=["topic", "partition"])]

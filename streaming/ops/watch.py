@@ -10,8 +10,7 @@ import msgspec
 import structlog
 
 from streaming.ops.health import Health
-from streaming.ops.lag import Lags
-from streaming.ops.metrics import Compiled, Metrics, Step
+from streaming.ops.metrics import Compiled, Lags, Metrics, Step
 from streaming.ops.records import kind_of, read_decision
 from streaming.ops.state import MonitorMetrics, Progress, summary
 from streaming.ops.tally import Compared, Tally
