@@ -11,9 +11,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.histogram import CountedHistogram
 from streaming.ops.holdings import measure
-from streaming.ops.metrics import ALERT_KINDS, Compiled
+from streaming.ops.metrics import ALERT_KINDS, Compiled, CountedHistogram
 from streaming.ops.state import observe_progress
 from streaming.ops.tally import Tally
 from streaming.ops.watch import Watch
