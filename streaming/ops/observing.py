@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from streaming.ops.server import serving
+from streaming.ops.health import serving
 from streaming.ops.tracing import open_tracing
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
