@@ -34,7 +34,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
     """
     from streaming.ops.logs import configure_logs
-    from streaming.ops.observing import observing
+    from streaming.ops.watch import observing
 
     settings = settings_of(config, bootstrap)
     reach(settings)

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from streaming.ops.health import Health
+from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Compiled, Lags, Metrics, Step
 from streaming.ops.records import kind_of, read_decision
 from streaming.ops.state import MonitorMetrics, Progress, summary
 from streaming.ops.tally import Compared, Tally
-from streaming.ops.tracing import LINKS, BatchTrace, Tracing
+from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -196,3 +196,27 @@ class Watch:
         """The monitor's query runs, or does not: it has no part in readiness, as decisions do not wait for it."""
         if self._monitor is not None:
             self._monitor.runs(running)
+
+
+@contextlib.contextmanager
+def observing(settings: Settings) -> Iterator[Watch]:
+    """Yield what `streaming.enforcer.job.run` reports its progress to; its endpoint is open as long as the context.
+
+    Raises SettingsError when the endpoint's address is taken, or tracing is on and not installed.
+    """
+    tracing = open_tracing(settings.tracing, settings.job_name)
+    with contextlib.closing(tracing) if tracing else contextlib.nullcontext():
+        watch = Watch(settings, tracing)
+        with serving(settings.metrics, watch.metrics.registry, watch.health), _telling_the_end():
+            yield watch
+
+
+@contextlib.contextmanager
+def _telling_the_end() -> Iterator[None]:
+    """The log alone must say why the job ended, such as `Fenced`."""
+    try:
+        yield
+    except Exception as failure:
+        log.error("the job ended", reason=type(failure).__name__, why=str(failure))
+        raise
+    log.info("the job ended", reason="asked to stop")
