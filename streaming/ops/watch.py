@@ -11,10 +11,10 @@ import structlog
 
 from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Compiled, Lags, Metrics, Step
-from streaming.ops.records import kind_of, read_decision
 from streaming.ops.state import MonitorMetrics, Progress, summary
-from streaming.ops.tally import Compared, Tally
+from streaming.ops.tally import OTHER, Compared, Tally
 from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -220,3 +220,38 @@ def _telling_the_end() -> Iterator[None]:
         log.error("the job ended", reason=type(failure).__name__, why=str(failure))
         raise
     log.info("the job ended", reason="asked to stop")
+
+
+class _Alert(msgspec.Struct):
+    kind: str
+
+
+class _Context(msgspec.Struct):
+    outcome: str
+
+
+class Decision(msgspec.Struct):
+    """The part of a decision record that no client wrote."""
+
+    id: str
+    context: _Context
+
+
+_alert = msgspec.json.Decoder(_Alert).decode
+_decision = msgspec.json.Decoder(Decision).decode
+
+
+def kind_of(alert: bytes) -> str:
+    """An alert's kind; `other` when it cannot be read."""
+    try:
+        return _alert(alert).kind
+    except msgspec.DecodeError:
+        return OTHER
+
+
+def read_decision(record: bytes) -> Decision | None:
+    """A decision's id and outcome; None when they cannot be read."""
+    try:
+        return _decision(own_json("decision", record))
+    except (msgspec.DecodeError, Undecodable):
+        return None
