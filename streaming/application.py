@@ -23,8 +23,7 @@ from streaming.kafka.topics import Problem, check_topics, explained_problems
 from streaming.monitor.query import MonitorStep
 from streaming.monitor.running import RunningMonitor
 from streaming.ops.metrics import Step
-from streaming.ops.state import ProgressListener
-from streaming.ops.watch import Watch
+from streaming.ops.watch import ProgressListener, Watch
 from streaming.runtime.checkpoints import checkpoints_locked
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained

@@ -14,8 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.errors import Fenced, JobStopped
 from streaming.monitor.query import MonitorObserver, MonitorQuery, monitor_session
-from streaming.ops.state import ProgressListener
-from streaming.ops.watch import Watch
+from streaming.ops.watch import ProgressListener, Watch
 from streaming.records.shortening import shorten
 from streaming.settings import Settings, monitor_settings
 

@@ -13,9 +13,8 @@ from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.holdings import measure
 from streaming.ops.metrics import ALERT_KINDS, Compiled, CountedHistogram
-from streaming.ops.state import observe_progress
 from streaming.ops.tally import Tally
-from streaming.ops.watch import Watch
+from streaming.ops.watch import Watch, observe_progress
 from streaming.settings import Settings
 
 NOW = 1_795_000_000_000
