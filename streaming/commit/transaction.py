@@ -12,10 +12,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.commit.evaluation import Evaluate, Evaluation
+from streaming.commit.evaluation import PACKED, SIDE, Evaluate, Evaluation, SideOutput
 from streaming.commit.outage import is_unavailable
 from streaming.commit.sender import admin_settings, open_sender
-from streaming.commit.side_output import PACKED, SIDE, SideOutput
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from streaming.commit.checkpoint import Offsets
-from streaming.commit.side_output import SideOutput
+from streaming.commit.evaluation import SideOutput
 from streaming.kafka.clients import Partition
 
 LEAST = 16  # offsets of a partition that are read at once, however much the last ones took

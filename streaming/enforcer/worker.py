@@ -16,7 +16,7 @@ from pyspark.core.broadcast import Broadcast
 
 from policy import FactChange, FactOverlay, Snapshot, together
 from policy.evaluation import BUDGET, Lookup
-from streaming.commit.side_output import SCHEMA, Decided, SideOutput
+from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare

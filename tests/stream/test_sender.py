@@ -12,8 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from streaming.commit.evaluation import Evaluation
-from streaming.commit.side_output import SCHEMA
+from streaming.commit.evaluation import SCHEMA, Evaluation
 from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.errors import CannotWrite, Fenced, JobStopped
 from streaming.records.headers import JSON_ALONE
