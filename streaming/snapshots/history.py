@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from policy import LAST_MS, DocumentStore, Key, Version
-from streaming.commit.formats import FORMAT, check_format
+from streaming.commit.offsets import FORMAT, check_format
 from streaming.kafka.topic_logs import TopicLog, parse_log
 from streaming.records.packing import Result
 from streaming.snapshots.documents import Record

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streaming.commit.formats import FORMAT, check_format, form_of
+from streaming.commit.offsets import FORMAT, check_format, form_of
 from streaming.errors import CannotStart
 from streaming.kafka.topic_logs import TopicLog
 from streaming.snapshots.history import AT, FORM, NEXT, TOPIC_ID, History
