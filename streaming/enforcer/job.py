@@ -22,8 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
-from streaming.commit.outage import Outage
-from streaming.commit.transaction import Evaluated, Output
+from streaming.commit.transaction import Evaluated, Outage, Output
 from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.heartbeats import Ticks
 from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
