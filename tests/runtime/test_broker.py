@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from streaming.broker.embedded import HOST, EmbeddedBroker
-from streaming.broker.kafka_tools import CONSUMER_GROUPS
+from streaming.broker.embedded import CONSUMER_GROUPS, HOST, EmbeddedBroker
 from streaming.errors import BrokerError
 from tests.processes import processes_naming
 from tests.waiting import wait_until
