@@ -20,7 +20,7 @@ from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
 from streaming.ops.watch import Watch
-from streaming.records.headers import JSON_ALONE
+from streaming.records.headers import JSON_HEADERS
 from streaming.records.packing import Result, lots_of, pack
 from streaming.records.size_gate import fitting, largest
 from streaming.runtime.spark_errors import task_failure
@@ -228,7 +228,7 @@ class Output:
 
     def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
         for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
-            self._sender.send(pack(topic, JSON_ALONE, lot))
+            self._sender.send(pack(topic, JSON_HEADERS, lot))
         if evaluated is not None:
             self._sender.sendAll(evaluated.rows, PACKED, SIDE)
 

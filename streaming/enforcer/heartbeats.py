@@ -2,7 +2,7 @@
 
 import time
 
-from streaming.records.headers import JSON_ALONE
+from streaming.records.headers import JSON_HEADERS
 from streaming.records.packing import Result
 from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.settings import Settings
@@ -29,4 +29,4 @@ class Ticks:
         if not self._next <= now < self._until:
             return []
         self._next = now + self._every
-        return [(self._topic, None, encode_verdict(Heartbeat(time=time.time_ns() // 1_000_000)), JSON_ALONE)]
+        return [(self._topic, None, encode_verdict(Heartbeat(time=time.time_ns() // 1_000_000)), JSON_HEADERS)]

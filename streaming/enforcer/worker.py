@@ -28,7 +28,7 @@ from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tall
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
 from streaming.records.formats import Formats
-from streaming.records.headers import JSON_ALONE, content_type
+from streaming.records.headers import JSON_HEADERS, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
@@ -167,7 +167,7 @@ class Worker:
 
     def _pack(self, number: int, lot: ColumnarBatch) -> bytes:
         decisions = [content_type(self._task.formats.output)]
-        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
+        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_HEADERS, lot)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)

@@ -39,7 +39,7 @@ from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.ops.watch import Watch
 from streaming.records.encodings import Encodings
-from streaming.records.headers import JSON_ALONE
+from streaming.records.headers import JSON_HEADERS
 from streaming.records.packing import Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended
@@ -233,7 +233,7 @@ class MonitorQuery:
     def _result(self, row: Mapping[str, Any]) -> Result:
         topics = self._settings.topics
         topic = topics.alerts if row["output"] == ALERT else topics.facts
-        return topic, row["key"].encode(), row["value"], JSON_ALONE
+        return topic, row["key"].encode(), row["value"], JSON_HEADERS
 
     def close(self) -> None:
         """Leave Kafka and the schema registry."""

@@ -17,7 +17,7 @@ def content_type(encoding: Encoding) -> Header:
 
 
 JSON = content_type("json")
-JSON_ALONE: Headers = [JSON]
+JSON_HEADERS: Headers = [JSON]
 
 
 def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:

@@ -8,7 +8,7 @@ import msgspec
 from policy import SEVERITIES, to_text, worst
 from policy.analysis import Escalation
 from streaming.kafka.clients import Partition
-from streaming.records.headers import JSON_ALONE
+from streaming.records.headers import JSON_HEADERS
 from streaming.records.packing import Result
 from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import shorten_alert
@@ -191,4 +191,4 @@ def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -
 
 
 def _record(topic: str, key: str, alert: dict[str, Any]) -> Result:
-    return topic, shorten_id(key).encode(), msgspec.json.encode(shorten_alert(alert)), JSON_ALONE
+    return topic, shorten_id(key).encode(), msgspec.json.encode(shorten_alert(alert)), JSON_HEADERS
