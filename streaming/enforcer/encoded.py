@@ -5,8 +5,7 @@ from typing import Any
 from streaming.enforcer.evaluator import PartitionEvaluator, Source
 from streaming.records.avro import Unencodable, Writer
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import Formats
-from streaming.records.headers import content_type, with_content_type
+from streaming.records.formats import Formats, content_type, with_content_type
 from streaming.records.packing import DECISIONS, Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits

@@ -2,7 +2,7 @@
 
 import time
 
-from streaming.records.headers import JSON_HEADERS
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import Result
 from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.settings import Settings

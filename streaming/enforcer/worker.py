@@ -27,8 +27,7 @@ from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
-from streaming.records.formats import Formats
-from streaming.records.headers import JSON_HEADERS, content_type
+from streaming.records.formats import JSON_HEADERS, Formats, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits

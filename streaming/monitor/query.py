@@ -39,7 +39,7 @@ from streaming.monitor.intake import SCHEMA, Intake
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.ops.watch import Watch
 from streaming.records.encodings import Encodings
-from streaming.records.headers import JSON_HEADERS
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import Result
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.records.headers import Header
+from streaming.records.formats import Header
 from streaming.records.size_gate import record_size
 from streaming.settings import Limits
 

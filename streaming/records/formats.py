@@ -1,6 +1,6 @@
-"""The encodings of records by name, and what is known of schemas: plain data, which workers get with every batch."""
+"""The encodings of records by name, their headers, and texts of a bounded length: plain data, which imports little."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -31,3 +31,23 @@ class Formats(msgspec.Struct, frozen=True):
 
 JSON_ALONE = Formats()
 """JSON out; in also what needs no registry."""
+
+
+Header = tuple[str, bytes]
+Headers = list[Header]
+
+CONTENT_TYPE = "content-type"
+
+
+def content_type(encoding: Encoding) -> Header:
+    """Which encoding a record has."""
+    return CONTENT_TYPE, CONTENT_TYPES[encoding]
+
+
+JSON = content_type("json")
+JSON_HEADERS: Headers = [JSON]
+
+
+def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:
+    """The headers with another content type."""
+    return [content_type, *(header for header in headers if header[0] != CONTENT_TYPE)]

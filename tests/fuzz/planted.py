@@ -21,7 +21,7 @@ from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
 from policy.evaluation.trace import ExpressionResult
-from streaming.records.headers import JSON
+from streaming.records.formats import JSON
 
 Patch = pytest.MonkeyPatch
 _ENGINE = importlib.import_module("policy.evaluation.evaluate")

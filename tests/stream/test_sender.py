@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from streaming.commit.evaluation import SCHEMA, Evaluation
 from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.errors import CannotWrite, Fenced, JobStopped
-from streaming.records.headers import JSON_HEADERS
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
