@@ -24,8 +24,8 @@ from streaming.client.decision import Decision, Place, glance, read_decision, un
 from streaming.client.errors import NotReported, Unreadable
 from streaming.client.producer import Outbox
 from streaming.records.avro import Undecodable
+from streaming.records.formats import shorten_id
 from streaming.records.registry import CompiledDocuments, RegistryDown
-from streaming.records.shortening import shorten_id
 from streaming.topics import dead_letters_of
 
 RETRY_SECONDS = 0.5

@@ -23,9 +23,8 @@ from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, ec
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import JSON, JSON_ALONE, Header
+from streaming.records.formats import JSON, JSON_ALONE, Header, shorten_id
 from streaming.records.packing import DECISIONS, ColumnarBatch, DictionaryColumn, Outgoing, Packed, encode_headers
-from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 

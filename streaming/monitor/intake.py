@@ -31,8 +31,7 @@ from streaming.monitor.inputs import (
 from streaming.monitor.sessions import knows_facts
 from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.records.avro import Reader, is_avro
-from streaming.records.formats import JSON_ALONE, Formats
-from streaming.records.shortening import shorten
+from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.records.verdict import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 
 SCHEMA = "bucket int, at timestamp, told binary"

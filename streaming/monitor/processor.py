@@ -22,7 +22,7 @@ from streaming.monitor.inputs import NO_BUCKET, Input, decode_inputs, parse_key
 from streaming.monitor.sessions import Fact
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import MonitorSettings
-from streaming.records.shortening import shorten_id
+from streaming.records.formats import shorten_id
 
 ALERT, FACT = "alert", "fact"
 OUTPUT = "output string, key string, value binary"

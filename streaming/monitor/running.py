@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.errors import Fenced, JobStopped
 from streaming.monitor.query import MonitorObserver, MonitorQuery, monitor_session
 from streaming.ops.watch import ProgressListener, Watch
-from streaming.records.shortening import shorten
+from streaming.records.formats import shorten
 from streaming.settings import Settings, monitor_settings
 
 log = structlog.get_logger()

@@ -8,9 +8,8 @@ import msgspec
 from policy import SEVERITIES, to_text, worst
 from policy.analysis import Escalation
 from streaming.kafka.clients import Partition
-from streaming.records.formats import JSON_HEADERS
+from streaming.records.formats import JSON_HEADERS, shorten_id
 from streaming.records.packing import Result
-from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import shorten_alert
 from streaming.snapshots.documents import Refused
 
