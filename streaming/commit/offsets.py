@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from streaming.commit.checkpoint import Checkpoint
 from streaming.errors import CannotStart, OffsetsDisagree
 from streaming.kafka.clients import SECONDS, Partition, group_members, group_observer, once_coordinated
-from streaming.kafka.topic_logs import ACCEPT
+from streaming.kafka.reader import ACCEPT
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
 

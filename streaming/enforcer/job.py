@@ -41,7 +41,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
-from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
+from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings

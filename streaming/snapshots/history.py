@@ -21,7 +21,7 @@ import msgspec
 
 from policy import LAST_MS, DocumentStore, Key, Version
 from streaming.commit.offsets import FORMAT, check_format
-from streaming.kafka.topic_logs import TopicLog, parse_log
+from streaming.kafka.reader import TopicLog, parse_log
 from streaming.records.packing import Result
 from streaming.snapshots.documents import Record
 from streaming.topics import DAY_MS

@@ -24,8 +24,7 @@ from policy import (
 from streaming.commit.offsets import Committed
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client
-from streaming.kafka.reader import TopicReader
-from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
+from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Compiled
 from streaming.ops.tally import OTHER
 from streaming.records.packing import Result

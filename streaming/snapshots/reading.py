@@ -7,7 +7,7 @@ from confluent_kafka import Message
 
 from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
-from streaming.kafka.topic_logs import find_logs
+from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention

@@ -6,7 +6,7 @@ import pytest
 
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.records.packing import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import Loader, Record

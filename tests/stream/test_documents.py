@@ -8,7 +8,7 @@ import pytest
 from policy.store.documents import DocumentStore
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.snapshots.documents import Loader, Record, Refused
 from streaming.snapshots.history import History
 from tests.stream.world import role

@@ -3,7 +3,7 @@
 import json
 
 from policy.store.documents import DocumentStore
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.snapshots.documents import Loader, Record
 from streaming.snapshots.history import History
 from tests.stream.world import role

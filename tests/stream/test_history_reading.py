@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streaming.errors import Stopping
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.settings import Settings
 from streaming.snapshots import policies
 from streaming.snapshots.at_offsets import DocumentLog

@@ -14,7 +14,7 @@ from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.errors import CannotStart
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.alerts import policy_rejected
