@@ -27,8 +27,8 @@ from streaming.monitor.inputs import (
     bucket_of,
     encode_inputs,
     happened_id,
+    knows_facts,
 )
-from streaming.monitor.sessions import knows_facts
 from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten

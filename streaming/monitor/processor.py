@@ -18,8 +18,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from streaming.monitor.alerts import encode_alert
 from streaming.monitor.alignment import received_times
-from streaming.monitor.inputs import NO_BUCKET, Input, decode_inputs, parse_key
-from streaming.monitor.sessions import Fact
+from streaming.monitor.inputs import NO_BUCKET, Fact, Input, decode_inputs, parse_key
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import MonitorSettings
 from streaming.records.formats import shorten_id
