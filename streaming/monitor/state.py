@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import msgspec
 
 from streaming.monitor.accesses import Accesses
-from streaming.monitor.episodes import Episode, Occurrence
 from streaming.monitor.inputs import (
     Decided,
     Fact,
@@ -25,6 +24,7 @@ from streaming.monitor.inputs import (
     run_of,
     session_of,
 )
+from streaming.monitor.rules import Episode, Occurrence
 from streaming.monitor.watch import Watch
 from streaming.monitor_settings import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
 

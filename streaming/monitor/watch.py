@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from streaming.monitor.episodes import Episode, Occurrence, begin
+from streaming.monitor.rules import Episode, Occurrence, begin
 from streaming.monitor_settings import KindRule, Rules
 
 
