@@ -24,8 +24,7 @@ from streaming.monitor.inputs import (
     run_of,
     session_of,
 )
-from streaming.monitor.rules import Episode, Occurrence
-from streaming.monitor.watch import Watch
+from streaming.monitor.rules import Episode, Occurrence, Watch
 from streaming.monitor_settings import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
 
 
