@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from streaming.monitor.accesses import Accesses
 from streaming.monitor.inputs import (
     Decided,
     Fact,
@@ -24,7 +23,7 @@ from streaming.monitor.inputs import (
     run_of,
     session_of,
 )
-from streaming.monitor.rules import Episode, Occurrence, Watch
+from streaming.monitor.rules import Accesses, Episode, Occurrence, Watch
 from streaming.monitor_settings import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
 
 
