@@ -20,8 +20,7 @@ from streaming.kafka.clients import admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, permissions_of
 from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
 from streaming.kafka.topics import Problem, check_topics, explained_problems
-from streaming.monitor.query import MonitorStep
-from streaming.monitor.running import RunningMonitor
+from streaming.monitor.query import MonitorStep, RunningMonitor
 from streaming.ops.metrics import Step
 from streaming.ops.watch import ProgressListener, Watch
 from streaming.runtime.checkpoints import checkpoints_locked
