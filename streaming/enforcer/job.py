@@ -49,10 +49,10 @@ from streaming.records.packing import VERDICTS, Result
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
+from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Past, Published
 from streaming.snapshots.candidate import Candidate
 from streaming.snapshots.policies import Policies
-from streaming.snapshots.reading import read_retention
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
