@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from policy import StatementId, all_systems, to_ms
-from streaming.report.answered import Answered, denials
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
+from streaming.report.requests import Answered, denials
 from streaming.report.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.report.untrusted import BoundedCounter, Ranking
 

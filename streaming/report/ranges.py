@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, log_reader, partitions_of
 from streaming.kafka.committed import SECONDS, records_between
-from streaming.report.answered import Range
 from streaming.report.records import Record
+from streaming.report.requests import Range
 from streaming.report.span import Span
 from streaming.settings import Settings
 
