@@ -17,12 +17,11 @@ from streaming.records.schemas import Kind
 from streaming.report.alerts import AlertTotals, sum_up_alerts
 from streaming.report.changes import ChangeTotals, sum_up_changes
 from streaming.report.deadletters import DeadLetterTotals, sum_up_dead_letters
-from streaming.report.decisions import DecisionTotals, StoredVersion, tally
+from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
 from streaming.report.ranges import Topics
 from streaming.report.records import Record
 from streaming.report.requests import Answered, Denied, Replay, study
 from streaming.report.span import Span
-from streaming.report.statements import StatementTotals, find_unused
 from streaming.settings import Settings
 from streaming.snapshots.history import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
