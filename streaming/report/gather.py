@@ -14,9 +14,8 @@ from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import CompiledDocuments
 from streaming.records.schemas import Kind
-from streaming.report.alerts import AlertTotals, sum_up_alerts
+from streaming.report.alerts import AlertTotals, DeadLetterTotals, sum_up_alerts, sum_up_dead_letters
 from streaming.report.changes import ChangeTotals, sum_up_changes
-from streaming.report.deadletters import DeadLetterTotals, sum_up_dead_letters
 from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
 from streaming.report.ranges import Topics
 from streaming.report.records import Record

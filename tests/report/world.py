@@ -10,9 +10,8 @@ import msgspec
 from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
-from streaming.report.alerts import sum_up_alerts
+from streaming.report.alerts import sum_up_alerts, sum_up_dead_letters
 from streaming.report.changes import sum_up_changes
-from streaming.report.deadletters import sum_up_dead_letters
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
 from streaming.report.records import Record
