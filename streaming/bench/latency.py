@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from streaming.application import run
 from streaming.bench import stream, traffic
-from streaming.bench.memory import largest_worker
+from streaming.bench.machine import largest_worker
 from streaming.kafka.clients import partitions_of
 from streaming.settings import Settings
 

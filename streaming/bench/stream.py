@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.application import run
 from streaming.bench import traffic
-from streaming.bench.memory import largest_worker
+from streaming.bench.machine import largest_worker
 from streaming.client.asking import Record
 from streaming.client.producer import FIXED, USUAL
 from streaming.commit.checkpoint import write_plainly
