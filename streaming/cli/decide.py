@@ -39,7 +39,7 @@ def decide(
         "action": {"name": "kafka:ListTopic"}, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"}}' \\
         | tr -d '\\n' | lockkeeper decide --policies policies/
     """
-    from streaming.enforcer.questions import decide_lines
+    from streaming.enforcer.requests import decide_lines
 
     claims = claims_of(trust)
     snapshot = snapshot_of(policies)

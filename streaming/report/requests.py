@@ -10,7 +10,7 @@ from policy import Batch, MalformedRequest, Outcome, Request, Snapshot, Statemen
 from policy.analysis import uses
 from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.questions import Envelope, Parts, moment, open_envelope
+from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.kafka.clients import Partition
 from streaming.report.records import OUTCOMES, Decision, Record
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
