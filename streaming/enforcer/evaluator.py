@@ -15,7 +15,7 @@ import structlog
 from policy import Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
-from streaming.enforcer.budget import UNLIMITED, Usage
+from streaming.enforcer.ranges import UNLIMITED, Usage
 from streaming.enforcer.records import Records, decode_headers
 from streaming.enforcer.rendering import (
     ANSWER_BYTES,

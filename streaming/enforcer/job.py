@@ -23,9 +23,8 @@ from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
 from streaming.commit.transaction import Evaluated, Outage, Output
-from streaming.enforcer.budget import Budget, budgets_of
 from streaming.enforcer.heartbeats import Ticks
-from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
+from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged

@@ -18,10 +18,10 @@ from policy import FactChange, FactOverlay, Snapshot, together
 from policy.evaluation import BUDGET, Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.budget import Budget, Decide, Usage
 from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.ranges import Budget, Decide, Usage
 from streaming.enforcer.records import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
