@@ -16,7 +16,6 @@ from policy import Decision, MalformedRequest, Reason, Request, Snapshot, Unansw
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.ranges import UNLIMITED, Usage
-from streaming.enforcer.records import Records, decode_headers
 from streaming.enforcer.rendering import (
     ANSWER_BYTES,
     SLOTS,
@@ -31,6 +30,7 @@ from streaming.enforcer.rendering import (
     to_json,
 )
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
+from streaming.enforcer.source import Records, decode_headers
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter

@@ -17,7 +17,7 @@ import numpy as np
 
 from streaming.commit.checkpoint import Offsets
 from streaming.commit.evaluation import SideOutput
-from streaming.enforcer.records import Numbers, Row
+from streaming.enforcer.source import Numbers, Row
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Counts
 from streaming.records.packing import Outgoing

@@ -22,7 +22,7 @@ from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.ranges import Budget, Decide, Usage
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader

@@ -18,7 +18,7 @@ from streaming.commit.evaluation import SideOutput
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.ranges import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.ops.tally import no_counts
 from streaming.records.formats import JSON_ALONE
