@@ -23,7 +23,6 @@ from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
 from streaming.commit.transaction import Evaluated, Outage, Output
-from streaming.enforcer.heartbeats import Ticks
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
@@ -44,7 +43,9 @@ from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_l
 from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import VERDICTS, Result
+from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
@@ -455,3 +456,27 @@ class Enforcer:
 def _brief(ended: StreamingQuery) -> str:
     """Why a query ended, without the stack traces that Spark adds to it."""
     return next(iter(str(ended.exception()).splitlines()), "")
+
+
+class Ticks:
+    """Wound up by each batch, it ticks until the monitor has nothing left to wait for."""
+
+    def __init__(self, settings: Settings) -> None:
+        monitor = settings.monitor
+        self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
+        self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
+        self._until = self._next = time.monotonic()
+        self.wind()  # whoever ran before may have left something
+
+    def wind(self) -> None:
+        """Note that a batch was written, which itself shows the time."""
+        now = time.monotonic()
+        self._until, self._next = now + self._runs_for, now + self._every
+
+    def due(self) -> list[Result]:
+        """The tick to write now, if any."""
+        now = time.monotonic()
+        if not self._next <= now < self._until:
+            return []
+        self._next = now + self._every
+        return [(self._topic, None, encode_verdict(Heartbeat(time=time.time_ns() // 1_000_000)), JSON_HEADERS)]
