@@ -18,7 +18,6 @@ from policy import FactChange, FactOverlay, Snapshot, together
 from policy.evaluation import BUDGET, Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.comparing import compare
 from streaming.enforcer.encoded import EncodedEvaluator
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.ranges import Budget, Decide, Usage
@@ -32,6 +31,7 @@ from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
+from streaming.snapshots.candidate import compare
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
