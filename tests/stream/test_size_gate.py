@@ -14,8 +14,7 @@ from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import DocumentStore
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
