@@ -14,7 +14,7 @@ from streaming.commit.offsets import check_group
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
-from streaming.enforcer.warm_up import warm_up
+from streaming.enforcer.worker import warm_up
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, permissions_of

@@ -2,10 +2,12 @@
 
 import bisect
 import collections
+import contextlib
 import functools
 import gc
 import itertools
 import pickle
+import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
+from pyspark.sql import SparkSession
 
 from policy import FactChange, FactOverlay, Snapshot, together
 from policy.evaluation import BUDGET, Lookup
@@ -465,3 +468,19 @@ def _judge_of(
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
     return held.evaluator
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Begin to start Python workers and to load Java's classes, for which the first batch would wait."""
+    threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True).start()
+
+
+def _run_empty_batch(spark: SparkSession) -> None:
+    with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
+        spark.range(spark.sparkContext.defaultParallelism).mapInArrow(_nothing, "id long")._jdf.collectAsList()
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of each batch no row."""
+    for batch in batches:
+        yield batch.slice(0, 0)
