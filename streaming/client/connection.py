@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaException
 
-from streaming.client.errors import ClientError
+from streaming.client.decision import ClientError
 from streaming.kafka.permissions import Permission, explain_missing, principal_of
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames

@@ -20,8 +20,7 @@ from streaming.client.connection import Connection
 from streaming.client.consumer import Inbox, Lost
 from streaming.client.consumers import read_letter
 from streaming.client.correlation import Correlation
-from streaming.client.decision import Decision, Place, glance, read_decision, undecided
-from streaming.client.errors import NotReported, Unreadable
+from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
 from streaming.client.producer import Outbox
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
