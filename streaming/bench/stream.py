@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming.application import run
 from streaming.bench import traffic
 from streaming.bench.machine import largest_worker
-from streaming.client.asking import Record
 from streaming.client.producer import FIXED, USUAL
+from streaming.client.records import Record
 from streaming.commit.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
 from streaming.kafka.clients import partitions_of

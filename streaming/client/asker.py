@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from streaming.client.asking import Unaskable, event_record, request_record
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, Place, complete
 from streaming.client.exchange import Exchange, Pending, answered
+from streaming.client.records import Unaskable, event_record, request_record
 
 
 class Asked(msgspec.Struct):

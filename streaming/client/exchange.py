@@ -15,13 +15,13 @@ from functools import partial
 import msgspec
 from confluent_kafka import Message
 
-from streaming.client.asking import Record
 from streaming.client.connection import Connection
 from streaming.client.consumer import Inbox, Lost
 from streaming.client.consumers import read_letter
 from streaming.client.correlation import Correlation
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
 from streaming.client.producer import Outbox
+from streaming.client.records import Record
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
 from streaming.records.registry import CompiledDocuments, RegistryDown

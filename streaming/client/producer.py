@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streaming.client.asking import Record
 from streaming.client.connection import Connection, describe
 from streaming.client.decision import Place
+from streaming.client.records import Record
 from streaming.kafka.permissions import is_not_authorized, topic_permissions
 
 USUAL = {

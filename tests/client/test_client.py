@@ -24,8 +24,8 @@ from streaming.client import (
     PolicyPublisher,
     acting_as,
 )
-from streaming.client.asking import request_record
 from streaming.client.consumer import Inbox
+from streaming.client.records import request_record
 from streaming.kafka.topics import create_topics, dead_letters_of
 from tests.client.conftest import PATIENCE
 from tests.stream.world import World, request, role
