@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming.application import run
 from streaming.bench import traffic
 from streaming.bench.machine import largest_worker
-from streaming.client.producer import FIXED, USUAL
+from streaming.client.connection import FIXED, USUAL
 from streaming.client.records import Record
 from streaming.commit.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options

@@ -17,11 +17,10 @@ from typing import Generic, TypeVar
 import msgspec
 from confluent_kafka import Message
 
-from streaming.client.connection import Connection
+from streaming.client.connection import Connection, Outbox
 from streaming.client.consumer import Inbox, Lost
 from streaming.client.consumers import read_letter
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
-from streaming.client.producer import Outbox
 from streaming.client.records import Record
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
