@@ -17,8 +17,7 @@ from typing import Generic, TypeVar
 import msgspec
 from confluent_kafka import Message
 
-from streaming.client.connection import Connection, Outbox
-from streaming.client.consumer import Inbox, Lost
+from streaming.client.connection import Connection, Inbox, Lost, Outbox
 from streaming.client.consumers import read_letter
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
 from streaming.client.records import Record
