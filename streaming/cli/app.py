@@ -6,11 +6,20 @@ import os
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from streaming.cli.failures import Failure
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from streaming.kafka.permissions import Permission
+    from streaming.settings import Settings
+
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run` alone) fenced: another "
@@ -127,3 +136,53 @@ def remarking_after(seconds: float, text: str) -> Iterator[None]:
 def harmless(text: str) -> str:
     """Names come from untrusted clients: control characters could rewrite what a terminal shows."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in UNSEEN else f"\\u{ord(c):04x}" for c in text)
+
+
+SECONDS = 5.0
+HINT_SECONDS = 2.0
+
+
+def reach(
+    settings: "Settings",
+    *read: str,
+    written: Sequence[str] = (),
+    permissions: Iterable["Permission"] = (),
+    wait: float | None = None,
+) -> "AdminClient":
+    """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
+
+    `permissions`: what is needed beside that. Consumers that read topics name the job's group. `wait`: seconds for the
+    cluster to answer; SECONDS by default.
+    """
+    from confluent_kafka import KafkaException
+
+    from streaming.kafka.clients import admin_client
+    from streaming.kafka.permissions import (
+        Permission,
+        explain_missing,
+        missing_permissions,
+        principal_of,
+        topic_permissions,
+    )
+
+    wait = SECONDS if wait is None else wait
+    groups = [Permission("group", settings.job_name, "Describe")] if read else []
+    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
+    try:
+        admin = admin_client(settings)
+        with remarking_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
+            there = admin.list_topics(timeout=wait).topics
+        denied = missing_permissions(admin, needed)
+    except KafkaException as error:
+        raise Failure(
+            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
+            "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
+        ) from error
+    if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
+        raise Failure(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, denied))
+    if missing := sorted({*read, *written} - there.keys()):
+        raise Failure(
+            f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
+            "or name other topics in the settings"
+        )
+    return admin

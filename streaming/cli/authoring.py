@@ -215,7 +215,7 @@ def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[
     """
     import msgspec
 
-    from streaming.cli.cluster import reach
+    from streaming.cli.app import reach
     from streaming.kafka.committed import newest_requests
 
     settings = settings_of(config, bootstrap)

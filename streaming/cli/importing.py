@@ -147,7 +147,7 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     import json
 
     from policy.importers import ImportInput
-    from streaming.cli.cluster import reach
+    from streaming.cli.app import reach
     from streaming.kafka.permissions import described_acls
 
     rows = described_acls(reach(settings))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, harmless, policy_app, remark, settings_of, tell, tell_json
-from streaming.cli.cluster import reach
+from streaming.cli.app import Bootstrap, Config, Json, harmless, policy_app, reach, remark, settings_of, tell, tell_json
 from streaming.cli.failures import MISUSED, Failure
 
 if TYPE_CHECKING:

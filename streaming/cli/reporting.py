@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
-from streaming.cli.cluster import reach
+from streaming.cli.app import Bootstrap, Config, Json, app, reach, remark, settings_of, tell, tell_json
 from streaming.cli.failures import FAILED, MISUSED, Failure, need
 
 if TYPE_CHECKING:

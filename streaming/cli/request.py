@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remarking_after, settings_of, tell, tell_json
+from streaming.cli.app import (
+    HINT_SECONDS,
+    Bootstrap,
+    Config,
+    Json,
+    app,
+    reach,
+    remarking_after,
+    settings_of,
+    tell,
+    tell_json,
+)
 from streaming.cli.asked import (
     AskedAction,
     AskedContext,
@@ -18,7 +29,6 @@ from streaming.cli.asked import (
     short_form,
     whole_request,
 )
-from streaming.cli.cluster import HINT_SECONDS, reach
 from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import sys
 from typing import TYPE_CHECKING
 
-from streaming.cli.app import Bootstrap, Config, app, remark, settings_of
-from streaming.cli.cluster import reach
+from streaming.cli.app import Bootstrap, Config, app, reach, remark, settings_of
 from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
 
 if TYPE_CHECKING:
