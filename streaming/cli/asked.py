@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from streaming.cli.failures import MISUSED, Failure
+from streaming.cli.app import MISUSED, Failure
 
 STANDARD_INPUT = "-"
 

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, policy_app, remark, settings_of, tell, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    policy_app,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot

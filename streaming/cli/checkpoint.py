@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import Config, Json, checkpoint_app, remark, settings_of, tell, tell_json
-from streaming.cli.failures import Failure
+from streaming.cli.app import Config, Failure, Json, checkpoint_app, remark, settings_of, tell, tell_json
 
 
 @checkpoint_app.command("archive")

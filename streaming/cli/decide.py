@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from streaming.cli.app import app, remark, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import FAILED, MISUSED, Failure, app, remark, tell_json
 
 if TYPE_CHECKING:
     from policy import Snapshot

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Json, app, harmless, remark, tell, tell_json
+from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, harmless, remark, tell, tell_json
 from streaming.cli.asked import (
     AskedAction,
     AskedContext,
@@ -20,7 +20,6 @@ from streaming.cli.asked import (
     whole_request,
 )
 from streaming.cli.decide import Policies, Trust, claims_of, snapshot_of
-from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
     from rich.tree import Tree

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy.importers import ImportInput, Source, Target, Translation

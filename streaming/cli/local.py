@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, app, remark, tell
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, tell
 from streaming.cli.signals import stop_on_signals
 
 KAFKA_PORT = 9092

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, harmless, policy_app, reach, remark, settings_of, tell, tell_json
-from streaming.cli.failures import MISUSED, Failure
+from streaming.cli.app import (
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    harmless,
+    policy_app,
+    reach,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy import Key, Located

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import (
+    FAILED,
     HINT_SECONDS,
+    MISUSED,
     Bootstrap,
     Config,
+    Failure,
     Json,
     app,
     reach,
@@ -29,7 +32,6 @@ from streaming.cli.asked import (
     short_form,
     whole_request,
 )
-from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
     from streaming.client import Decision

@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, Bootstrap, Config, Json, app, reach, remark, settings_of, tell, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import (
+    EXIT_CODES,
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    reach,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
