@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, tell
-from streaming.cli.signals import stop_on_signals
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, stop_on_signals, tell
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5

@@ -3,8 +3,17 @@
 import sys
 from typing import TYPE_CHECKING
 
-from streaming.cli.app import Bootstrap, Config, app, reach, remark, settings_of
-from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
+from streaming.cli.app import (
+    DEADLINE_SECONDS,
+    Bootstrap,
+    Config,
+    app,
+    end_at_once,
+    reach,
+    remark,
+    settings_of,
+    stop_on_signals,
+)
 
 if TYPE_CHECKING:
     from streaming.monitor.query import MonitorStep

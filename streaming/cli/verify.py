@@ -18,10 +18,10 @@ from streaming.cli.app import (
     reach,
     remark,
     settings_of,
+    stop_on_signals,
     tell,
     tell_json,
 )
-from streaming.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from streaming.report.span import Span
