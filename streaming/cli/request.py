@@ -20,7 +20,7 @@ from streaming.cli.app import (
     tell,
     tell_json,
 )
-from streaming.cli.asked import (
+from streaming.cli.explaining import (
     AskedAction,
     AskedContext,
     AskedFile,
