@@ -24,7 +24,7 @@ import typer
 from streaming.bench import stream, traffic
 from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import Round, fresh, own_process
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.topics import TopicNames

@@ -32,7 +32,7 @@ def broker(
       lockkeeper broker --port 19092 --data ./kafka-data
       lockkeeper broker --fresh
     """
-    from streaming.broker.embedded import EmbeddedBroker, usual_data_folder
+    from streaming.broker import EmbeddedBroker, usual_data_folder
 
     if fresh and data:
         raise Failure("--fresh keeps no data: leave out either --fresh or --data", MISUSED)

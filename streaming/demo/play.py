@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition
 from rich.console import Console
 
 from policy import read_documents
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
 from streaming.demo.ledger import Change, Ledger
 from streaming.demo.traffic import Performer, Reader, Sender, Worker

@@ -20,7 +20,7 @@ import pytest
 import structlog
 import yaml
 
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.commit.transaction import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.ops.watch import Watch
