@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.util import PythonEvalType
 
 from streaming.ops.tally import Compared, Tally
-from streaming.runtime.gateway import new_instance
+from streaming.runtime.spark import new_instance
 
 SOURCE = Path(__file__).with_name("Evaluation.java")
 

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from streaming.records.size_gate import largest
-from streaming.runtime.gateway import new_instance
+from streaming.runtime.spark import new_instance
 from streaming.settings import Settings
 from streaming.topics import ROOM
 
