@@ -4,7 +4,8 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -15,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.evaluation import PACKED, SIDE, Evaluate, Evaluation, SideOutput
-from streaming.commit.sender import admin_settings, open_sender
 from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
@@ -23,8 +23,10 @@ from streaming.ops.watch import Watch
 from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import Result, lots_of, pack
 from streaming.records.size_gate import fitting, largest
+from streaming.runtime.spark import new_instance
 from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings
+from streaming.topics import ROOM
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
@@ -356,3 +358,65 @@ class Outage:
             log.info("Kafka is available again", waited_seconds=round(time.time() - self.since, 1))
         self.since, self.cause, self.reported, self._pause = None, "", False, FIRST_PAUSE
         self._watch.waits_for_kafka(None)
+
+
+SOURCE = Path(__file__).with_name("Sender.java")
+KAFKA = "kafka."
+BATCH_BYTES = 256 << 10
+ANSWER_SECONDS = 10.0  # what was evaluated longer ago is evaluated again
+
+
+def open_sender(spark: SparkSession, settings: Settings) -> Any:
+    """An instance of the class in `Sender.java`, whose producer has the job's transactional id.
+
+    Raises Py4JJavaError when the producer does not take its settings.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    return new_instance(gateway, SOURCE, _properties(gateway.jvm, _producer_settings(gateway.jvm, settings)))
+
+
+def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
+    """The producer connects and authenticates with the same settings as Spark's reader."""
+    limit = max(largest(settings).values())
+    return {
+        "linger.ms": "5",
+        "batch.size": str(min(BATCH_BYTES, limit)),
+        "buffer.memory": str(max(64 << 20, 2 * limit)),
+        # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
+        "compression.type": "lz4",
+        "max.block.ms": str(int(ANSWER_SECONDS * 1000)),
+        **_shared(settings, jvm.org.apache.kafka.clients.producer.ProducerConfig, jvm),
+        "bootstrap.servers": settings.bootstrap_servers,
+        "transactional.id": settings.job_name,
+        "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
+        "max.request.size": str(limit + ROOM),
+    }
+
+
+def admin_settings(jvm: Any, settings: Settings) -> Any:
+    """Of Java's admin client, as Properties."""
+    seconds = str(int(ANSWER_SECONDS * 1000))
+    return _properties(
+        jvm,
+        {
+            **_shared(settings, jvm.org.apache.kafka.clients.admin.AdminClientConfig, jvm),
+            "bootstrap.servers": settings.bootstrap_servers,
+            "request.timeout.ms": seconds,
+            "default.api.timeout.ms": seconds,
+        },
+    )
+
+
+def _shared(settings: Settings, config: Any, jvm: Any) -> dict[str, str]:
+    """Of the settings of Spark's reader those that another client of Java's takes."""
+    ours, readers = config.configNames(), jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames()
+    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
+    # What neither knows is for whom they load, such as a login of one's own.
+    return {name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)}
+
+
+def _properties(jvm: Any, values: Mapping[str, str]) -> Any:
+    properties = jvm.java.util.Properties()
+    for name, value in values.items():
+        properties.setProperty(name, value)
+    return properties
