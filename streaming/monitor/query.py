@@ -37,8 +37,7 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
-from streaming.monitor.alignment import Alignment, Times, send_times
-from streaming.monitor.intake import SCHEMA, Intake
+from streaming.monitor.intake import SCHEMA, Alignment, Intake, Times, send_times
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.ops.watch import ProgressListener, Watch
 from streaming.records.encodings import Encodings
