@@ -22,7 +22,7 @@ from streaming.report.records import Record
 from streaming.report.requests import Answered, Denied, Replay, study
 from streaming.report.span import Span
 from streaming.settings import Settings
-from streaming.snapshots.history import KEPT_BY_TOPIC_MS
+from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
 
 POLICY_SECONDS = 300.0  # to read the policies and facts to their end

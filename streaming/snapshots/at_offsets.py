@@ -37,8 +37,7 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import Loader, Record
-from streaming.snapshots.history import CLOCKS_DIFFER_MS, Kept, kept_version
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, Kept, Loader, Record, kept_version
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8

@@ -32,8 +32,7 @@ from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import Loader, Record, Refused
-from streaming.snapshots.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History, Loader, Record, Refused
 from streaming.topics import DAY_MS
 
 log = structlog.get_logger()

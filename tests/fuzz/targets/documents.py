@@ -19,8 +19,7 @@ from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.alerts import policy_rejected
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import Loader, Record
-from streaming.snapshots.history import History
+from streaming.snapshots.documents import History, Loader, Record
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, mutate_bytes, mutate_data, mutate_text, to_json
 from tests.fuzz.samples import Data, all_documents, all_requests, draw_sample, system_of, words
