@@ -20,7 +20,7 @@ from streaming.kafka.clients import (
 )
 from streaming.kafka.committed import records_by_time
 from streaming.records.registry import CompiledDocuments
-from streaming.report.ranges import record_of
+from streaming.report.gather import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
