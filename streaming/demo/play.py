@@ -19,9 +19,8 @@ from rich.console import Console
 from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
-from streaming.demo.ledger import Change, Ledger
+from streaming.demo.ledger import Change, Ledger, View, show_summary
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
-from streaming.demo.view import View, show_summary
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics

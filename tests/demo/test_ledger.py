@@ -12,8 +12,7 @@ from policy.evaluation import reference
 from policy.store.repository import read_documents
 from streaming.demo import ledger as ledgers
 from streaming.demo import traffic
-from streaming.demo.ledger import Change, Ledger, percentiles
-from streaming.demo.view import View, show_summary
+from streaming.demo.ledger import Change, Ledger, View, percentiles, show_summary
 from streaming.verify.findings import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
