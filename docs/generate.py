@@ -31,8 +31,7 @@ from streaming.monitor_settings import DEFAULTS, KindRule
 from streaming.ops.metrics import ALERT_KINDS
 from streaming.ops.watch import Watch
 from streaming.records import schemas as contracts
-from streaming.report.page import REASONS
-from streaming.report.svg import Drawing, to_svg
+from streaming.report.page import REASONS, Drawing, to_svg
 from streaming.settings import Settings, variables
 from streaming.snapshots.alerts import Published, enforcement_disabled, policy_rejected, policy_stale, topic_recreated
 from streaming.snapshots.documents import Refused

@@ -14,17 +14,15 @@ from streaming.commit.offsets import check_group
 from streaming.commit.transaction import Output
 from streaming.enforcer.job import Enforcer
 from streaming.enforcer.source import session_settings
-from streaming.enforcer.warm_up import warm_up
+from streaming.enforcer.worker import warm_up
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import admin_client, partitions_of
 from streaming.kafka.manifests import enforcer_permissions, permissions_of
 from streaming.kafka.permissions import explain_missing, missing_permissions, principal_of
 from streaming.kafka.topics import Problem, check_topics, explained_problems
-from streaming.monitor.query import MonitorStep
-from streaming.monitor.running import RunningMonitor
+from streaming.monitor.query import MonitorStep, RunningMonitor
 from streaming.ops.metrics import Step
-from streaming.ops.state import ProgressListener
-from streaming.ops.watch import Watch
+from streaming.ops.watch import ProgressListener, Watch
 from streaming.runtime.checkpoints import checkpoints_locked
 from streaming.runtime.spark import start_session, worker_output_filtered
 from streaming.runtime.spark_errors import explained

@@ -6,8 +6,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming.broker.embedded import EmbeddedBroker
-from streaming.broker.kafka_tools import run_kafka_tool
+from streaming.broker import EmbeddedBroker, run_kafka_tool
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
 _IMAGE = "confluentinc/cp-kafka:7.9.1"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 
-from streaming.commit.sender import open_sender
+from streaming.commit.transaction import open_sender
 from streaming.runtime import spark as started
 from streaming.runtime.jars import classpath
 from streaming.runtime.java import find_java, java_home

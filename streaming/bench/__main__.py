@@ -21,10 +21,10 @@ import msgspec
 import structlog
 import typer
 
-from streaming.bench import latency, stream, traffic
+from streaming.bench import stream, traffic
 from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import Round, fresh, own_process
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.topics import TopicNames
@@ -92,7 +92,7 @@ def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
             found["latency"] = _latencies(settings, plan, folder, copier, decider)
         if plan.changes:
             slow = fresh(_with_own_topic(settings), folder)
-            found["change_latency"] = _in(decider, latency.change_latency, slow, plan, plan.changes)
+            found["change_latency"] = _in(decider, stream.change_latency, slow, plan, plan.changes)
             _print({"progress": "policy changes", **found["change_latency"]})
     with own_process() as idle:
         found["idle_memory"] = _idle_memory(settings, folder, idle)
@@ -136,9 +136,9 @@ def _latencies(
     """Of the copy and of decisions, in ms."""
     watched = msgspec.structs.replace(settings, monitor=MonitorSettings())
     runs: dict[str, tuple[Executor, Callable[..., dict[str, float]], Settings]] = {
-        "copy": (copier, latency.copy_latency, settings),
-        "decisions": (decider, latency.decision_latency, settings),
-        "decisions with monitor": (decider, latency.decision_latency, watched),
+        "copy": (copier, stream.copy_latency, settings),
+        "decisions": (decider, stream.decision_latency, settings),
+        "decisions with monitor": (decider, stream.decision_latency, watched),
     }
     found = {}
     for name, (process, measured, chosen) in runs.items():
@@ -176,7 +176,7 @@ def _idle_memory(settings: Settings, folder: str, process: Executor) -> float:
     producer = stream.client_producer(chosen)
     stream.produce_documents(producer, chosen, documents)
     stream.flush(producer)
-    return process.submit(latency.idle_memory, fresh(chosen, folder), (IDLE_STATEMENTS, False)).result()
+    return process.submit(stream.idle_memory, fresh(chosen, folder), (IDLE_STATEMENTS, False)).result()
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -22,8 +22,7 @@ import typer
 
 from streaming.bench import opa, traffic
 from streaming.bench.engines import ENGINES, Request, referenced
-from streaming.bench.machine import commit, stamped
-from streaming.bench.memory import private_memory
+from streaming.bench.machine import commit, private_memory, stamped
 
 SIZES = (100, 1_000, 10_000, 100_000)
 OPA = "OPA"

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy import to_text
 from streaming.bench import incidents
 from streaming.bench.machine import machine
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.enforcer.source import session_settings
 from streaming.kafka.clients import admin_client
 from streaming.kafka.committed import committed_records

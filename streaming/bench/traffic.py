@@ -13,7 +13,7 @@ from typing import Any
 
 from streaming.bench import workload
 from streaming.bench.workload import Skew
-from streaming.client.asking import Record, request_record
+from streaming.client.records import Record, request_record
 
 Document = dict[str, Any]
 Request = dict[str, Any]

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streaming.cli.app import app, remark
-from streaming.cli.failures import exit_code, explain
+from streaming.cli.app import app, exit_code, explain, remark
 
 _NO_COMMANDS = {"__main__"}
 

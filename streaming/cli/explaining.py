@@ -1,31 +1,171 @@
 """`lockkeeper explain | who-can`: why a decision is what it is, and whom it would be an allow for. Needs no Kafka."""
 
+import contextlib
 import sys
+import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from streaming.cli.app import Json, app, harmless, remark, tell, tell_json
-from streaming.cli.asked import (
-    AskedAction,
-    AskedContext,
-    AskedFile,
-    AskedGroups,
-    AskedProperties,
-    AskedResource,
-    AskedSubject,
-    AskedSystem,
-    short_form,
-    whole_request,
-)
-from streaming.cli.decide import Policies, Trust, claims_of, snapshot_of
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, harmless, remark, tell, tell_json
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
+    from policy import Snapshot
     from policy.analysis import Node, Who
+
+
+STANDARD_INPUT = "-"
+
+AskedSystem = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
+AskedSubject = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
+AskedGroups = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
+AskedAction = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
+AskedResource = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
+AskedProperties = Annotated[
+    list[str] | None, typer.Option("--property", help="NAME=VALUE of the resource; may be repeated.")
+]
+AskedContext = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
+AskedFile = Annotated[
+    str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
+]
+
+
+def short_form(
+    subject: str | None,
+    groups: list[str] | None,
+    action: str | None,
+    resource: str | None,
+    properties: list[str] | None,
+    context: str | None,
+) -> dict[str, Any]:
+    """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
+    given: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
+    short = {name: value for name, value in given.items() if value}
+    if properties:
+        short["properties"] = dict(map(_pair, properties))
+    if context is not None:
+        short["context"] = _object("--context", context)
+    return short
+
+
+def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
+    """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
+    from policy.testing import full_request
+
+    if file is not None:
+        if system or short:
+            raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
+        return _object(f"--file {file}", _read(file))
+    lacking = [name for name in ("subject", "action", "resource") if name not in short]
+    if system is None or lacking:
+        options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
+        raise Failure(f"{options}: required; or use --file with a whole request", MISUSED)
+    return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"--file {file}: {error}", MISUSED) from error
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    from policy import Unreadable, read_json
+
+    try:
+        value = read_json(text)
+    except Unreadable as error:
+        raise Failure(f"{where}: {error}", MISUSED) from error
+    if not isinstance(value, dict):
+        raise Failure(f"{where}: must be a JSON object, not {text.strip()[:40]}", MISUSED)
+    return value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
+    return name, value
+
+
+Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]
+Trust = Annotated[str | None, typer.Option("--trust", help="What requests may claim, with commas between.")]
+
+
+@app.command("decide")
+def decide(
+    policies: Policies,
+    requests: Annotated[str, typer.Option("--requests", "-r", help="A file of JSON lines; - is standard input.")] = "-",
+    trust: Trust = None,
+) -> None:
+    """Decide requests by documents in files: reads JSON lines, writes one decision record per line.
+
+    Judged by the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
+    error without one. A line that is no request gives a line with `line` and `error`. Exit
+    code 1: there was such a line, or a document was refused (then its affected principals get `error`).
+    --trust takes groups, roles, token, facts and time; all of them when it is left out.
+
+    \b
+    Examples:
+      lockkeeper decide --policies policies/ --requests requests.jsonl
+      echo '{"id": "r-1", "system": "lenses6", "subject": {"type": "user", "id": "user:dana"},
+        "action": {"name": "kafka:ListTopic"}, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/orders"}}' \\
+        | tr -d '\\n' | lockkeeper decide --policies policies/
+    """
+    from streaming.enforcer.requests import decide_lines
+
+    claims = claims_of(trust)
+    snapshot = snapshot_of(policies)
+    sound, is_empty = not snapshot.rejected, True
+    with _opened(requests) as lines:
+        for record in decide_lines(snapshot, lines, claims):
+            sound, is_empty = sound and "error" not in record, False
+            tell_json(record)
+    if is_empty:
+        remark(f"no requests in {'standard input' if requests == '-' else requests}")
+    if not sound:
+        raise typer.Exit(FAILED)
+
+
+def claims_of(trust: str | None) -> frozenset[str]:
+    """What requests may claim: everything by default; nothing for an empty text. Raises Failure."""
+    from policy import CLAIMS
+
+    if trust is None:
+        return CLAIMS
+    claims = frozenset(filter(None, map(str.strip, trust.split(","))))
+    if unknown := claims - CLAIMS:
+        raise Failure(f"--trust: {', '.join(sorted(unknown))}: not among {', '.join(sorted(CLAIMS))}", MISUSED)
+    return claims
+
+
+def snapshot_of(path: Path) -> "Snapshot":
+    """The documents at `path`, compiled; refused ones are printed. Raises FilesRefused."""
+    from policy import compile_documents, read_documents
+
+    snapshot = compile_documents(document.value for document in read_documents(path))
+    for rejected in snapshot.rejected:
+        remark(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
+    return snapshot
+
+
+@contextlib.contextmanager
+def _opened(requests: str) -> Iterator[BinaryIO]:
+    if requests == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(requests).open("rb")  # noqa: SIM115 (closed below; an error while reading is not one of opening)
+    except OSError as error:
+        raise Failure(f"--requests {requests}: {error.strerror}", MISUSED) from error
+    with file:
+        yield file
+
 
 UNWRAPPED = 100_000  # columns
 SIGNS = {True: ("✔", "green"), False: ("✘", "red"), None: ("?", "yellow")}

@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
-from streaming.cli.failures import FAILED, MISUSED, Failure
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy.importers import ImportInput, Source, Target, Translation
@@ -147,7 +158,7 @@ def _acls_of(settings: "Settings") -> "ImportInput":
     import json
 
     from policy.importers import ImportInput
-    from streaming.cli.cluster import reach
+    from streaming.cli.app import reach
     from streaming.kafka.permissions import described_acls
 
     rows = described_acls(reach(settings))

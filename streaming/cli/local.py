@@ -5,9 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, app, remark, tell
-from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.signals import stop_on_signals
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, stop_on_signals, tell
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5
@@ -34,7 +32,7 @@ def broker(
       lockkeeper broker --port 19092 --data ./kafka-data
       lockkeeper broker --fresh
     """
-    from streaming.broker.embedded import EmbeddedBroker, usual_data_folder
+    from streaming.broker import EmbeddedBroker, usual_data_folder
 
     if fresh and data:
         raise Failure("--fresh keeps no data: leave out either --fresh or --data", MISUSED)

@@ -9,14 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, harmless, policy_app, remark, settings_of, tell, tell_json
-from streaming.cli.cluster import reach
-from streaming.cli.failures import MISUSED, Failure
+from streaming.cli.app import (
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    harmless,
+    policy_app,
+    reach,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from policy import Key, Located
+    from streaming.kafka.committed import Stored
     from streaming.kafka.publish import Offsets
-    from streaming.kafka.stored import Stored
     from streaming.settings import Settings
 
 
@@ -90,7 +101,7 @@ def _stored(documents: Sequence["Located"], settings: "Settings", needed: bool) 
     from confluent_kafka import KafkaException
 
     from policy import identify
-    from streaming.kafka.stored import find_key, read_stored
+    from streaming.kafka.committed import find_key, read_stored
 
     try:
         stored = read_stored(settings, {identify(document.value).system for document in documents})
@@ -159,7 +170,7 @@ def get(
 
 def _found(settings: "Settings", key: str) -> list["Stored"]:
     """The documents at or below `key`. Raises Failure when there is none."""
-    from streaming.kafka.stored import read_stored
+    from streaming.kafka.committed import read_stored
 
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
@@ -233,7 +244,7 @@ def delete(
 
 
 def _full_key(key: str) -> "Key":
-    from streaming.kafka.stored import find_key
+    from streaming.kafka.committed import find_key
 
     found = find_key(key)
     if found is None:

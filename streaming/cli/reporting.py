@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
-from streaming.cli.cluster import reach
-from streaming.cli.failures import FAILED, MISUSED, Failure, need
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    need,
+    reach,
+    remark,
+    settings_of,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from streaming.report.gather import Report

@@ -5,8 +5,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remarking_after, settings_of, tell, tell_json
-from streaming.cli.asked import (
+from streaming.cli.app import (
+    FAILED,
+    HINT_SECONDS,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    reach,
+    remarking_after,
+    settings_of,
+    tell,
+    tell_json,
+)
+from streaming.cli.explaining import (
     AskedAction,
     AskedContext,
     AskedFile,
@@ -18,8 +32,6 @@ from streaming.cli.asked import (
     short_form,
     whole_request,
 )
-from streaming.cli.cluster import HINT_SECONDS, reach
-from streaming.cli.failures import FAILED, MISUSED, Failure
 
 if TYPE_CHECKING:
     from streaming.client import Decision

@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, app, remark, settings_of, tell_json, tell_now
-from streaming.cli.cluster import reach
-from streaming.cli.signals import stop_on_signals
+from streaming.cli.app import (
+    Bootstrap,
+    Config,
+    Json,
+    app,
+    reach,
+    remark,
+    settings_of,
+    stop_on_signals,
+    tell_json,
+    tell_now,
+)
 
 if TYPE_CHECKING:
     from streaming.records.registry import CompiledDocuments

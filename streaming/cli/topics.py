@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import Bootstrap, Config, Json, remark, settings_of, tell, tell_json, topics_app
-from streaming.cli.cluster import reach
-from streaming.cli.failures import FAILED
+from streaming.cli.app import FAILED, Bootstrap, Config, Json, reach, remark, settings_of, tell, tell_json, topics_app
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem, Sizes

@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, Bootstrap, Config, Json, app, remark, settings_of, tell, tell_json
-from streaming.cli.cluster import reach
-from streaming.cli.failures import FAILED, MISUSED, Failure
-from streaming.cli.signals import stop_on_signals
+from streaming.cli.app import (
+    EXIT_CODES,
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    reach,
+    remark,
+    settings_of,
+    stop_on_signals,
+    tell,
+    tell_json,
+)
 
 if TYPE_CHECKING:
     from streaming.report.span import Span

@@ -10,8 +10,7 @@ Everything but an allow in time is no allow: a deny, an error, a dead letter, no
 from streaming.client.asynchronous import AsyncClient
 from streaming.client.connection import Connection
 from streaming.client.consumers import Alert, AlertConsumer, DeadLetter, DecisionConsumer
-from streaming.client.decision import Decision, Place
-from streaming.client.errors import AccessDenied, ClientError, NotDecided, NotReported, Unreadable
+from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Place, Unreadable
 from streaming.client.guarding import acting_as
 from streaming.client.publisher import PolicyPublisher
 from streaming.client.sync import Client

@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from streaming.client.asking import Unaskable, request_record
-from streaming.client.audit import event_record
 from streaming.client.connection import Connection, connection_to
-from streaming.client.decision import Decision, Place, complete
-from streaming.client.errors import NotDecided
+from streaming.client.decision import Decision, NotDecided, Place, complete
 from streaming.client.exchange import Exchange, Pending, answered
+from streaming.client.records import Unaskable, event_record, request_record
 
 
 class Asked(msgspec.Struct):

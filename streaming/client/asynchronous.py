@@ -7,10 +7,9 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from streaming.client.asker import Asked, Asker
-from streaming.client.asking import Asking
-from streaming.client.decision import Decision, Place
-from streaming.client.errors import NotReported
+from streaming.client.decision import Decision, NotReported, Place
 from streaming.client.guarding import Call, Guard, Unread, check_guard, refuse_what_is_no_function, runs_later
+from streaming.client.records import Asking
 
 P = ParamSpec("P")
 R = TypeVar("R")

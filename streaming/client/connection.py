@@ -1,16 +1,30 @@
 """Where Kafka is, what the topics are called, and how to be let in."""
 
+import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from streaming.client.errors import ClientError
-from streaming.kafka.permissions import Permission, explain_missing, principal_of
+from streaming.client.decision import ClientError, Place
+from streaming.client.records import Record
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
+from streaming.kafka.permissions import (
+    CLIENT_GROUP,
+    Permission,
+    explain_missing,
+    is_not_authorized,
+    missing_permissions,
+    principal_of,
+    topic_permissions,
+)
 from streaming.settings import MASK, SchemaRegistry, Settings, load_settings
 from streaming.topics import TopicNames
 
@@ -91,3 +105,166 @@ def describe(error: Exception) -> str:
     """What an error of Kafka's clients says, for people."""
     inner = error.args[0] if error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(error) or type(error).__name__
+
+
+USUAL = {
+    "linger.ms": "1",
+    "message.timeout.ms": "30000",  # a request that old has long been given up
+    "partitioner": "murmur2_random",  # a key goes to the partition where Java's clients would put it
+}
+FIXED = {"enable.idempotence": "true"}
+
+Report = Callable[[Place | None, str], None]
+"""Called once with the record's place, or with None and why it was not sent."""
+
+
+class Outbox:
+    """An idempotent producer; re-created after a fatal error. `poll` from one thread, `send` from any."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._renewing = threading.Lock()
+        self._producer = self._make()
+
+    def _make(self) -> Producer:
+        return self._connection.make(Producer, USUAL, FIXED)
+
+    def send(self, record: Record, report: Report) -> None:
+        """Begin to send. The report comes from `poll`, or at once for what cannot be sent."""
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                report(Place(record.topic, message.partition() or 0, _offset(message)), "")
+            else:
+                report(None, self._why(KafkaException(error), producer, record.topic))
+
+        producer = self._producer
+        try:
+            producer.produce(record.topic, record.value, record.key, headers=record.headers, on_delivery=delivered)
+        except (KafkaException, BufferError, TypeError, ValueError) as error:
+            report(None, self._why(error, producer, record.topic))
+
+    def _why(self, error: Exception, failed: Producer, topic: str) -> str:
+        inner = error.args[0] if error.args else None
+        if isinstance(inner, KafkaError) and inner.fatal():
+            self._renew(failed)
+        denied = is_not_authorized(inner, "topic")
+        why = self._connection.denied(topic_permissions("Write", [topic])) if denied else describe(error)
+        return self._connection.scrub(f"not sent: {why}")
+
+    def _renew(self, failed: Producer) -> None:
+        """An idempotent producer that has lost count refuses everything from then on."""
+        with self._renewing:
+            if self._producer is failed:
+                self._producer = self._make()
+
+    def poll(self, seconds: float) -> None:
+        """Give the reports that have come; wait for the first of them."""
+        self._producer.poll(seconds)
+
+    def close(self, seconds: float) -> None:
+        """Wait for what is on its way, and give its reports."""
+        self._producer.flush(seconds)
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+SECONDS = 3.0  # for one question to the cluster; `close` may have to wait as long
+LOOK_SECONDS = 30.0  # how often new partitions are looked for
+POLL_SECONDS = 0.1
+FETCH = 1000
+GROUP = Permission("group", CLIENT_GROUP, "Describe")  # librdkafka looks for its coordinator
+READING = {
+    "group.id": CLIENT_GROUP,
+    "isolation.level": "read_committed",
+    "enable.auto.commit": "false",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": "false",
+}
+
+
+class Lost(Exception):
+    """The place in the topics is not known, or not any more: answers may be missed. The message says why."""
+
+
+class Inbox:
+    """A consumer of whole topics, for one thread. First `take_place`, then `receive`."""
+
+    def __init__(self, connection: Connection, topics: Sequence[str], beside: Sequence[str]) -> None:
+        """`beside`: topics that must exist as well, and let themselves be written."""
+        self._connection, self._topics, self._beside = connection, topics, beside
+        self._trouble = ""
+        fixed = {**READING, "error_cb": self._note}
+        self._consumer = connection.make(Consumer, {"fetch.wait.max.ms": "100"}, fixed)
+        self._admin = connection.make(AdminClient, {}, {})
+        self._assigned: set[Partition] = set()
+        self._look_at = 0.0
+
+    def take_place(self) -> None:
+        """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
+        try:
+            partitions = self._partitions()
+            self._check_permissions()
+            ends = last_stable_offsets(self._admin, partitions)
+            self._consumer.assign([TopicPartition(*partition, end) for partition, end in ends.items()])
+        except (KafkaException, TimeoutError) as error:
+            raise Lost(self._why(error)) from None
+        self._assigned, self._look_at, self._trouble = set(partitions), time.monotonic() + LOOK_SECONDS, ""
+
+    def receive(self) -> list[Message]:
+        """The records that have come; waits a moment for the first. Raises Lost."""
+        first = self._consumer.poll(POLL_SECONDS)  # `consume` would wait for more than one
+        messages = [] if first is None else [first, *self._consumer.consume(FETCH, 0)]
+        for message in messages:
+            if (error := message.error()) is not None:
+                raise Lost(self._why(KafkaException(error)))
+        if time.monotonic() > self._look_at:
+            self._look_for_more()
+        return messages
+
+    def _look_for_more(self) -> None:
+        """A partition added since is read from its first record: nothing in it is older than our place.
+
+        Raises Lost for a topic that was deleted, which librdkafka reports only much later.
+        """
+        self._look_at = time.monotonic() + LOOK_SECONDS
+        with contextlib.suppress(KafkaException, TimeoutError):  # then the next look finds them
+            added = [partition for partition in self._partitions() if partition not in self._assigned]
+            if added:
+                starts = first_offsets(self._admin, added)
+                self._consumer.incremental_assign([TopicPartition(*new, at) for new, at in starts.items()])
+                self._assigned.update(added)
+
+    def _partitions(self) -> list[Partition]:
+        there = self._admin.list_topics(timeout=SECONDS).topics
+        for topic in (*self._topics, *self._beside):
+            if topic not in there:
+                self._check_permissions()  # Kafka hides topics from those who may not describe them
+                raise Lost(f"topic {topic} does not exist: run `lockkeeper topics create`, or name another")
+            if there[topic].error is not None:
+                raise KafkaException(there[topic].error)
+        return [(topic, number) for topic in self._topics for number in there[topic].partitions]
+
+    def _check_permissions(self) -> None:
+        """Kafka's own refusals come one by one, and that of the group only some time after the topics are read."""
+        topics = [*topic_permissions("Read", self._topics), *topic_permissions("Write", self._beside)]
+        if missing := missing_permissions(self._admin, [*topics, GROUP], SECONDS):
+            raise Lost(self._connection.denied(missing))
+
+    def _note(self, error: KafkaError) -> None:
+        self._trouble = error.str()
+
+    def _why(self, error: Exception) -> str:
+        """With what librdkafka reports in addition, such as that the password is wrong."""
+        if error.args and is_not_authorized(error.args[0], "group"):
+            return self._connection.denied([GROUP])
+        with contextlib.suppress(KafkaException):
+            self._consumer.poll(0)  # which calls `_note`
+        return self._connection.scrub("; ".join(dict.fromkeys(filter(None, (describe(error), self._trouble)))))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()

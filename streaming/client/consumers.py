@@ -10,8 +10,7 @@ import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
 from streaming.client.connection import Connection, connection_to
-from streaming.client.decision import Decision, Place, read_decision
-from streaming.client.errors import ClientError, Unreadable
+from streaming.client.decision import ClientError, Decision, Place, Unreadable, read_decision
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.records.avro import Undecodable
 from streaming.records.registry import CompiledDocuments, RegistryDown

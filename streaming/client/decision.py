@@ -7,7 +7,6 @@ import msgspec
 
 from policy import Decision as Answer
 from policy import Missing, Outcome, Reason
-from streaming.client.errors import AccessDenied, NotDecided, Unreadable
 
 Offsets = Mapping[str, Mapping[str, int]]
 """Offsets by topic and partition: what publishing returned, what a decision rests on."""
@@ -170,3 +169,27 @@ def complete(decision: Decision, items: int) -> Decision:
         why = Reason("not-evaluated", "an item before it decided the batch")
     rest = undecided(decision.request_id, why.code, why.message, decision.source)
     return msgspec.structs.replace(decision, evaluations=(*decision.evaluations, *(rest,) * lacking))
+
+
+class AccessDenied(Exception):
+    """The answer was not allow; `decision` says why."""
+
+    def __init__(self, decision: "Decision") -> None:
+        super().__init__(str(decision))
+        self.decision = decision
+
+
+class NotDecided(AccessDenied):
+    """There was no answer, or the answer was `error`; `decision` says why."""
+
+
+class ClientError(Exception):
+    """The client cannot work as it was set up; the message says what to change. It never holds a secret."""
+
+
+class NotReported(Exception):
+    """An audit event was not published, or it is not known whether it was; the message says why."""
+
+
+class Unreadable(ValueError):
+    """A record is not what its topic should hold; the message says which record and why."""

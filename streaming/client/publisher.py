@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 
 from policy import Key, Located, Place, read_documents, refusals
 from streaming.client.connection import Connection, connection_to, describe
+from streaming.kafka.committed import find_key
 from streaming.kafka.publish import Offsets, PublishFailed, publish
-from streaming.kafka.stored import find_key
 
 
 class PolicyPublisher:

@@ -1,5 +1,6 @@
 """The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
 
+import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 
@@ -8,12 +9,47 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from streaming.commit.checkpoint import Checkpoint
-from streaming.commit.formats import FORMAT, check_committed_formats
 from streaming.errors import CannotStart, OffsetsDisagree
-from streaming.kafka.clients import SECONDS, Partition, group_members
-from streaming.kafka.topic_logs import ACCEPT
+from streaming.kafka.clients import SECONDS, Partition, group_members, group_observer, once_coordinated
+from streaming.kafka.reader import ACCEPT
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
+
+FORMAT = 1
+"""Of the metadata of committed offsets, and of the history topic's records."""
+
+
+class _Form(msgspec.Struct):
+    format: int = 1
+
+
+def check_format(found: int, place: str) -> None:
+    """Raise CannotStart when what stands at `place` was written in a form that this version does not know."""
+    if found > FORMAT:
+        raise CannotStart(
+            f"{place} is of form {found}, written by a newer lockkeeper; this version reads forms up to {FORMAT}. "
+            "Start that newer version, or one after it. To go back for good, see docs/pages/upgrading.md"
+        )
+
+
+def form_of(metadata: str | None) -> int:
+    """The format of commit metadata; 1 for metadata that lockkeeper did not write."""
+    try:
+        return msgspec.json.decode(metadata or "", type=_Form).format
+    except msgspec.DecodeError:
+        return 1
+
+
+def check_committed_formats(settings: Settings, partitions: Iterable[Partition]) -> None:
+    """Before any instance is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
+
+    Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
+    """
+    group, asked = settings.job_name, [TopicPartition(*partition) for partition in partitions]
+    with contextlib.closing(group_observer(settings)) as consumer:
+        for tp in once_coordinated(lambda: consumer.committed(asked, timeout=SECONDS)):
+            check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")
+
 
 ANY = ""  # the checkpoint of a first commit, made before there is one
 

@@ -2,28 +2,31 @@
 
 import contextlib
 import itertools
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
-from confluent_kafka import Consumer, TopicPartition
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.commit.evaluation import Evaluate, Evaluation
-from streaming.commit.outage import is_unavailable
-from streaming.commit.sender import admin_settings, open_sender
-from streaming.commit.side_output import PACKED, SIDE, SideOutput
-from streaming.errors import CannotWrite, Fenced, JobStopped
+from streaming.commit.evaluation import PACKED, SIDE, Evaluate, Evaluation, SideOutput
+from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
-from streaming.records.headers import JSON_ALONE
+from streaming.ops.watch import Watch
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import Result, lots_of, pack
 from streaming.records.size_gate import fitting, largest
+from streaming.runtime.spark import new_instance
 from streaming.runtime.spark_errors import task_failure
 from streaming.settings import Settings
+from streaming.topics import ROOM
 
 ERRORS = "org.apache.kafka.common.errors."
 FENCED = frozenset({f"{ERRORS}ProducerFencedException", f"{ERRORS}InvalidProducerEpochException"})
@@ -227,7 +230,7 @@ class Output:
 
     def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
         for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
-            self._sender.send(pack(topic, JSON_ALONE, lot))
+            self._sender.send(pack(topic, JSON_HEADERS, lot))
         if evaluated is not None:
             self._sender.sendAll(evaluated.rows, PACKED, SIDE)
 
@@ -294,3 +297,126 @@ def _denied(settings: Settings, error: Py4JJavaError) -> str:
 def _message(error: Py4JJavaError) -> str:
     """What Java says, without the stack."""
     return ", because of ".join(str(exception.toString()) for exception in _chain(error))
+
+
+log = structlog.get_logger()
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+Found = TypeVar("Found")
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Whether Kafka did not answer, or not in time: the same may succeed later."""
+    return isinstance(error, KafkaException | TimeoutError | CannotWrite)
+
+
+class Outage:
+    """The time in which Kafka does not do what the job needs. One thread at a time waits.
+
+    `since`: when the outage under way began (Unix time, s); None: there is none. `cause`: its first error.
+    `reported`: whether an alert says that policies could not be read meanwhile.
+    """
+
+    def __init__(self, stop: threading.Event, watch: Watch) -> None:
+        self._stop, self._watch = stop, watch
+        self._pause = FIRST_PAUSE
+        self.since: float | None = None
+        self.cause = ""
+        self.reported = False
+
+    def retry(
+        self,
+        awaited: str,
+        attempt: Callable[[], Found],
+        unavailable: Callable[[BaseException], bool] = is_unavailable,
+    ) -> Found:
+        """What `attempt` returns once Kafka lets it. Raises Stopping when asked to stop, and other errors at once."""
+        while True:
+            try:
+                return attempt()
+            except Exception as error:
+                if not unavailable(error):
+                    raise
+                self.wait(awaited, error)
+
+    def wait(self, awaited: str, error: BaseException) -> None:
+        """Pause before the next attempt; raises Stopping when asked to stop."""
+        if self.since is None:
+            self.since, self.cause = time.time(), str(error)
+            log.warning("waiting for Kafka", awaited=awaited, error=self.cause)
+        else:
+            log.debug("still waiting for Kafka", awaited=awaited, error=str(error))
+        self._watch.waits_for_kafka(self.since)
+        if self._stop.wait(self._pause):
+            raise Stopping("asked to stop while it waited for Kafka") from error
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def end(self) -> None:
+        """Note that Kafka has done all that was needed."""
+        if self.since is not None:
+            log.info("Kafka is available again", waited_seconds=round(time.time() - self.since, 1))
+        self.since, self.cause, self.reported, self._pause = None, "", False, FIRST_PAUSE
+        self._watch.waits_for_kafka(None)
+
+
+SOURCE = Path(__file__).with_name("Sender.java")
+KAFKA = "kafka."
+BATCH_BYTES = 256 << 10
+ANSWER_SECONDS = 10.0  # what was evaluated longer ago is evaluated again
+
+
+def open_sender(spark: SparkSession, settings: Settings) -> Any:
+    """An instance of the class in `Sender.java`, whose producer has the job's transactional id.
+
+    Raises Py4JJavaError when the producer does not take its settings.
+    """
+    gateway: Any = spark.sparkContext._gateway
+    return new_instance(gateway, SOURCE, _properties(gateway.jvm, _producer_settings(gateway.jvm, settings)))
+
+
+def _producer_settings(jvm: Any, settings: Settings) -> Mapping[str, str]:
+    """The producer connects and authenticates with the same settings as Spark's reader."""
+    limit = max(largest(settings).values())
+    return {
+        "linger.ms": "5",
+        "batch.size": str(min(BATCH_BYTES, limit)),
+        "buffer.memory": str(max(64 << 20, 2 * limit)),
+        # Decisions are alike: far fewer bytes, and the commit waits a third as long for them.
+        "compression.type": "lz4",
+        "max.block.ms": str(int(ANSWER_SECONDS * 1000)),
+        **_shared(settings, jvm.org.apache.kafka.clients.producer.ProducerConfig, jvm),
+        "bootstrap.servers": settings.bootstrap_servers,
+        "transactional.id": settings.job_name,
+        "transaction.timeout.ms": str(int(settings.transaction_timeout_seconds * 1000)),
+        "max.request.size": str(limit + ROOM),
+    }
+
+
+def admin_settings(jvm: Any, settings: Settings) -> Any:
+    """Of Java's admin client, as Properties."""
+    seconds = str(int(ANSWER_SECONDS * 1000))
+    return _properties(
+        jvm,
+        {
+            **_shared(settings, jvm.org.apache.kafka.clients.admin.AdminClientConfig, jvm),
+            "bootstrap.servers": settings.bootstrap_servers,
+            "request.timeout.ms": seconds,
+            "default.api.timeout.ms": seconds,
+        },
+    )
+
+
+def _shared(settings: Settings, config: Any, jvm: Any) -> dict[str, str]:
+    """Of the settings of Spark's reader those that another client of Java's takes."""
+    ours, readers = config.configNames(), jvm.org.apache.kafka.clients.consumer.ConsumerConfig.configNames()
+    shared = {name.removeprefix(KAFKA): value for name, value in settings.source.items() if name.startswith(KAFKA)}
+    # What neither knows is for whom they load, such as a login of one's own.
+    return {name: value for name, value in shared.items() if ours.contains(name) or not readers.contains(name)}
+
+
+def _properties(jvm: Any, values: Mapping[str, str]) -> Any:
+    properties = jvm.java.util.Properties()
+    for name, value in values.items():
+        properties.setProperty(name, value)
+    return properties

@@ -17,11 +17,10 @@ from confluent_kafka import TopicPartition
 from rich.console import Console
 
 from policy import read_documents
-from streaming.broker.embedded import EmbeddedBroker
-from streaming.demo import scenario
-from streaming.demo.ledger import Change, Ledger
+from streaming.broker import EmbeddedBroker
+from streaming.demo import traffic
+from streaming.demo.ledger import Change, Ledger, View, show_summary
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
-from streaming.demo.view import View, show_summary
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
 from streaming.kafka.topics import create_topics
@@ -47,13 +46,13 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     a second. Raises DemoFailed.
     """
     console = Console(stderr=machine)
-    ledger = Ledger(scenario.planted())
+    ledger = Ledger(traffic.planted())
     with View(ledger, console, quiet=machine) as view, _folder() as folder:
-        view.print_participants(scenario.PARTICIPANTS)
+        view.print_participants(traffic.PARTICIPANTS)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
-            address, monitor = broker.bootstrap_servers, scenario.monitor(rate)
-            settings = Settings(bootstrap_servers=address, systems=scenario.SYSTEMS, monitor=monitor)
+            address, monitor = broker.bootstrap_servers, traffic.monitor(rate)
+            settings = Settings(bootstrap_servers=address, systems=traffic.SYSTEMS, monitor=monitor)
             _Play(settings, folder, ledger, view).run(seconds, rate)
             view.say("checking every decision …")
             found = verify(settings, demanded=ledger.demanded)
@@ -89,7 +88,7 @@ class _Play:
         """Prepare, start the job, warm up, send, change the policies half-way, plant incidents, settle, stop."""
         self._prepare()
         self._rate = rate
-        topics, requests = self._settings.topics, scenario.requests()
+        topics, requests = self._settings.topics, traffic.requests()
         sender = Sender(self._kafka, topics.requests[0], requests, rate, self._ledger)
         performer = Performer(self._kafka, topics.audit[0], self._ledger)
         reader = Reader(self._kafka, topics.decisions, performer.answered)
@@ -113,7 +112,7 @@ class _Play:
     def _prepare(self) -> None:
         self._view.say("creating topics and publishing policies …")
         create_topics(admin_client(self._settings), self._settings.topics, partitions=PARTITIONS, replication=1)
-        publish(self._settings, [document for _, document in read_documents(scenario.POLICIES)])
+        publish(self._settings, [document for _, document in read_documents(traffic.POLICIES)])
         names = ("bootstrap_servers", "systems", "checkpoint", "monitor")
         settings = {name: getattr(self._settings, name) for name in names}
         self._config.write_text(yaml.safe_dump(msgspec.to_builtins(settings)), encoding="utf-8")
@@ -129,7 +128,7 @@ class _Play:
             self._until(job, seen, START_SECONDS, "the monitor has not seen the first decision")
 
     def _send(self, job: "subprocess.Popen[bytes]", sender: Sender, performer: Performer, seconds: float) -> None:
-        burst = scenario.burst_size(self._rate)
+        burst = traffic.burst_size(self._rate)
         with Worker(sender.step):
             warm_up = min(WARM_UP_SECONDS, seconds)
             self._view.say(f"warm-up for {warm_up:g} s: requests and decisions, latency is not measured yet")
@@ -137,20 +136,20 @@ class _Play:
             self._ledger.measure()
             self._view.say(f"measuring: {self._rate:g} requests a second for {seconds:g} s")
             self._watch(job, seconds / 4)
-            performer.report(scenario.intrusion())
+            performer.report(traffic.intrusion())
             self._view.say("user:eve reads prod's payments without a request: two alerts must follow")
             self._watch(job, seconds / 4)
             self._change()
             self._watch(job, seconds / 4)
             self._view.say(f"user:mallory requests {burst} audit topics at once: an alert must follow")
-        for request in scenario.burst(burst):
+        for request in traffic.burst(burst):
             sender.send(request)
         with Worker(sender.step):
             self._watch(job, seconds / 4)
 
     def _change(self) -> None:
         topic = self._settings.topics.policy_topics()["lenses6"]
-        offsets = publish(self._settings, [document for _, document in read_documents(scenario.CHANGE)])
+        offsets = publish(self._settings, [document for _, document in read_documents(traffic.CHANGE)])
         self._ledger.change(Change(topic, offsets[topic]["0"], time.monotonic()))
         self._view.say(
             "policies changed: reading prod's topics is denied, so the probes turn from allow to deny; "

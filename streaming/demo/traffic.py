@@ -1,16 +1,18 @@
 """The demo's two ends of the stream: a sender of requests at a steady rate, and a reader of decisions."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streaming.demo import scenario
 from streaming.demo.ledger import Ledger
+from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
 
@@ -95,7 +97,7 @@ class Performer:
         if decision["decision"] and request is not None:
             self._allowed += 1
             if self._allowed % REPORTED == 0:
-                self.report(scenario.done(request, decision))
+                self.report(done(request, decision))
 
     def flush(self) -> None:
         """Wait until all that was reported is acknowledged."""
@@ -143,3 +145,110 @@ class Reader:
     def close(self) -> None:
         """Leave the topic."""
         self._consumer.close()
+
+
+FOLDER = Path(__file__).parent
+POLICIES = FOLDER / "policies"
+CHANGE = FOLDER / "change"
+
+PEOPLE = ("user:dana", "user:imani", "user:ola", "user:sven", "service-account:checkout", "service-account:billing")
+TOPICS = ("orders", "payments", "carts", "public-prices", "public-stock", "audit-logins")
+KINDS = {
+    "kafka": (
+        "topic",
+        ("ListTopic", "GetTopicDetails", "ReadTopicData", "ReadTopicData", "WriteTopicData", "DeleteTopic"),
+    ),
+    "schemas": ("schema", ("ListSchemas", "GetSchemaDetails", "UpdateSchema")),
+    "kafka-connect": ("connector", ("ListConnectors", "StartConnector", "StopConnector")),
+}
+SERVICES = ("kafka", "kafka", "kafka", "schemas", "kafka-connect")
+CLIENTS = ("User:checkout", "User:billing", "User:reports")  # principals of Kafka's own ACLs
+EVERY = 5  # one of so many requests is about Kafka's own ACLs
+SYSTEMS = ("kafka-acls", "lenses6")
+
+PARTICIPANTS = {
+    "user:dana, user:ola …": "a shop's staff and services, with requests for topics, schemas and connectors",
+    "probe-10, probe-20 …": "each tenth request: user:dana reads prod's orders; the policy change denies it",
+    "user:eve": "an intruder: reads prod's payments without a request, though the policies deny it",
+    "user:mallory": "an attacker: requests one audit topic after the other, and is denied each time",
+    "user:trent": "a contractor: the policy change gives him a role that allows every action on every resource",
+}
+"""Who acts in the demo, and what each of them does. Alerts must follow what the last three do."""
+
+
+def probe(number: int) -> dict[str, Any]:
+    """The request whose answer the policy change turns from allow to deny."""
+    return _request(f"probe-{number}", "user:dana", "kafka:ReadTopicData", "kafka:topic:prod/main/orders")
+
+
+def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
+    """Endless requests as a shop's services would send them; every tenth is the probe."""
+    rng, number = random.Random(seed), 0
+    while True:
+        number += 1
+        yield probe(number) if number % 10 == 0 else _random(rng, number) if number % EVERY else _of_acls(rng, number)
+
+
+def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
+    """The audit event of a service that did what was allowed, at once."""
+    fields = {"outcome": "success", "time": decision["time"], "decision_id": decision["id"]}
+    return {**request, "id": f"done-{request['id']}", **fields}
+
+
+def intrusion() -> dict[str, Any]:
+    """The audit event of an access that nobody requested, and the policies deny."""
+    request = _request("intrusion", "user:eve", "kafka:ReadTopicData", "kafka:topic:prod/main/payments")
+    return {**request, "outcome": "success"}
+
+
+def burst(count: int) -> Iterator[dict[str, Any]]:
+    """Requests of a subject that tries one topic after the other, and is denied."""
+    for number in range(count):
+        topic = f"kafka:topic:prod/main/audit-{number}"
+        yield _request(f"burst-{number}", "user:mallory", "kafka:ReadTopicData", topic)
+
+
+def planted() -> set[tuple[str, str]]:
+    """The alerts that must come, each by kind and subject; those of the change come with it."""
+    eve = {(kind, "user:eve") for kind in ("unrequested-access", "unauthorized-access")}
+    return eve | {("denial-burst", "user:mallory"), ("privilege-escalation", "lenses6/Group/contractors")}
+
+
+def monitor(rate: float) -> MonitorSettings:
+    """A monitor that does not wait long, and takes for a burst what is far beyond the ordinary denials at `rate`."""
+    dense = KindRule("medium", more_than=burst_size(rate) // 2, within_seconds=2.0)
+    return MonitorSettings(trigger_seconds=2.0, rules=Rules(grace_seconds=2.0, kinds={"denial-burst": dense}))
+
+
+def burst_size(rate: float) -> int:
+    """How many requests the burst has."""
+    return 20 + int(rate)
+
+
+def _random(rng: random.Random, number: int) -> dict[str, Any]:
+    service = rng.choice(SERVICES)
+    kind, operations = KINDS[service]
+    resource = f"{service}:{kind}:{rng.choice(('dev', 'prod'))}/main/{rng.choice(TOPICS)}"
+    return _request(f"request-{number}", rng.choice(PEOPLE), f"{service}:{rng.choice(operations)}", resource)
+
+
+def _of_acls(rng: random.Random, number: int) -> dict[str, Any]:
+    return {
+        "id": f"request-{number}",
+        "system": "kafka-acls",
+        "subject": {"type": "user", "id": rng.choice(CLIENTS)},
+        "action": {"name": rng.choice(("Read", "Write", "Describe"))},
+        "resource": {"type": "Topic", "id": rng.choice(TOPICS)},
+        "context": {"host": rng.choice(("10.0.0.1", "10.0.0.2"))},
+    }
+
+
+def _request(id_: str, subject: str, action: str, resource: str) -> dict[str, Any]:
+    properties = {"groups": ["everyone"]}
+    return {
+        "id": id_,
+        "system": "lenses6",
+        "subject": {"type": subject.partition(":")[0], "id": subject, "properties": properties},
+        "action": {"name": action},
+        "resource": {"type": "lrn", "id": resource},
+    }

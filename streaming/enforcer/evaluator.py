@@ -15,18 +15,27 @@ import structlog
 from policy import Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
-from streaming.enforcer.budget import UNLIMITED, Usage
-from streaming.enforcer.columns import Answered, Beside, Frame, coded, layout, lot_of
-from streaming.enforcer.questions import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
-from streaming.enforcer.records import Records, decode_headers
-from streaming.enforcer.rendering import ANSWER_BYTES, SLOTS, RenderedAnswer, echo, to_json
+from streaming.enforcer.ranges import UNLIMITED, Usage
+from streaming.enforcer.rendering import (
+    ANSWER_BYTES,
+    SLOTS,
+    Answered,
+    Beside,
+    Frame,
+    RenderedAnswer,
+    coded,
+    echo,
+    layout,
+    lot_of,
+    to_json,
+)
+from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
+from streaming.enforcer.source import Records, decode_headers
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
-from streaming.records.avro import Reader, Undecodable, is_avro
+from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import JSON_ALONE
-from streaming.records.headers import JSON, Header
+from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, DictionaryColumn, Outgoing, Packed, encode_headers
-from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
@@ -380,3 +389,35 @@ def _carried(headers: list[dict[str, Any]]) -> list[Header]:
     """The trace headers, of each the last one, and our content type."""
     kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
     return [JSON, *dict(header for header in kept if len(header[1]) <= CARRIED_BYTES).items()]
+
+
+class EncodedEvaluator:
+    """A sitting whose decisions are Avro."""
+
+    def __init__(self, sitting: PartitionEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
+        self._sitting, self._source, self._limits = sitting, source, limits
+        self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
+        self._content_type = content_type(formats.output)
+
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
+        record = number, key_, made, told = self._sitting.decide(key, value, headers, offset, at)
+        if number != DECISIONS or made is None:
+            return record
+        try:
+            encoded = self._encode(made)
+            size = record_size(key_, encoded)
+            if not fits(size, self._limits.record_out):
+                raise TooLarge("the decision", size, self._limits.record_out)
+            return number, key_, encoded, told and with_content_type(told, self._content_type)
+        except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
+            source, limits = (
+                self._source,
+                self._limits,
+            )  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
+            letter = dead_letter(
+                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
+            )
+            return (source.dead_letters, *letter)

@@ -22,11 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
 from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
-from streaming.commit.outage import Outage
-from streaming.commit.transaction import Evaluated, Output
-from streaming.enforcer.budget import Budget, budgets_of
-from streaming.enforcer.heartbeats import Ticks
-from streaming.enforcer.ranges import OffsetRange, ReadLimits, counted
+from streaming.commit.transaction import Evaluated, Outage, Output
+from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.errors import CannotWrite, JobStopped, Stopping, TopicChanged
@@ -42,19 +39,20 @@ from streaming.kafka.clients import (
     partitions_of,
     topic_ids,
 )
-from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
+from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
 from streaming.records.encodings import open_encodings
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import VERDICTS, Result
+from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
-from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Published
+from streaming.snapshots.alerts import StaleWatch
+from streaming.snapshots.at_offsets import read_retention
+from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Past, Published
 from streaming.snapshots.candidate import Candidate
-from streaming.snapshots.past import Past
 from streaming.snapshots.policies import Policies
-from streaming.snapshots.reading import read_retention
-from streaming.snapshots.staleness import StaleWatch
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
@@ -458,3 +456,27 @@ class Enforcer:
 def _brief(ended: StreamingQuery) -> str:
     """Why a query ended, without the stack traces that Spark adds to it."""
     return next(iter(str(ended.exception()).splitlines()), "")
+
+
+class Ticks:
+    """Wound up by each batch, it ticks until the monitor has nothing left to wait for."""
+
+    def __init__(self, settings: Settings) -> None:
+        monitor = settings.monitor
+        self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
+        self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
+        self._until = self._next = time.monotonic()
+        self.wind()  # whoever ran before may have left something
+
+    def wind(self) -> None:
+        """Note that a batch was written, which itself shows the time."""
+        now = time.monotonic()
+        self._until, self._next = now + self._runs_for, now + self._every
+
+    def due(self) -> list[Result]:
+        """The tick to write now, if any."""
+        now = time.monotonic()
+        if not self._next <= now < self._until:
+            return []
+        self._next = now + self._every
+        return [(self._topic, None, encode_verdict(Heartbeat(time=time.time_ns() // 1_000_000)), JSON_HEADERS)]

@@ -2,10 +2,12 @@
 
 import bisect
 import collections
+import contextlib
 import functools
 import gc
 import itertools
 import pickle
+import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -13,26 +15,25 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
+from pyspark.sql import SparkSession
 
 from policy import FactChange, FactOverlay, Snapshot, together
 from policy.evaluation import BUDGET, Lookup
-from streaming.commit.side_output import SCHEMA, Decided, SideOutput
+from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.budget import Budget, Decide, Usage
-from streaming.enforcer.comparing import compare
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.ranges import Budget, Decide, Usage
+from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader
 from streaming.records.dead_letter import Rejection, hashed_letter
-from streaming.records.formats import Formats
-from streaming.records.headers import JSON_ALONE, content_type
+from streaming.records.formats import JSON_HEADERS, Formats, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
+from streaming.snapshots.candidate import compare
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
@@ -167,7 +168,7 @@ class Worker:
 
     def _pack(self, number: int, lot: ColumnarBatch) -> bytes:
         decisions = [content_type(self._task.formats.output)]
-        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_ALONE, lot)
+        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_HEADERS, lot)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
         task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
@@ -467,3 +468,19 @@ def _judge_of(
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)
     return held.evaluator
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Begin to start Python workers and to load Java's classes, for which the first batch would wait."""
+    threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True).start()
+
+
+def _run_empty_batch(spark: SparkSession) -> None:
+    with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
+        spark.range(spark.sparkContext.defaultParallelism).mapInArrow(_nothing, "id long")._jdf.collectAsList()
+
+
+def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of each batch no row."""
+    for batch in batches:
+        yield batch.slice(0, 0)

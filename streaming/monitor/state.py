@@ -9,11 +9,21 @@ from collections.abc import Iterator
 
 import msgspec
 
-from streaming.monitor.accesses import Accesses
-from streaming.monitor.episodes import Episode, Occurrence
-from streaming.monitor.inputs import Decided, Happened, Input, Key, LoggedIn, Occurred, Ran
-from streaming.monitor.sessions import Fact, Run, ran, run_of, session_of
-from streaming.monitor.watch import Watch
+from streaming.monitor.inputs import (
+    Decided,
+    Fact,
+    Happened,
+    Input,
+    Key,
+    LoggedIn,
+    Occurred,
+    Ran,
+    Run,
+    ran,
+    run_of,
+    session_of,
+)
+from streaming.monitor.rules import Accesses, Episode, Occurrence, Watch
 from streaming.monitor_settings import DENIED, UNAUTHORIZED, UNREQUESTED, Exemption, MonitorSettings, Rules
 
 

@@ -4,18 +4,20 @@ Labels come from known sets alone, never from records.
 """
 
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, get_args
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
-from streaming.ops.histogram import CountedHistogram
-from streaming.ops.lag import ConsumerLag
 from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
 from streaming.settings import Settings
 
@@ -277,3 +279,67 @@ def _begin(metric: Counter | Gauge, labels: Iterable[tuple[str, ...]]) -> None:
     """Let series begin at 0: Prometheus computes no rate from a series that appears with its first event."""
     for values in labels:
         metric.labels(*values)
+
+
+NAME = "lockkeeper_consumer_lag_records"
+ABOUT = (
+    "Records of a partition behind the offset that the job, or its monitor, has committed, as Kafka's own tools show "
+    "it: markers of transactions count. Absent while Kafka does not answer."
+)
+
+Lags = Callable[[], Mapping[tuple[str, int], int]]
+"""By topic and partition, the records between the committed offset and the end; empty: it is not known now."""
+
+
+class ConsumerLag(Collector):
+    """The lag of each partition. `groups`: by consumer group, whom to ask; each reads topics of its own."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.groups: dict[str, Lags] = {}
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """The lags as they are now."""
+        [family] = self.describe()
+        for ask in tuple(self.groups.values()):
+            for (topic, partition), lag in sorted(ask().items()):
+                family.add_metric([topic, str(partition)], lag)
+        yield family
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """The family without values: its name is known without a request to Kafka."""
+        return [GaugeMetricFamily(NAME, ABOUT, labels=["topic", "partition"])]
+
+
+class CountedHistogram(Collector):
+    """A histogram without labels. `bounds`: the upper bounds of its buckets, ascending, without infinity."""
+
+    def __init__(self, name: str, about: str, bounds: Sequence[float], registry: CollectorRegistry) -> None:
+        self._name, self._about = name, about
+        self._bounds = np.array(bounds)
+        self._labels = [*map(floatToGoString, bounds), "+Inf"]
+        self._counts = np.zeros(len(bounds) + 1, dtype=np.int64)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+        registry.register(self)
+
+    def add(self, values: "np.ndarray[Any, Any]", counts: Sequence[int]) -> None:
+        """Count each of `values` as often as `counts` says."""
+        weights = np.asarray(counts, dtype=np.int64)
+        places = np.searchsorted(self._bounds, values, side="left")  # a value on a bound is within its bucket
+        added = np.bincount(places, weights, minlength=len(self._counts)).astype(np.int64)
+        with self._lock:
+            self._counts += added
+            self._sum += float(values @ weights)
+
+    def collect(self) -> Iterable[Metric]:
+        """The histogram as it stands."""
+        with self._lock:
+            so_far, total = np.cumsum(self._counts).tolist(), self._sum
+        yield HistogramMetricFamily(
+            self._name, self._about, buckets=list(zip(self._labels, so_far, strict=True)), sum_value=total
+        )
+
+    def describe(self) -> Iterable[Metric]:
+        """Its name, for the registry."""
+        return self.collect()

@@ -1,22 +1,112 @@
 """What the job reports while it runs, and where: metrics, health, traces and the log."""
 
 import contextlib
+import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry, Gauge
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from streaming.ops.health import Health
-from streaming.ops.lag import Lags
-from streaming.ops.metrics import Compiled, Metrics, Step
-from streaming.ops.records import kind_of, read_decision
-from streaming.ops.state import MonitorMetrics, Progress, summary
-from streaming.ops.tally import Compared, Tally
-from streaming.ops.tracing import LINKS, BatchTrace, Tracing
+from streaming.ops.health import Health, serving
+from streaming.ops.metrics import Compiled, Lags, Metrics, Step
+from streaming.ops.tally import OTHER, Compared, Tally
+from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings
+
+Progress = Mapping[str, Any]
+
+
+class QueryState(msgspec.Struct, frozen=True):
+    """A stateful query's state after a trigger. `watermark`: Unix time, s; None: it has none yet."""
+
+    rows: int
+    bytes: int
+    watermark: float | None
+
+
+def observe_progress(progress: Progress) -> QueryState:
+    """What a StreamingQueryProgress says of state, over all stateful operators of the query."""
+    operators = progress.get("stateOperators") or ()
+    watermark = (progress.get("eventTime") or {}).get("watermark")
+    return QueryState(
+        rows=sum(int(operator.get("numRowsTotal", 0)) for operator in operators),
+        bytes=sum(map(_bytes, operators)),
+        watermark=datetime.fromisoformat(watermark).timestamp() if watermark else None,
+    )
+
+
+def _bytes(operator: Mapping[str, Any]) -> int:
+    files = (operator.get("customMetrics") or {}).get("rocksdbSstFileSize", 0)
+    return int(operator.get("memoryUsedBytes", 0)) + int(files)
+
+
+def summary(progress: Progress) -> dict[str, Any]:
+    """The part of a progress report that shows where time goes; offsets are in Kafka."""
+    fields = {
+        "query": progress.get("name"),
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows"),
+        "rows_per_second": progress.get("processedRowsPerSecond"),
+        "milliseconds": progress.get("durationMs"),
+        "state": progress.get("stateOperators") or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+class MonitorMetrics:
+    """The metrics of the monitor's query, on the registry given."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._running = Gauge(
+            "lockkeeper_monitor_running", "1: the monitor's query runs, 0: it failed and waits.", registry=registry
+        )
+        self._rows = Gauge("lockkeeper_monitor_state_rows", "Rows of the monitor's state.", registry=registry)
+        self._bytes = Gauge(
+            "lockkeeper_monitor_state_bytes",
+            "The monitor's state, in memory and in RocksDB's files.",
+            registry=registry,
+        )
+        self._watermark = Gauge(
+            "lockkeeper_monitor_watermark_seconds",
+            "The monitor's watermark, Unix time: up to then all events are taken to be seen. 0: none yet.",
+            registry=registry,
+        )
+
+    def runs(self, running: bool) -> None:
+        """Note that the query runs, or not."""
+        self._running.set(running)
+
+    def observe(self, progress: Progress) -> None:
+        """Note the state in a progress report."""
+        state = observe_progress(progress)
+        self._rows.set(state.rows)
+        self._bytes.set(state.bytes)
+        self._watermark.set(state.watermark or 0)
+
+
+class ProgressListener(StreamingQueryListener):
+    """Passes on each progress of every query of a session."""
+
+    def __init__(self, report: Callable[[Progress], None]) -> None:
+        self._report = report
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  the names are Spark's
+        """Nothing to report: the job does."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """Pass it on."""
+        self._report(json.loads(event.progress.json))
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """Nothing to report: the job does."""
+
 
 log = structlog.get_logger()
 
@@ -197,3 +287,62 @@ class Watch:
         """The monitor's query runs, or does not: it has no part in readiness, as decisions do not wait for it."""
         if self._monitor is not None:
             self._monitor.runs(running)
+
+
+@contextlib.contextmanager
+def observing(settings: Settings) -> Iterator[Watch]:
+    """Yield what `streaming.enforcer.job.run` reports its progress to; its endpoint is open as long as the context.
+
+    Raises SettingsError when the endpoint's address is taken, or tracing is on and not installed.
+    """
+    tracing = open_tracing(settings.tracing, settings.job_name)
+    with contextlib.closing(tracing) if tracing else contextlib.nullcontext():
+        watch = Watch(settings, tracing)
+        with serving(settings.metrics, watch.metrics.registry, watch.health), _telling_the_end():
+            yield watch
+
+
+@contextlib.contextmanager
+def _telling_the_end() -> Iterator[None]:
+    """The log alone must say why the job ended, such as `Fenced`."""
+    try:
+        yield
+    except Exception as failure:
+        log.error("the job ended", reason=type(failure).__name__, why=str(failure))
+        raise
+    log.info("the job ended", reason="asked to stop")
+
+
+class _Alert(msgspec.Struct):
+    kind: str
+
+
+class _Context(msgspec.Struct):
+    outcome: str
+
+
+class Decision(msgspec.Struct):
+    """The part of a decision record that no client wrote."""
+
+    id: str
+    context: _Context
+
+
+_alert = msgspec.json.Decoder(_Alert).decode
+_decision = msgspec.json.Decoder(Decision).decode
+
+
+def kind_of(alert: bytes) -> str:
+    """An alert's kind; `other` when it cannot be read."""
+    try:
+        return _alert(alert).kind
+    except msgspec.DecodeError:
+        return OTHER
+
+
+def read_decision(record: bytes) -> Decision | None:
+    """A decision's id and outcome; None when they cannot be read."""
+    try:
+        return _decision(own_json("decision", record))
+    except (msgspec.DecodeError, Undecodable):
+        return None

@@ -6,17 +6,17 @@ Single-object encoding: C3 01, the schema's CRC-64-AVRO fingerprint (little-endi
 
 import functools
 import io
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import fastavro
 import msgspec
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from policy import to_ms, to_text
 from streaming.records.formats import Formats
 from streaming.records.schemas import AvroSchema, Kind, avro_schema, releases
-from streaming.records.shapes import from_json, to_json
-from streaming.records.writer_schemas import Unreadable, bare, parse_written
 from streaming.settings import Encoding
 
 SINGLE_OBJECT = b"\xc3\x01"
@@ -185,3 +185,224 @@ def _decoder(kind: Kind, writer: AvroSchema) -> Decode:
 def _why(own: AvroSchema, error: Exception) -> str:
     said = str(error) or "the data ends too early"
     return f"Avro that does not follow its schema, or one that {own['name']} cannot be read from: {said}"
+
+
+Convert = Callable[[Any], Any] | None
+"""Makes one value from another; None: they are the same."""
+
+BUILT_IN = frozenset({"array", "map", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+def to_json(schema: AvroSchema) -> Convert:
+    """From what an Avro reader returns to what a JSON encoder takes. The conversion raises ValueError."""
+    return _Reading().of(schema)
+
+
+def from_json(schema: AvroSchema) -> Convert:
+    """From what a JSON decoder returns to what an Avro writer takes. The conversion raises ValueError."""
+    return _Writing(schema["namespace"]).of(schema)
+
+
+class _Conversions:
+    """Follows a schema. `_text`: of JSON; `_moment`: of a timestamp; `_record`: of a record's fields."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Convert] = {}
+
+    def of(self, schema: Any) -> Convert:
+        """The conversion for a schema: a type's name, a union with null, or a definition."""
+        if isinstance(schema, str):
+            return self._named.get(schema)
+        if isinstance(schema, list):
+            other = _other_than_null(schema)
+            return self._unless_null(self.of(other), other)
+        if schema.get("logicalType") == "json":
+            return self._text
+        if schema.get("logicalType") == "timestamp-millis":
+            return self._moment
+        return self._composite(schema)
+
+    def _composite(self, schema: Mapping[str, Any]) -> Convert:
+        if schema["type"] == "array":
+            return _each_item(self.of(schema["items"]))
+        if schema["type"] == "map":
+            return _each_value(self.of(schema["values"]))
+        if schema["type"] == "record":
+            convert = self._record([(field, self.of(field["type"])) for field in schema["fields"]])
+            self._named[schema["name"]] = convert
+            return convert
+        return None
+
+    def _unless_null(self, convert: Convert, other: Any) -> Convert:
+        return None if convert is None else lambda value: None if value is None else convert(value)
+
+    def _text(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _moment(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
+        raise NotImplementedError
+
+
+class _Reading(_Conversions):
+    def _text(self, value: str) -> msgspec.Raw:
+        """As it is, once it is known to be one JSON value: else it could close the object it stands in."""
+        return _raw(value.encode())
+
+    def _moment(self, value: int) -> str:
+        try:
+            return to_text(to_ms(value))
+        except OverflowError as error:
+            raise ValueError(f"{value} ms is not between 1970 and 9999") from error
+
+    def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
+        optional = {field["name"] for field, _ in fields if _may_be_left_out(field)}
+        converts = [(field["name"], convert) for field, convert in fields if convert is not None]
+
+        def convert(record: dict[str, Any]) -> dict[str, Any]:
+            for name, change in converts:
+                record[name] = change(record[name])
+            return {name: value for name, value in record.items() if value is not None or name not in optional}
+
+        return convert
+
+
+class _Writing(_Conversions):
+    """`namespace`: of the schema, in which all its types are."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self._namespace = namespace
+
+    def _unless_null(self, convert: Convert, other: Any) -> Convert:
+        """The type is named beside the value: else the writer would try which of the two types fits."""
+        name = self._name(other)
+        if convert is None:
+            return lambda value: None if value is None else (name, value)
+        return lambda value: None if value is None else (name, convert(value))
+
+    def _name(self, schema: Any) -> str:
+        name: str = schema if isinstance(schema, str) else schema.get("name", schema["type"])
+        return name if name in BUILT_IN else f"{self._namespace}.{name}"
+
+    def _text(self, value: Any) -> str:
+        return msgspec.json.encode(value).decode()
+
+    def _moment(self, value: Any) -> int:
+        return to_ms(value)
+
+    def _record(self, fields: list[tuple[Mapping[str, Any], Convert]]) -> Convert:
+        read = [(field["name"], _may_be_left_out(field), convert) for field, convert in fields]
+
+        def convert(given: Any) -> dict[str, Any]:
+            if not isinstance(given, dict):
+                raise ValueError(f"an object is needed, not {type(given).__name__}")
+            record = {}
+            for name, optional, change in read:
+                if not optional and name not in given:
+                    raise ValueError(f"the field {name} is missing")
+                value = given.get(name)
+                record[name] = value if change is None else change(value)
+            return record
+
+        return convert
+
+
+def _may_be_left_out(field: Mapping[str, Any]) -> bool:
+    return "default" in field and field["default"] is None
+
+
+def _other_than_null(union: list[Any]) -> Any:
+    others = [branch for branch in union if branch != "null"]
+    if len(others) != 1 or len(union) != 2:
+        raise ValueError(f"the contracts know unions of null and one type alone, not {union}")
+    return others[0]
+
+
+def _each_item(convert: Convert) -> Convert:
+    return None if convert is None else lambda items: [convert(item) for item in items]
+
+
+def _each_value(convert: Convert) -> Convert:
+    return None if convert is None else lambda values: {key: convert(value) for key, value in values.items()}
+
+
+class Unreadable(Exception):
+    """A schema is none, or none to read by; the message says why."""
+
+
+def parse_written(texts: Sequence[str], *readers: str) -> AvroSchema:
+    """The last of the texts as a writer's schema of a record; the ones before define types that it names.
+
+    Raises Unreadable, also when the record is not called like one of the `readers`, in whatever namespace.
+    """
+    named: dict[str, AvroSchema] = {}
+    try:
+        *_, schema = (fastavro.parse_schema(bare(json.loads(text)), named) for text in texts)
+        if not isinstance(schema, dict) or schema["type"] != "record":
+            raise Unreadable(f"it is not a record {' or '.join(readers)}")
+        if (name := schema["name"].rpartition(".")[2]) not in readers:
+            raise Unreadable(f"it is a record {name}, not {' or '.join(readers)}")
+        _Scale(named).weighs(schema)
+    except Unreadable:
+        raise
+    except Exception as error:  # whatever the parser raises for a registered schema
+        raise Unreadable(f"it is no Avro schema: {type(error).__name__}: {error}") from error
+    return schema
+
+
+def bare(schema: Any) -> Any:
+    """A schema without logical types: the plain values are what is wanted, and quicker to read."""
+    if isinstance(schema, list):
+        return [bare(part) for part in schema]
+    if isinstance(schema, dict):
+        kept = {name: part for name, part in schema.items() if name != "logicalType"}
+        return {name: part if name == "default" else bare(part) for name, part in kept.items()}
+    return schema
+
+
+class _Scale:
+    """Whether values of a type take any bytes. `named`: every named type by its full name."""
+
+    def __init__(self, named: Mapping[str, AvroSchema]) -> None:
+        self._named = named
+        self._within, self._weighed = set[str](), set[str]()
+
+    def weighs(self, schema: Any) -> bool:
+        """Whether every value takes at least a byte; raises Unreadable for a type that could do harm."""
+        if isinstance(schema, list):
+            for branch in schema:
+                self.weighs(branch)
+            return True  # the number of the branch
+        if isinstance(schema, str):
+            return self.weighs(self._named[schema]) if schema in self._named else schema != "null"
+        return self._definition_weighs(schema)
+
+    def _definition_weighs(self, schema: AvroSchema) -> bool:
+        type_ = schema["type"]
+        if type_ == "array" and not self.weighs(schema["items"]):
+            raise Unreadable("it has an array of items that take no bytes")
+        if type_ == "map":
+            self.weighs(schema["values"])
+        if type_ in ("record", "error"):
+            return self._record_weighs(schema)
+        if type_ == "fixed":
+            return int(schema["size"]) > 0
+        return type_ in ("array", "map", "enum") or self.weighs(type_)
+
+    def _record_weighs(self, schema: AvroSchema) -> bool:
+        name = schema["name"]
+        if name in self._within:
+            raise Unreadable(f"its type {name} holds itself")
+        if name not in self._weighed:
+            self._within.add(name)
+            weighing = [self.weighs(field["type"]) for field in schema["fields"]]  # all of them: each may do harm
+            if not any(weighing):
+                raise Unreadable(f"its record {name} takes no bytes")
+            self._within.remove(name)
+            self._weighed.add(name)
+        return True

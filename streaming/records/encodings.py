@@ -19,13 +19,11 @@ from typing import TypeVar
 import structlog
 
 from streaming.errors import CannotStart, Stopping
-from streaming.records.avro import Unencodable, Writer, check_written
-from streaming.records.formats import Formats
-from streaming.records.headers import content_type, with_content_type
+from streaming.records.avro import Unencodable, Unreadable, Writer, check_written
+from streaming.records.formats import Formats, content_type, with_content_type
 from streaming.records.packing import Result
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import Kind, read
-from streaming.records.writer_schemas import Unreadable
 from streaming.settings import Settings
 
 log = structlog.get_logger()

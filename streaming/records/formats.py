@@ -1,6 +1,7 @@
-"""The encodings of records by name, and what is known of schemas: plain data, which workers get with every batch."""
+"""The encodings of records by name, their headers, and texts of a bounded length: plain data, which imports little."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -31,3 +32,40 @@ class Formats(msgspec.Struct, frozen=True):
 
 JSON_ALONE = Formats()
 """JSON out; in also what needs no registry."""
+
+
+Header = tuple[str, bytes]
+Headers = list[Header]
+
+CONTENT_TYPE = "content-type"
+
+
+def content_type(encoding: Encoding) -> Header:
+    """Which encoding a record has."""
+    return CONTENT_TYPE, CONTENT_TYPES[encoding]
+
+
+JSON = content_type("json")
+JSON_HEADERS: Headers = [JSON]
+
+
+def with_content_type(headers: Iterable[Header], content_type: Header) -> Headers:
+    """The headers with another content type."""
+    return [content_type, *(header for header in headers if header[0] != CONTENT_TYPE)]
+
+
+ID_CHARACTERS = 1000  # of an id, a longer one is shortened
+ID_BEGIN = 200
+
+
+def shorten(text: str, most: int) -> str:
+    """A text for people, with what is left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+
+
+def shorten_id(text: str) -> str:
+    """An id: one that is too long is its beginning and a hash, so that different ones stay different."""
+    if len(text) <= ID_CHARACTERS:
+        return text
+    hashed = hashlib.sha256(text.encode()).hexdigest()
+    return f"{text[:ID_BEGIN]}… (shortened from {len(text)} characters, sha256:{hashed})"

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streaming.records.headers import Headers
+from streaming.records.formats import Headers
 
 Codes = npt.NDArray[np.int32]
 """Places in a list of what records share."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from streaming.records.shortening import ID_CHARACTERS, shorten, shorten_id
+from streaming.records.formats import ID_CHARACTERS, shorten, shorten_id
 from streaming.settings import Limits, Settings
 from streaming.topics import ROOM
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from streaming.runtime.jars import classpath
-from streaming.runtime.java import find_java
-from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.runtime.java import find_java, pyspark_folder
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 JAVA_OPTION = "SPARK_JAVA_OPT_"  # and a number

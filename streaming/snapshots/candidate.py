@@ -5,14 +5,29 @@ older versions count, those of a document that the folder has do not.
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 from pyspark.core.broadcast import Broadcast
 
-from policy import DocumentStore, FilesRefused, Located, Snapshot, document_files, identify, read_documents, refusals
+from policy import (
+    DocumentStore,
+    FilesRefused,
+    Located,
+    Outcome,
+    Snapshot,
+    all_systems,
+    document_files,
+    identify,
+    read_documents,
+    refusals,
+)
+from streaming.ops.tally import OTHER, Compared
+from streaming.records.packing import Packed
 
 log = structlog.get_logger()
 
@@ -85,3 +100,37 @@ class Candidate:
 def _stamp_of(folder: Path) -> Stamp:
     found = ((file, file.stat()) for file in document_files(folder))
     return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in found)
+
+
+SAMPLES = 3  # differences of an Arrow batch that are shown
+
+
+class _Context(msgspec.Struct):
+    outcome: Outcome
+
+
+class _Record(msgspec.Struct):
+    id: str
+    system: str
+    context: _Context
+
+
+_read = msgspec.json.Decoder(_Record).decode
+
+
+def compare(live: Packed, candidate: Packed) -> Compared:
+    """The decisions of both on the same records, in JSON."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    samples: list[tuple[bytes, bytes]] = []
+    others = {then.id: (then, other) for then, other in _decisions(candidate)}
+    for now, one in _decisions(live):
+        then, other = others[now.id]
+        system = now.system if now.system in all_systems() else OTHER
+        counts[system, now.context.outcome, then.context.outcome] += 1
+        if now.context.outcome != then.context.outcome and len(samples) < SAMPLES:
+            samples.append((one, other))
+    return Compared([(*labels, count) for labels, count in counts.items()], samples)
+
+
+def _decisions(packed: Packed) -> Iterator[tuple[_Record, bytes]]:
+    return ((_read(value), value) for value in packed.decisions())

@@ -24,18 +24,15 @@ from policy import (
 from streaming.commit.offsets import Committed
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.clients import Partition, admin_client
-from streaming.kafka.reader import TopicReader
-from streaming.kafka.topic_logs import TopicLog, check_logs, document_topics, find_logs
-from streaming.ops.holdings import measure
+from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Compiled
+from streaming.ops.tally import OTHER
 from streaming.records.packing import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
-from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import Loader, Record, Refused
-from streaming.snapshots.history import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History
-from streaming.snapshots.reading import document_record
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History, Loader, Record, Refused
 from streaming.topics import DAY_MS
 
 log = structlog.get_logger()
@@ -298,3 +295,18 @@ class Policies:
         """Leave Kafka, and end the analysis of changes."""
         self._changes.close()
         self._reader.close()
+
+
+def measure(seconds: float, compiler: Compiler, policies: DocumentStore) -> Compiled:
+    """What was compiled within `seconds` from a document store, which still holds versions that it will drop."""
+    nameless = (rejected.key.split("/", 1)[0] for rejected in policies.nameless)
+    refused = compiler.refused + Counter(system if system in all_systems() else OTHER for system in nameless)
+    snapshot = compiler.snapshot
+    return Compiled(
+        seconds,
+        +compiler.in_force,
+        refused,
+        {name: sum(map(len, policy_set.grants.values())) for name, policy_set in snapshot.policy_sets.items()},
+        snapshot.history_held,
+        compiler.newest,
+    )

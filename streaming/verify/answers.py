@@ -20,7 +20,7 @@ from policy import (
 from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
-from streaming.records.shortening import shorten_id
+from streaming.records.formats import shorten_id
 from streaming.report.records import Record
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 

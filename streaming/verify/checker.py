@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from policy import MalformedRequest
-from streaming.client.decision import Decision, Place, read_decision
-from streaming.client.errors import Unreadable
+from streaming.client.decision import Decision, Place, Unreadable, read_decision
 from streaming.kafka.clients import Partition
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.schemas import Kind

@@ -20,10 +20,10 @@ from streaming.kafka.clients import (
 )
 from streaming.kafka.committed import records_by_time
 from streaming.records.registry import CompiledDocuments
-from streaming.report.ranges import record_of
+from streaming.report.gather import record_of
 from streaming.report.span import Span
 from streaming.settings import Settings
-from streaming.snapshots.reading import read_document_log
+from streaming.snapshots.at_offsets import read_document_log
 from streaming.topics import dead_letters_of
 from streaming.verify.checker import Checker, Range
 from streaming.verify.findings import Findings

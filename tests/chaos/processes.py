@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from tests.processes import descendants, processes_naming
 
 LOCKKEEPER = (sys.executable, "-m", "streaming.cli")

@@ -1,5 +1,6 @@
 """The command as a whole: help with examples, plain errors, exit codes, a quick start."""
 
+import importlib
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ UNREACHABLE = "127.0.0.1:1"
 COMMANDS = [
     ["run"],
     ["decide"],
+    ["explain"],
+    ["who-can"],
     ["request"],
     ["tail"],
     ["topics", "create"],
@@ -36,7 +39,7 @@ def test_every_commands_help_shows_examples(lockkeeper: Command, command: list[s
 def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> None:
     """A new command in these modules must come with examples too."""
     register_commands()
-    here = {f"streaming.cli.{name}" for name in ("run", "decide", "request", "tail", "topics", "policies")}
+    here = {f"streaming.cli.{name}" for name in ("run", "explaining", "request", "tail", "topics", "policies")}
     groups = {"": app, "topics": topics_app, "policy": policy_app}
     found = {
         tuple(filter(None, (group, command.name)))
@@ -98,7 +101,7 @@ def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Comman
 def test_every_command_asks_for_the_broker_before_it_waits_for_more(
     lockkeeper: Command, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming.cli.cluster.SECONDS", 0.2)
+    monkeypatch.setattr(importlib.import_module("streaming.cli.app"), "SECONDS", 0.2)
     shown = lockkeeper(*command, "--bootstrap", UNREACHABLE)
     assert shown.code == 1
     assert f"no Kafka at {UNREACHABLE}" in shown.err

@@ -10,8 +10,8 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.store.repository import read_documents
+from streaming.kafka.committed import read_stored
 from streaming.kafka.publish import PublishFailed, Record, transactional_producer, write
-from streaming.kafka.stored import read_stored
 from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder

@@ -10,8 +10,7 @@ import pytest
 from policy import parse_request
 from policy.core.request import Request
 from streaming.client import acting_as
-from streaming.client.asking import Record, Unaskable, request_record
-from streaming.client.audit import event_record
+from streaming.client.records import Record, Unaskable, event_record, request_record
 
 SHORT: dict[str, Any] = {"system": "lenses6", "action": "kafka:ListTopic", "resource": "kafka:topic:a/b/c"}
 

@@ -24,8 +24,8 @@ from streaming.client import (
     PolicyPublisher,
     acting_as,
 )
-from streaming.client.asking import request_record
-from streaming.client.consumer import Inbox
+from streaming.client.connection import Inbox
+from streaming.client.records import request_record
 from streaming.kafka.topics import create_topics, dead_letters_of
 from tests.client.conftest import PATIENCE
 from tests.stream.world import World, request, role
@@ -246,7 +246,7 @@ def test_a_client_waits_for_topics_that_are_not_there_yet_and_says_which(world: 
 def test_answers_on_a_partition_that_was_added_later_are_read(
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streaming.client.consumer.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic, requests = elsewhere.topics.decisions, elsewhere.topics.requests[0]
     inbox = Inbox(elsewhere, [topic, dead_letters_of(requests)], [requests])
@@ -265,7 +265,7 @@ def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_told(
     world: World, elsewhere: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Answers may have been missed: an error at once, and afterwards the client works again."""
-    monkeypatch.setattr("streaming.client.consumer.LOOK_SECONDS", 0.2)
+    monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic = elsewhere.topics.decisions
     with Client(elsewhere, timeout=0.2) as client, ThreadPoolExecutor(1) as pool:

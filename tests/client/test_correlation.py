@@ -1,12 +1,12 @@
-"""Answers find their questions under any order of delivery reports and answers: `streaming.client.correlation`."""
+"""Answers find their questions under any order of delivery reports and answers: `streaming.client.exchange`."""
 
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.client.correlation import Correlation
 from streaming.client.decision import Place
+from streaming.client.exchange import Correlation
 
 IDS = st.sampled_from(["a", "b", "c"])  # few: questions of ours and of strangers share them
 

@@ -2,7 +2,7 @@
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from streaming.client.asking import trace_headers
+from streaming.client.records import trace_headers
 
 GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -26,7 +26,7 @@ from streaming.client import (
     PublishFailed,
     acting_as,
 )
-from streaming.client.producer import Outbox
+from streaming.client.connection import Outbox
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})

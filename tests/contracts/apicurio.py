@@ -16,7 +16,7 @@ import pytest
 from streaming.errors import RuntimeSetupError
 from streaming.runtime.jars import cache_folder, ensure, read_lock
 from streaming.runtime.java import find_java
-from streaming.runtime.supervised import Supervised
+from streaming.runtime.supervisor import Supervised
 from tests.waiting import wait_until
 
 LOCK = Path(__file__).with_name("registry.toml")

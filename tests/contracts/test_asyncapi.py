@@ -17,7 +17,7 @@ from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import CONTENT_TYPES
 from streaming.records.schemas import names, read
 from streaming.settings import Limits
-from streaming.snapshots.history import AT, NEXT
+from streaming.snapshots.documents import AT, NEXT
 
 SPECS = topic_specs(TopicNames())
 RELEASED = Path(str(schemas.__file__)).parent / "released"

@@ -10,10 +10,19 @@ from typing import Any
 import fastavro
 import pytest
 
-from streaming.records.avro import CONFLUENT, SINGLE_OBJECT, Reader, Undecodable, Writer, is_avro, print_of
+from streaming.records.avro import (
+    CONFLUENT,
+    SINGLE_OBJECT,
+    Reader,
+    Undecodable,
+    Unreadable,
+    Writer,
+    is_avro,
+    parse_written,
+    print_of,
+)
 from streaming.records.formats import JSON_ALONE, Formats
 from streaming.records.schemas import AvroSchema, avro_schema
-from streaming.records.writer_schemas import Unreadable, parse_written
 
 ASKED: dict[str, Any] = {
     "id": "r-1",

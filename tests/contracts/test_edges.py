@@ -8,9 +8,8 @@ import pytest
 from policy import compile_documents
 from streaming.bench import workload
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.ops.records import read_decision
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.ops.watch import read_decision
 from streaming.records.avro import Reader, Unencodable, Writer, own_json
 from streaming.records.formats import CONTENT_TYPES, JSON_ALONE, Formats
 from streaming.records.packing import Packed

@@ -14,8 +14,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from policy import compile_documents
 from streaming.bench import workload
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, Source
 from streaming.errors import CannotStart, Stopping
 from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake

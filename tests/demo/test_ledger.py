@@ -11,9 +11,8 @@ from policy import compile_documents
 from policy.evaluation import reference
 from policy.store.repository import read_documents
 from streaming.demo import ledger as ledgers
-from streaming.demo import scenario
-from streaming.demo.ledger import Change, Ledger, percentiles
-from streaming.demo.view import View, show_summary
+from streaming.demo import traffic
+from streaming.demo.ledger import Change, Ledger, View, percentiles, show_summary
 from streaming.verify.findings import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
@@ -30,26 +29,25 @@ def _decision(request: dict[str, Any], offset: int = OFFSET - 1) -> dict[str, An
 def ledger() -> Ledger:
     """Books with one request that was sent and answered before the policies change."""
     found = Ledger()
-    found.send(scenario.probe(1))
-    found.read(_decision(scenario.probe(1)))
+    found.send(traffic.probe(1))
+    found.read(_decision(traffic.probe(1)))
     return found
 
 
 def test_the_change_turns_the_probe_from_allow_to_deny() -> None:
     before, change = (
-        {(d["kind"], d["name"]): d for _, d in read_documents(folder)}
-        for folder in (scenario.POLICIES, scenario.CHANGE)
+        {(d["kind"], d["name"]): d for _, d in read_documents(folder)} for folder in (traffic.POLICIES, traffic.CHANGE)
     )
     after = before | change
-    answers = [reference.decide(compile_documents(d.values()), scenario.probe(1)) for d in (before, after)]
+    answers = [reference.decide(compile_documents(d.values()), traffic.probe(1)) for d in (before, after)]
     assert answers == ["allow", "deny"]
 
 
-@pytest.mark.parametrize("system", scenario.SYSTEMS)
+@pytest.mark.parametrize("system", traffic.SYSTEMS)
 def test_the_traffic_of_each_system_is_allowed_and_denied(system: str) -> None:
     """And never an error."""
-    snapshot = compile_documents(document for _, document in read_documents(scenario.POLICIES))
-    asked = [request for request in itertools.islice(scenario.requests(), 400) if request["system"] == system]
+    snapshot = compile_documents(document for _, document in read_documents(traffic.POLICIES))
+    asked = [request for request in itertools.islice(traffic.requests(), 400) if request["system"] == system]
     assert {reference.decide(snapshot, request) for request in asked} == {"allow", "deny"}
 
 
@@ -76,16 +74,16 @@ def test_a_request_that_is_not_decided_at_the_end_is_lost(ledger: Ledger) -> Non
 
 
 def test_it_is_complete_once_every_request_has_an_answer(ledger: Ledger) -> None:
-    ledger.send(scenario.probe(2))
+    ledger.send(traffic.probe(2))
     assert not ledger.complete
-    ledger.read(_decision(scenario.probe(2)))
+    ledger.read(_decision(traffic.probe(2)))
     assert ledger.complete
 
 
 def test_requests_sent_after_the_change_was_acknowledged_demand_it(ledger: Ledger) -> None:
     ledger.change(Change(TOPIC, OFFSET, 0.0))
-    ledger.send(scenario.probe(2))
-    assert ledger.demanded == {scenario.probe(2)["id"]: {TOPIC: OFFSET}}
+    ledger.send(traffic.probe(2))
+    assert ledger.demanded == {traffic.probe(2)["id"]: {TOPIC: OFFSET}}
 
 
 def test_a_change_that_never_came_into_force_is_found(ledger: Ledger) -> None:
@@ -97,8 +95,8 @@ def test_a_change_that_never_came_into_force_is_found(ledger: Ledger) -> None:
 def test_the_time_until_the_change_is_in_force_is_told(ledger: Ledger) -> None:
     [before] = ledger.answers()
     ledger.change(Change(TOPIC, OFFSET, before.read_at))
-    ledger.send(scenario.probe(2))
-    ledger.read(_decision(scenario.probe(2), OFFSET))
+    ledger.send(traffic.probe(2))
+    ledger.read(_decision(traffic.probe(2), OFFSET))
     summary = ledger.summary(SOUND)
     assert summary["ok"]
     assert summary["policy_change_in_force_ms"] >= 0
@@ -107,11 +105,11 @@ def test_the_time_until_the_change_is_in_force_is_told(ledger: Ledger) -> None:
 def test_latencies_are_those_of_requests_sent_after_the_warm_up(ledger: Ledger) -> None:
     assert not ledger.measuring
     assert ledger.latencies_ms(ledger.answers()) == []
-    ledger.send(scenario.probe(2))
+    ledger.send(traffic.probe(2))
     ledger.measure()
-    ledger.send(scenario.probe(3))
+    ledger.send(traffic.probe(3))
     for number in (2, 3):
-        ledger.read(_decision(scenario.probe(number)))
+        ledger.read(_decision(traffic.probe(number)))
     [latency] = ledger.latencies_ms(ledger.answers())
     *_, last = ledger.answers()
     assert ledger.measuring
@@ -121,10 +119,10 @@ def test_latencies_are_those_of_requests_sent_after_the_warm_up(ledger: Ledger) 
 def test_it_introduces_who_acts_and_says_what_each_check_counts(ledger: Ledger) -> None:
     """On a console of which the lines are long enough; every subject of which an alert must come is introduced."""
     console = Console(width=200, file=StringIO())
-    View(ledger, console).print_participants(scenario.PARTICIPANTS)
+    View(ledger, console).print_participants(traffic.PARTICIPANTS)
     show_summary(console, ledger.summary(SOUND))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
-    planted = {subject for _, subject in scenario.planted() if subject.startswith("user:")}
+    planted = {subject for _, subject in traffic.planted() if subject.startswith("user:")}
     assert {who for who in planted if who in shown} == planted
     assert {name for name, counted in ledgers.CHECKS.items() if counted not in shown} == set()
     assert ledgers.CHECKS.keys() == {*CHECKS, "incidents_missed", "alerts_invented"}
@@ -138,8 +136,8 @@ def test_percentiles_of_a_hundred_latencies() -> None:
 def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_told() -> None:
     """Two alerts with one id are one: the newest counts."""
     found = Ledger({("denial-burst", "user:mallory")})
-    found.send(scenario.probe(1))
-    found.read(_decision(scenario.probe(1)))
+    found.send(traffic.probe(1))
+    found.read(_decision(traffic.probe(1)))
     assert (found.alarmed, found.summary(SOUND)["incidents_missed"], found.summary(SOUND)["ok"]) == (False, 1, False)
     for count in (1, 2):
         found.alert({"id": "a", "kind": "denial-burst", "subject": "user:mallory", "count": count})

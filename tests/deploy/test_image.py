@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from streaming.runtime import container
-from streaming.runtime.java import find_java
-from streaming.runtime.pyspark_home import pyspark_folder
+from streaming.runtime.java import find_java, pyspark_folder
 from streaming.settings import Settings
 from tests.deploy.files import DEPLOY, ROOT, in_exec_form, instruction, instructions
 

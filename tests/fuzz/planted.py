@@ -16,13 +16,12 @@ import streaming.enforcer.answers
 import streaming.enforcer.evaluator
 import streaming.enforcer.worker
 import streaming.records.dead_letter
-import streaming.records.masking
 from policy.core.caching import BUDGET
 from policy.core.decision import Decision
 from policy.core.pattern import Glob
 from policy.core.request import CLAIMS
 from policy.evaluation.trace import ExpressionResult
-from streaming.records.headers import JSON
+from streaming.records.formats import JSON
 
 Patch = pytest.MonkeyPatch
 _ENGINE = importlib.import_module("policy.evaluation.evaluate")
@@ -94,8 +93,8 @@ def _duplicate_keys_quadratic(patch: Patch) -> None:
 
 
 def _secret_shown(patch: Patch) -> None:
-    hints = tuple(hint for hint in streaming.records.masking._HINTS if hint not in (b"pass", b"secret"))
-    patch.setattr(streaming.records.masking, "_HINTS", hints)
+    hints = tuple(hint for hint in streaming.records.dead_letter._HINTS if hint not in (b"pass", b"secret"))
+    patch.setattr(streaming.records.dead_letter, "_HINTS", hints)
 
 
 def _secret_header_shown(patch: Patch) -> None:

@@ -10,10 +10,8 @@ import pytest
 import structlog
 
 from streaming.ops.logs import configure_logs
-from streaming.ops.observing import observing
-from streaming.ops.state import summary
 from streaming.ops.tally import Tally
-from streaming.ops.watch import Watch
+from streaming.ops.watch import Watch, observing, summary
 from streaming.settings import LogSettings, Settings
 
 DECISION = b'{"id":"topic-id-0-17","request_id":"\\u001b[2J","system":"lenses6","context":{"outcome":"deny"}}'

@@ -11,13 +11,11 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.histogram import CountedHistogram
-from streaming.ops.holdings import measure
-from streaming.ops.metrics import ALERT_KINDS, Compiled
-from streaming.ops.state import observe_progress
+from streaming.ops.metrics import ALERT_KINDS, Compiled, CountedHistogram
 from streaming.ops.tally import Tally
-from streaming.ops.watch import Watch
+from streaming.ops.watch import Watch, observe_progress
 from streaming.settings import Settings
+from streaming.snapshots.policies import measure
 
 NOW = 1_795_000_000_000
 ALERTS, REQUESTS, AUDIT = Settings().topics.alerts, Settings().topics.requests[0], Settings().topics.audit[0]

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from streaming.ops.health import Health
-from streaming.ops.server import serving
+from streaming.ops.health import Health, serving
 from streaming.settings import MetricsSettings, SettingsError
 
 BOUND = 30.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streaming import DISTRIBUTION
-from streaming.cli.failures import _EXTRAS
+from streaming.cli.app import _EXTRAS
 
 ROOT = Path(__file__).parents[2]
 POLICIES = str(ROOT / "deploy/policies")

@@ -2,8 +2,7 @@
 
 import json
 
-from streaming.report.alerts import AlertTotals, sum_up_alerts
-from streaming.report.deadletters import sum_up_dead_letters
+from streaming.report.alerts import AlertTotals, sum_up_alerts, sum_up_dead_letters
 from streaming.report.records import Record
 from streaming.report.untrusted import Row
 from tests.report.world import ALERTS, BEGIN, SPAN, World, record

@@ -1,5 +1,6 @@
 """`lockkeeper report` before it reads anything: help, wrong usage, no broker."""
 
+import importlib
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_wrong_usage_is_told_before_anything_is_read(lockkeeper: Command, argume
 def test_a_broker_that_does_not_answer_is_told(
     lockkeeper: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("streaming.cli.cluster.SECONDS", 0.2)
+    monkeypatch.setattr(importlib.import_module("streaming.cli.app"), "SECONDS", 0.2)
     out = tmp_path / "page.html"
     shown = lockkeeper("report", "--bootstrap", "127.0.0.1:1", "--out", str(out))
     assert (shown.code, out.exists()) == (1, False)

@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from streaming.report.page import render, unusual, with_words
-from streaming.report.plots import length_text
+from streaming.report.page import length_text, render, unusual, with_words
 from streaming.report.untrusted import visible
 from tests.report.hostile import HACKED, hostile_report, hostile_texts
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, record, role

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from streaming.report.answered import Range
-from streaming.report.ranges import Topics
+from streaming.report.gather import Topics
+from streaming.report.requests import Range
 from streaming.report.span import Span
 from tests.brokers import TestBroker
 from tests.stream.world import World

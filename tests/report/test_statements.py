@@ -1,8 +1,7 @@
 """Which statements decided nothing: what "decided" means, exactly."""
 
 from policy.core.model import StatementId
-from streaming.report.decisions import StoredVersion
-from streaming.report.statements import Candidate, StatementTotals
+from streaming.report.decisions import Candidate, StatementTotals, StoredVersion
 from tests.report.world import BEGIN, HOUR, SPAN, World, group, query, role
 
 ORDERS = "kafka:topic:prod/main/orders"

@@ -10,16 +10,13 @@ import msgspec
 from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
-from streaming.report.alerts import sum_up_alerts
-from streaming.report.answered import Answered
+from streaming.report.alerts import sum_up_alerts, sum_up_dead_letters
 from streaming.report.changes import sum_up_changes
-from streaming.report.deadletters import sum_up_dead_letters
-from streaming.report.decisions import StoredVersion, Tally, tally
+from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
 from streaming.report.records import Record
-from streaming.report.requests import Replay, Study, study
+from streaming.report.requests import Answered, Replay, Study, study
 from streaming.report.span import Span
-from streaming.report.statements import StatementTotals, find_unused
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z

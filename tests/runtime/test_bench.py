@@ -16,7 +16,7 @@ import policy
 from docs import generate
 from policy.core.request import CLAIMS
 from policy.evaluation import reference
-from streaming.bench import evaluator, latency, memory, traffic
+from streaming.bench import evaluator, machine, stream, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.kafka.topics import TopicNames
 from streaming.settings import DEFAULT_TRUST, Settings
@@ -170,7 +170,7 @@ def test_the_performance_page_shows_what_a_run_of_the_job_measured(
 
 
 def test_quantiles_are_of_what_was_found() -> None:
-    assert latency.quantiles([0.001 * n for n in range(1, 101)]) == {
+    assert stream.quantiles([0.001 * n for n in range(1, 101)]) == {
         "p50_ms": 51.0,
         "p90_ms": 91.0,
         "p99_ms": 100.0,
@@ -192,8 +192,8 @@ def test_load_ends_with_an_empty_queue_and_every_request_is_read_back(
     settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """librdkafka warns on standard error of what is left."""
-    arrivals = latency.Arrivals(settings, settings.topics.requests[0])
-    load = latency.Load(settings, traffic.policies(20)[1], rate=50)
+    arrivals = stream.Arrivals(settings, settings.topics.requests[0])
+    load = stream.Load(settings, traffic.policies(20)[1], rate=50)
     load.start()
     try:
         arrivals.wait(lambda: len(arrivals.at) > 3, 30, "the requests")
@@ -206,8 +206,8 @@ def test_load_ends_with_an_empty_queue_and_every_request_is_read_back(
 
 
 def test_private_memory_is_of_a_process_that_runs() -> None:
-    assert memory.private_memory(os.getpid()) > 1
-    assert memory.private_memory(1 << 30) == 0
+    assert machine.private_memory(os.getpid()) > 1
+    assert machine.private_memory(1 << 30) == 0
 
 
 def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: Path) -> None:
@@ -218,8 +218,8 @@ def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: P
     assert daemon.stdout is not None
     worker = int(daemon.stdout.readline())
     try:
-        assert list(memory.workers_below(os.getpid())) == [worker]
-        assert not list(memory.workers_below(worker))
+        assert list(machine.workers_below(os.getpid())) == [worker]
+        assert not list(machine.workers_below(worker))
     finally:
         os.kill(worker, signal.SIGKILL)
         daemon.kill()

@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from streaming.broker.embedded import HOST, EmbeddedBroker
-from streaming.broker.kafka_tools import CONSUMER_GROUPS
+from streaming.broker import CONSUMER_GROUPS, HOST, EmbeddedBroker
 from streaming.errors import BrokerError
 from tests.processes import processes_naming
 from tests.waiting import wait_until
@@ -141,7 +140,7 @@ def test_a_started_broker_refuses_a_second_start(embedded: EmbeddedBroker) -> No
 def test_no_orphan_is_left_when_the_parent_is_killed() -> None:
     """`kill -9` of the process that opened the broker ends the broker and removes its folder."""
     program = (
-        "from streaming.broker.embedded import EmbeddedBroker\n"
+        "from streaming.broker import EmbeddedBroker\n"
         "with EmbeddedBroker() as broker:\n"
         "    print(broker.bootstrap_servers, broker.folder, flush=True)\n"
         "    input()\n"

@@ -8,9 +8,8 @@ from typing import get_args
 import pytest
 
 from streaming.errors import JarError
-from streaming.runtime import ivy, jars
-from streaming.runtime.ivy import Coordinate
-from streaming.runtime.jars import JarSet, LockedJar, ensure, read_lock
+from streaming.runtime import jars
+from streaming.runtime.jars import Coordinate, JarSet, LockedJar, ensure, read_lock
 
 _CONTENT = b"a jar, as far as anybody asks"
 _TOP = Coordinate("org.example", "top", "1.0")
@@ -55,7 +54,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _publish(repository, _BELOW)
     file = tmp_path / "ivysettings.xml"
     file.write_text(_SETTINGS.format(root=repository.as_uri()))
-    monkeypatch.setenv(ivy.SETTINGS_VARIABLE, str(file))
+    monkeypatch.setenv(jars.SETTINGS_VARIABLE, str(file))
     return file
 
 
@@ -111,7 +110,7 @@ def test_settings_in_the_home_folder_are_used_when_the_variable_names_none(
     usual = tmp_path / "home" / ".ivy2" / "ivysettings.xml"
     usual.parent.mkdir(parents=True)
     settings.rename(usual)
-    monkeypatch.delenv(ivy.SETTINGS_VARIABLE)
+    monkeypatch.delenv(jars.SETTINGS_VARIABLE)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert ensure([_LOCKED], cache)[0].read_bytes() == _CONTENT
 
@@ -127,7 +126,7 @@ def test_locking_takes_along_what_a_closure_needs_but_not_what_a_lone_jar_needs(
     for closure, alone, expected in (([_TOP], [], [_TOP, _BELOW]), ([], [_TOP], [_TOP])):
         folder = tmp_path / f"resolved-{len(expected)}"
         folder.mkdir()
-        assert ivy.resolve(closure, alone, folder) == sorted(expected)
+        assert jars.resolve(closure, alone, folder) == sorted(expected)
 
 
 @pytest.mark.parametrize("jar_set", get_args(JarSet))

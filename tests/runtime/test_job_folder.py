@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from streaming.runtime.job_folder import PREFIX, _temporary_folder, make_folder
+from streaming.runtime.spark import PREFIX, _temporary_folder, make_folder
 
 MAKE = """
 import sys
 from pathlib import Path
-from streaming.runtime.job_folder import make_folder
+from streaming.runtime.spark import make_folder
 print(make_folder(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

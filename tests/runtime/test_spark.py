@@ -16,10 +16,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.errors import SparkStartError
-from streaming.runtime.gateway import start_gateway
 from streaming.runtime.java import java_home
-from streaming.runtime.job_folder import PREFIX
-from streaming.runtime.spark import start_session
+from streaming.runtime.spark import PREFIX, start_gateway, start_session
 from tests.brokers import TestBroker
 from tests.processes import alive, descendants
 from tests.waiting import wait_until

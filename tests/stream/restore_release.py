@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import check_topics, fix_topics
 from streaming.settings import monitor_settings
-from streaming.snapshots.history import LOG
+from streaming.snapshots.documents import LOG
 from streaming.topics import TopicSpec
 from tests.brokers import TestBroker
 from tests.stream.releases import (

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from streaming.broker.embedded import HOST, EmbeddedBroker
+from streaming.broker import HOST, EmbeddedBroker
 from streaming.kafka.permissions import OPERATIONS, Permission
 from tests.stream.certificates import Authority
 from tests.waiting import wait_until

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streaming.kafka.clients import last_stable_offsets
-from streaming.monitor.alignment import Alignment, Times
+from streaming.monitor.intake import Alignment, Times
 from tests.brokers import TestBroker
 from tests.stream.world import World
 

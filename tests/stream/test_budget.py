@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policy.store.overlay import FactOverlay
-from streaming.commit.side_output import SideOutput
+from streaming.commit.evaluation import SideOutput
 from streaming.enforcer import worker as worker_module
-from streaming.enforcer.budget import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.ranges import LEAST_SECONDS, UNLIMITED, Budget, Usage, budgets_of
+from streaming.enforcer.source import Records
 from streaming.enforcer.worker import Outputs, Task, Worker
 from streaming.ops.tally import no_counts
 from streaming.records.formats import JSON_ALONE

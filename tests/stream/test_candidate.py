@@ -11,11 +11,10 @@ import pytest
 from policy import compile_documents
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
-from streaming.enforcer.comparing import compare
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
-from streaming.snapshots.candidate import Candidate, with_documents
+from streaming.snapshots.candidate import Candidate, compare, with_documents
 from tests.brokers import TestBroker
 from tests.stream.test_observability import Observed
 from tests.stream.world import World, group, request, role

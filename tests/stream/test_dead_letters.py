@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from policy.core.request import MalformedRequest
-from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.masking import mask_secrets
+from streaming.records.dead_letter import Rejection, dead_letter, mask_secrets
 from streaming.settings import Limits
 
 REJECTION = Rejection("requests", 2, 17, MalformedRequest("not a request: é" + "x" * 10_000))

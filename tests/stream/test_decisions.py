@@ -17,11 +17,11 @@ from confluent_kafka import Producer
 
 from policy import DocumentStore, Snapshot, decide
 from policy.core.times import to_ms
+from streaming.kafka.committed import read_stored
 from streaming.kafka.publish import publish
-from streaming.kafka.stored import read_stored
 from streaming.records.avro import Writer
+from streaming.records.formats import shorten_id
 from streaming.records.schemas import Kind
-from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.topics import DEFAULT_SYSTEMS
 from streaming.verify.cluster import verify

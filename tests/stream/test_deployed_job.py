@@ -14,8 +14,8 @@ import pytest
 
 from streaming.client import Client, Connection
 from streaming.kafka.publish import PublishFailed, publish
-from streaming.runtime.gateway import VECTOR_MODULE
 from streaming.runtime.java import find_java
+from streaming.runtime.spark import VECTOR_MODULE
 from streaming.settings import Settings, load_settings
 from tests.deploy.files import DEPLOY, IN_IMAGE, ROOT
 from tests.deploy.kustomize import build

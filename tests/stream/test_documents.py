@@ -8,9 +8,8 @@ import pytest
 from policy.store.documents import DocumentStore
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
-from streaming.kafka.topic_logs import TopicLog
-from streaming.snapshots.documents import Loader, Record, Refused
-from streaming.snapshots.history import History
+from streaming.kafka.reader import TopicLog
+from streaming.snapshots.documents import History, Loader, Record, Refused
 from tests.stream.world import role
 
 TOPIC = "policies"

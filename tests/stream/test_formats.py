@@ -2,10 +2,10 @@
 
 import pytest
 
-from streaming.commit.formats import FORMAT, check_format, form_of
+from streaming.commit.offsets import FORMAT, check_format, form_of
 from streaming.errors import CannotStart
-from streaming.kafka.topic_logs import TopicLog
-from streaming.snapshots.history import AT, FORM, NEXT, TOPIC_ID, History
+from streaming.kafka.reader import TopicLog
+from streaming.snapshots.documents import AT, FORM, NEXT, TOPIC_ID, History
 
 NAMES = {"lenses6": "policies"}
 KEY = b"lenses6/Role/readers/3"

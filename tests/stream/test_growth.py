@@ -3,9 +3,8 @@
 import json
 
 from policy.store.documents import DocumentStore
-from streaming.kafka.topic_logs import TopicLog
-from streaming.snapshots.documents import Loader, Record
-from streaming.snapshots.history import History
+from streaming.kafka.reader import TopicLog
+from streaming.snapshots.documents import History, Loader, Record
 from tests.stream.world import role
 from tests.work import work
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from streaming.errors import Stopping
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.settings import Settings
 from streaming.snapshots import policies
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import Record
-from streaming.snapshots.history import History
+from streaming.snapshots.documents import History, Record
 from streaming.snapshots.policies import Policies
 from tests.stream.world import SYSTEM, role
 

@@ -11,7 +11,7 @@ import pytest
 from policy import compile_documents, decide
 from streaming.bench import workload
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.arrow import records_batch
 

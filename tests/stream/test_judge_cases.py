@@ -12,7 +12,7 @@ from policy.core.times import to_ms
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.settings import Limits
 from tests.stream.arrow import records_batch
 

@@ -20,8 +20,8 @@ import pytest
 import structlog
 import yaml
 
-from streaming.broker.embedded import EmbeddedBroker
-from streaming.commit.outage import Outage
+from streaming.broker import EmbeddedBroker
+from streaming.commit.transaction import Outage
 from streaming.errors import CannotWrite, Stopping
 from streaming.ops.watch import Watch
 from streaming.settings import MetricsSettings, Settings

@@ -13,9 +13,8 @@ from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.snapshots.broadcasts import Facts
+from streaming.snapshots.broadcasts import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Facts, Past
 from streaming.snapshots.documents import Record
-from streaming.snapshots.past import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Past
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
 

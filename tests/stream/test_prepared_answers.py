@@ -25,7 +25,7 @@ from streaming.enforcer import answers, rendering
 from streaming.enforcer import evaluator as judging
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.enforcer.worker import HeldFacts, _judge_of
 from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits

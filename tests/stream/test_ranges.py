@@ -7,9 +7,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streaming.commit.side_output import Decided, SideOutput
-from streaming.enforcer.budget import Budget, budgets_of
-from streaming.enforcer.ranges import GROWTH, LEAST, WARY, OffsetRange, ReadLimits, counted, stops
+from streaming.commit.evaluation import Decided, SideOutput
+from streaming.enforcer.ranges import GROWTH, LEAST, WARY, Budget, OffsetRange, ReadLimits, budgets_of, counted, stops
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import NOTHING, Tally
 from tests.stream.arrow import records_batch

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.enforcer.records import Records, Row, decode_headers
+from streaming.enforcer.source import Records, Row, decode_headers
 from tests.stream.arrow import AT, Sent, records_at, records_batch
 
 TEXTS = st.binary(max_size=20)

@@ -12,8 +12,7 @@ import pytest
 from policy.core.document import Key
 from streaming.errors import CannotStart, JobStopped, TopicChanged
 from streaming.kafka.clients import topic_ids
-from streaming.kafka.reader import TopicReader
-from streaming.kafka.topic_logs import document_topics, find_logs
+from streaming.kafka.reader import TopicReader, document_topics, find_logs
 from streaming.settings import Settings
 from streaming.snapshots.policies import Policies
 from tests.brokers import TestBroker

@@ -12,11 +12,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from streaming.commit.evaluation import Evaluation
-from streaming.commit.side_output import SCHEMA
+from streaming.commit.evaluation import SCHEMA, Evaluation
 from streaming.commit.transaction import Evaluated, Output, describe_transaction
 from streaming.errors import CannotWrite, Fenced, JobStopped
-from streaming.records.headers import JSON_ALONE
+from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, encode_headers, pack
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
@@ -54,7 +53,7 @@ class Place:
 
     def evaluated(self, *lots: ColumnarBatch) -> Evaluated:
         """As if workers had made these lots."""
-        return self.collected([(pack(self.topic, JSON_ALONE, lot), None) for lot in lots])
+        return self.collected([(pack(self.topic, JSON_HEADERS, lot), None) for lot in lots])
 
     def collected(self, rows: list[tuple[bytes | None, bytes | None]]) -> Evaluated:
         """As if workers had made these rows."""
@@ -125,9 +124,9 @@ def _offsets(place: Place, offset: int) -> list[TopicPartition]:
 def test_java_reads_every_lot_as_it_was_packed(place: Place) -> None:
     lots = [_manifold(), _lot(b"1", None, b"2"), _lot(*(b"%d" % n for n in range(20_000)))]
     place.output.publish([], _offsets(place, 7), place.evaluated(*lots))
-    sent = [record for lot in lots for record in read_lot(pack(place.topic, JSON_ALONE, lot))[2]]
+    sent = [record for lot in lots for record in read_lot(pack(place.topic, JSON_HEADERS, lot))[2]]
     came = [(message.key(), message.value(), message.headers() or []) for message in place.there(len(sent))]
-    expected = [(key, value, JSON_ALONE if headers is None else headers) for key, value, headers in sent]
+    expected = [(key, value, JSON_HEADERS if headers is None else headers) for key, value, headers in sent]
     assert sorted(came, key=repr) == sorted(expected, key=repr)
     assert place.offset() == (7, '{"checkpoint":"c","batch":1}')
 
@@ -145,7 +144,7 @@ def test_offsets_are_committed_as_librdkafka_commits_them_which_reads_them_back(
 
 def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: Place) -> None:
     keys = [b"", b"k", b"user:dana", "→".encode(), *(b"%d" % n for n in range(20))]
-    results = [(place.topic, key, b"%d" % n, JSON_ALONE) for n in range(50) for key in keys]
+    results = [(place.topic, key, b"%d" % n, JSON_HEADERS) for n in range(50) for key in keys]
     place.output.publish(results, _offsets(place, 1))
     came = place.there(len(results))
     for key in keys:
@@ -158,7 +157,7 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
 
     def numbered(*numbers: int) -> bytes:
         lot = _lot(*(b"%d" % number for number in numbers))
-        return pack(place.topic, JSON_ALONE, lot._replace(positions=np.array(numbers, np.int32) % 10))
+        return pack(place.topic, JSON_HEADERS, lot._replace(positions=np.array(numbers, np.int32) % 10))
 
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
     first = [(numbered(1, 4), told), (numbered(0, 2, 5), None), (numbered(3), None)]
@@ -170,7 +169,7 @@ def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(pla
 
 def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> None:
     told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
-    made = [pack(place.topic, JSON_ALONE, _lot(b"%d" % number)) for number in range(6)]
+    made = [pack(place.topic, JSON_HEADERS, _lot(b"%d" % number)) for number in range(6)]
     rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
     evaluated = place.collected(rows)
     kept = place.output.kept(evaluated, [True, False, False, True])
@@ -183,7 +182,7 @@ def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not
     def fail() -> None:
         raise ValueError("before the commit")
 
-    told = [(place.topic, None, None, JSON_ALONE)]
+    told = [(place.topic, None, None, JSON_HEADERS)]
     for offset, before_commit in ((3, fail), (5, lambda: None)):
         try:
             place.output.publish(told, _offsets(place, offset), place.evaluated(_lot(b"made")), before_commit)
@@ -202,7 +201,7 @@ def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -
 
 def test_a_result_of_the_driver_that_kafka_would_refuse_is_left_out_and_the_batch_goes_on(place: Place) -> None:
     beyond = b"x" * (place.settings.limits.record_out + 100_000)
-    small, large = (place.topic, b"k", b"fine", JSON_ALONE), (place.topic, b"k", beyond, JSON_ALONE)
+    small, large = (place.topic, b"k", b"fine", JSON_HEADERS), (place.topic, b"k", beyond, JSON_HEADERS)
     place.output.publish([small, large, small], _offsets(place, 3))
     assert [message.value() for message in place.there(2)] == [b"fine"] * 2
     assert place.offset()[0] == 3
@@ -217,7 +216,7 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
     with pytest.raises(Fenced, match=rf"another instance of job '{place.topic}' took over"):
         place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"first")), succeed)
     [successor] = successors
-    successor.publish([(place.topic, b"k", b"second", JSON_ALONE)], _offsets(place, 4))
+    successor.publish([(place.topic, b"k", b"second", JSON_HEADERS)], _offsets(place, 4))
     with pytest.raises(Fenced):
         place.output.publish([], _offsets(place, 9))
     successor.close()
@@ -228,10 +227,10 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
 def test_after_trouble_a_new_producer_ends_what_was_left_open_and_writes_on(place: Place) -> None:
     """As when Kafka does not answer a commit: the transaction is open, and its producer is given up."""
     place.output._producer.beginTransaction()
-    place.output._sender.send(pack(place.topic, JSON_ALONE, _lot(b"given up")))
+    place.output._sender.send(pack(place.topic, JSON_HEADERS, _lot(b"given up")))
     place.output._producer.flush()
     place.output.reopen()
-    place.output.publish([(place.topic, b"k", b"again", JSON_ALONE)], _offsets(place, 4))
+    place.output.publish([(place.topic, b"k", b"again", JSON_HEADERS)], _offsets(place, 4))
     assert [message.value() for message in place.there(1)] == [b"again"]
     assert place.offset()[0] == 4
 
@@ -244,7 +243,7 @@ def test_after_trouble_the_transactional_id_is_not_taken_back_from_another_insta
             successor.publish([], _offsets(place, 1))
         with pytest.raises(Fenced, match="took over"):
             place.output.reopen()
-        successor.publish([(place.topic, b"k", b"the successor's", JSON_ALONE)], _offsets(place, 2))
+        successor.publish([(place.topic, b"k", b"the successor's", JSON_HEADERS)], _offsets(place, 2))
     assert [message.value() for message in place.there(1)] == [b"the successor's"]
 
 
@@ -260,12 +259,12 @@ def test_a_transaction_that_the_coordinator_aborted_for_its_length_is_no_other_i
     with contextlib.closing(output):
         with pytest.raises(CannotWrite):
             output.publish(
-                [(place.topic, b"k", b"late", JSON_ALONE)],
+                [(place.topic, b"k", b"late", JSON_HEADERS)],
                 _offsets(place, 3),
                 before_commit=lambda: wait_until(aborted, "the coordinator aborts the transaction", 60),
             )
         output.reopen()
-        output.publish([(place.topic, b"k", b"again", JSON_ALONE)], _offsets(place, 4))
+        output.publish([(place.topic, b"k", b"again", JSON_HEADERS)], _offsets(place, 4))
     assert [message.value() for message in place.there(1)] == [b"again"]
 
 

@@ -14,17 +14,15 @@ from policy import compile_documents
 from policy.analysis.escalation import Escalation
 from policy.store.documents import DocumentStore
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
 from streaming.records.avro import Writer
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import Formats
+from streaming.records.formats import Formats, shorten_id
 from streaming.records.packing import Outgoing, Packed, Result
 from streaming.records.schemas import Kind
-from streaming.records.shortening import shorten_id
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.snapshots.alerts import Published, policy_rejected, policy_stale, privilege_escalation

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from streaming.errors import CannotStart
-from streaming.kafka.topic_logs import TopicLog, check_logs, parse_log
+from streaming.kafka.reader import TopicLog, check_logs, parse_log
 from streaming.settings import Settings, load_settings
 
 SETTINGS = Settings()

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from streaming.broker.kafka_tools import CONSUMER_GROUPS
+from streaming.broker import CONSUMER_GROUPS
 from streaming.kafka.topics import TopicNames, create_topics
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings

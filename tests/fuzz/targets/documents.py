@@ -14,13 +14,12 @@ from policy.store.overlay import FactOverlay, changes_of
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.errors import CannotStart
-from streaming.kafka.topic_logs import TopicLog
+from streaming.kafka.reader import TopicLog
 from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.alerts import policy_rejected
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import Loader, Record
-from streaming.snapshots.history import History
+from streaming.snapshots.documents import History, Loader, Record
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, mutate_bytes, mutate_data, mutate_text, to_json
 from tests.fuzz.samples import Data, all_documents, all_requests, draw_sample, system_of, words

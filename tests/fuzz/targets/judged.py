@@ -11,7 +11,7 @@ from policy.core.request import Batch, MalformedRequest, Request
 from policy.evaluation import reference
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.answers import TIME
-from streaming.enforcer.questions import staleness
+from streaming.enforcer.requests import staleness
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.formats import Formats
 from streaming.records.schemas import Kind, read

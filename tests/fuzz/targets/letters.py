@@ -4,8 +4,7 @@ import json
 from random import Random
 from typing import Any
 
-from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.masking import MASK, mask_secrets
+from streaming.records.dead_letter import MASK, Rejection, dead_letter, mask_secrets
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import LARGE, LARGEST, mutate_bytes, mutate_data, to_json
 from tests.fuzz.samples import all_documents, all_requests, words

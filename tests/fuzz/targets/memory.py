@@ -7,7 +7,7 @@ from policy.core.caching import BUDGET
 from policy.core.request import CLAIMS
 from streaming.bench import workload
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.source import Records
 from streaming.settings import Limits
 from tests.fuzz.harness import Execution
 from tests.fuzz.mutation import to_json

@@ -5,9 +5,8 @@ from random import Random
 from typing import Any
 
 from policy.core.request import CLAIMS
-from streaming.enforcer.encoded import EncodedEvaluator
-from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
-from streaming.enforcer.records import Records
+from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.source import Records
 from streaming.enforcer.worker import replace_too_large
 from streaming.ops.tally import tally
 from streaming.records.avro import Reader, own_json

@@ -1,1 +1,0 @@
-"""The embedded broker, for the demo and the tests."""

@@ -1,0 +1,300 @@
+"""Episodes: occurrences of one kind about one subject that belong together. One alert describes one episode."""
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from policy import to_text
+from streaming.monitor.inputs import ACCESS_BYTES, Decided, Happened
+from streaming.monitor_settings import KindRule, Rules, Severity
+
+SAMPLES = 5  # occurrences that an alert shows
+IDS_HELD = 1000  # by which duplicates are known; of a larger episode the count may hold some twice
+GROWN = 10  # an episode is reported again when its count has grown by this factor
+
+
+class Occurrence(msgspec.Struct, frozen=True, array_like=True):
+    """Something that should not be. `time`: when it happened, `known`: when it became known, ms."""
+
+    id: str
+    time: int
+    known: int
+    what: str
+
+
+class Episode(msgspec.Struct, array_like=True):
+    """One episode so far. `known`: when its newest occurrence became known; `alerted_count`: in its newest alert."""
+
+    id: str
+    first: int
+    last: int
+    known: int
+    count: int = 0
+    alerted_count: int = 0
+    severity: Severity = "info"
+    samples: list[Occurrence] = []
+    ids: set[str] = set()
+
+    def add(self, occurrence: Occurrence) -> None:
+        """Count an occurrence, unless it is counted already."""
+        if occurrence.id in self.ids:
+            return
+        if len(self.ids) < IDS_HELD:
+            self.ids.add(occurrence.id)
+        self.count += 1
+        self.first, self.last = min(self.first, occurrence.time), max(self.last, occurrence.time)
+        self.known = max(self.known, occurrence.known)
+        if len(self.samples) < SAMPLES:
+            self.samples.append(occurrence)
+
+    def is_news(self, rule: KindRule, over: bool) -> bool:
+        """Whether there is news: it began, became graver, grew much, or ended with a higher count than alerted."""
+        if not self.alerted_count:
+            return True
+        graver = rule.severity_of(self.count) != self.severity
+        return graver or self.count >= GROWN * self.alerted_count or (over and self.count > self.alerted_count)
+
+    def alerted(self, rule: KindRule) -> None:
+        """Note that an alert with the present count and severity is written."""
+        self.alerted_count, self.severity = self.count, rule.severity_of(self.count)
+
+
+def begin(kind: str, key: str, occurrences: Sequence[Occurrence]) -> Episode:
+    """A new episode about `key`; its id comes from its first occurrence, so that the same input gives the same id."""
+    first = occurrences[0]
+    about = hashlib.blake2b(f"{key}{first.id}".encode(), digest_size=12).hexdigest()
+    episode = Episode(f"{kind}-{about}", first.time, first.time, first.known)
+    for occurrence in occurrences:
+        episode.add(occurrence)
+    return episode
+
+
+def evidence_of(episode: Episode, system: str) -> list[dict[str, Any]]:
+    """How often, from when to when, and the first few occurrences."""
+    extent = {"count": episode.count, "first": to_text(episode.first), "last": to_text(episode.last)}
+    samples = ({"time": to_text(o.time), "what": o.what} for o in episode.samples)
+    return [{**({"system": system} if system else {}), **extent}, *samples]
+
+
+class Watch(msgspec.Struct, array_like=True):
+    """`recent`: occurrences that are no burst yet, by time. `episode`: the present one. `past`: those just over.
+
+    Past ones stay a while: by their ids, late duplicates are known.
+    """
+
+    recent: list[Occurrence] = []
+    episode: Episode | None = None
+    past: list[Episode] = []
+
+    def add(self, kind: str, key: str, occurrence: Occurrence, rules: Rules, rule: KindRule) -> None:
+        """Count an occurrence: to the episode, or towards one."""
+        if self._is_known(occurrence):
+            return
+        if self.episode is not None and _ends_at(self.episode, rules) <= occurrence.known:
+            self._end()
+        if self.episode is not None:
+            self.episode.add(occurrence)
+            return
+        self.recent = sorted([*self.recent, occurrence], key=lambda known: (known.time, known.id))
+        dense = self._dense(rule)
+        if dense:
+            self.episode = begin(kind, key, dense)
+            self.recent = [known for known in self.recent if known not in dense]
+
+    def _is_known(self, occurrence: Occurrence) -> bool:
+        return any(occurrence.id in past.ids for past in self.past) or any(
+            occurrence.id == known.id for known in self.recent
+        )
+
+    def _end(self) -> None:
+        if self.episode is not None:
+            self.past.append(self.episode)
+            self.episode = None
+
+    def _dense(self, rule: KindRule) -> list[Occurrence]:
+        """The first occurrences, one more than are allowed, that lie within one window; empty: there are none."""
+        least, window = rule.more_than + 1, int(rule.within_seconds * 1000)
+        for start in range(len(self.recent) - least + 1):
+            found = self.recent[start : start + least]
+            if found[-1].time - found[0].time <= window:
+                return found
+        return []
+
+    def alerts(self, now: int, rules: Rules, rule: KindRule) -> Iterator[Episode]:
+        """The episodes that there is news of, and the end of what is old. `now`: ms, ingestion time."""
+        if self.episode is not None and _ends_at(self.episode, rules) <= now:
+            self._end()
+        for episode in self.past:
+            if episode.is_news(rule, over=True):
+                episode.alerted(rule)
+                yield episode
+        if self.episode is not None and self.episode.is_news(rule, over=False):
+            self.episode.alerted(rule)
+            yield self.episode
+        self.past = [past for past in self.past if _gone_at(past, rules) > now]
+        self.recent = [known for known in self.recent if _forgotten_at(known, rules, rule) > now]
+
+    def timers(self, rules: Rules, rule: KindRule) -> Iterator[int]:
+        """When something is to be done (ms, ingestion time)."""
+        if self.episode is not None:
+            yield _ends_at(self.episode, rules)
+        yield from (_gone_at(past, rules) for past in self.past)
+        yield from (_forgotten_at(known, rules, rule) for known in self.recent)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self.episode is None and not self.past and not self.recent
+
+
+def _ends_at(episode: Episode, rules: Rules) -> int:
+    return episode.known + int(rules.episode_seconds * 1000)
+
+
+def _gone_at(episode: Episode, rules: Rules) -> int:
+    return _ends_at(episode, rules) + int(rules.lateness_seconds * 1000)
+
+
+def _forgotten_at(occurrence: Occurrence, rules: Rules, rule: KindRule) -> int:
+    return occurrence.known + int((rule.within_seconds + rules.lateness_seconds) * 1000)
+
+
+Span = tuple[int, int]
+"""First and last of moments (ms), each within a window of the one before: any moment between had one in its window."""
+
+
+DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
+
+
+class Asked(msgspec.Struct, array_like=True):
+    """What was decided about one access lately: when it was allowed, and when not.
+
+    `denial`: the newest decision that was no allow; `denials`: the newest of these.
+    """
+
+    allowed: list[Span] = []
+    denied: list[Span] = []
+    denial: str = ""
+    denials: list[str] = []
+
+    @property
+    def newest(self) -> int:
+        """The last moment of all, ms."""
+        return max(last for _, last in (*self.allowed, *self.denied))
+
+    def note(self, decided: Decided, window: int) -> None:
+        """Remember a decision."""
+        spans = self.allowed if decided.allowed else self.denied
+        spans[:] = merged(spans, (decided.first, decided.last), window)
+        if decided.ids:
+            self.denial = decided.ids[-1]
+            self.denials = list(dict.fromkeys((*self.denials, *decided.ids)))[-DENIALS_HELD:]
+
+    def forget_before(self, moment: int) -> None:
+        """Let go of spans that ended before a moment (ms)."""
+        self.allowed = [span for span in self.allowed if span[1] >= moment]
+        self.denied = [span for span in self.denied if span[1] >= moment]
+
+
+def merged(spans: list[Span], new: Span, gap: int) -> list[Span]:
+    """The spans with another one, those no further apart than `gap` (ms) made one; sorted."""
+    found: list[Span] = []
+    for first, last in sorted([*spans, new]):
+        if found and first - found[-1][1] <= gap:
+            found[-1] = (found[-1][0], max(last, found[-1][1]))
+        else:
+            found.append((first, last))
+    return found
+
+
+def within(spans: list[Span], moment: int, before: int, after: int) -> bool:
+    """Whether a span has a moment between `before` (ms) before and `after` (ms) after a moment."""
+    return any(first - after <= moment <= last + before for first, last in spans)
+
+
+class Accesses(msgspec.Struct, array_like=True):
+    """The accesses of one subject. `forgotten`: what was decided up to then (ms) may not be known any more."""
+
+    asked: dict[bytes, Asked] = {}
+    waiting: dict[str, Happened] = {}
+    forgotten: int = -1
+
+    def __post_init__(self) -> None:
+        """After an upgrade: what an older version stored under other access ids matches nothing, so it is forgotten."""
+        known = (*self.asked, *(happened.access for happened in self.waiting.values()))
+        if any(len(access) != ACCESS_BYTES for access in itertools.islice(known, 1)):
+            self.forgotten = max(self.forgotten, *(asked.newest for asked in self.asked.values()), -1)
+            self.asked, self.waiting = {}, {}
+
+    def note(self, decided: Decided, rules: Rules) -> None:
+        """Remember a decision."""
+        asked = self.asked.setdefault(decided.access, Asked())
+        asked.note(decided, int(rules.window_seconds * 1000))
+
+    def await_allow(self, happened: Happened, rules: Rules) -> None:
+        """Wait for an access's allow, unless nobody can tell any more; the same event waits once."""
+        if happened.known - happened.time <= rules.lateness_seconds * 1000:
+            self.waiting.setdefault(happened.id, happened)
+
+    def allowed(self, happened: Happened, rules: Rules) -> bool:
+        """Whether an access had an allow, or may have had one that is forgotten."""
+        asked = self.asked.get(happened.access)
+        if asked is not None and within(asked.allowed, happened.time, *_reach(rules)):
+            return True
+        return happened.time - rules.window_seconds * 1000 <= self.forgotten
+
+    def denied(self, happened: Happened, rules: Rules) -> str | None:
+        """The decision that denied an access, or None: the one that it names, else the newest."""
+        asked = self.asked.get(happened.access)
+        if asked is None or not within(asked.denied, happened.time, *_reach(rules)):
+            return None
+        return happened.decision if happened.decision in asked.denials else asked.denial
+
+    def settle(self, now: int, rules: Rules) -> Iterator[Happened]:
+        """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
+
+        Yielded are at once those that name a denial, and all others when their time is up.
+        """
+        for id_, happened in list(self.waiting.items()):
+            if happened.decision is not None and self.denied(happened, rules) == happened.decision:
+                del self.waiting[id_]
+                yield happened
+            elif self.allowed(happened, rules):
+                del self.waiting[id_]
+            elif due_at(happened, rules) <= now:
+                del self.waiting[id_]
+                yield happened
+
+    def tidy(self, now: int, most: int, rules: Rules) -> None:
+        """Forget what no access can need any more, and the oldest beyond `most`."""
+        for access, asked in list(self.asked.items()):
+            asked.forget_before(now - rules.kept_ms)
+            if not asked.allowed and not asked.denied:
+                del self.asked[access]
+        if self.forgotten + rules.kept_ms < now:
+            self.forgotten = -1
+        excess = len(self.asked) - most
+        if excess > 0:
+            for access in sorted(self.asked, key=lambda known: self.asked[known].newest)[:excess]:
+                self.forgotten = max(self.forgotten, self.asked.pop(access).newest)
+
+    def timers(self, rules: Rules) -> Iterator[int]:
+        """When something is to be done (ms, ingestion time)."""
+        yield from (due_at(happened, rules) for happened in self.waiting.values())
+        if self.forgotten >= 0:
+            yield self.forgotten + rules.kept_ms + 1
+        if self.asked:
+            yield min(asked.newest for asked in self.asked.values()) + rules.kept_ms + 1
+
+
+def _reach(rules: Rules) -> tuple[int, int]:
+    """How long before and after an access its decision may have been given, ms: clocks differ a little."""
+    return int(rules.window_seconds * 1000), int(rules.grace_seconds * 1000)
+
+
+def due_at(happened: Happened, rules: Rules) -> int:
+    """Until when its decision may still become known, ms."""
+    return happened.known + int(rules.grace_seconds * 1000)
