@@ -48,7 +48,9 @@ HELP_WIDTH = 100
 WIDE = ("---", "hide: [toc]", "---", "")
 """The front matter of a page with a wide table."""
 
-OPEN = "What the platform's own words leave open, by number. These cases show the reading that is implemented."
+OPEN = (
+    "Questions that the platform's documentation leaves open, by number. The cases show the implemented interpretation."
+)
 
 NAMES = {
     "cdap": "CDAP",
@@ -76,7 +78,12 @@ def settings() -> str:
             _code(name),
         )
         by_struct[path[:-1]].append(row)
-    lines = [*WIDE, *_head("Settings", "A YAML file, given with `--config`; environment variables take precedence.")]
+    lines = [
+        *WIDE,
+        *_head(
+            "Settings", "The settings are in a YAML file, given with `--config`. Environment variables take precedence."
+        ),
+    ]
     for above, rows in by_struct.items():
         struct = _struct_at(above)
         lines += [f"## {'.'.join(above) or 'The job'}", "", _prose((struct.__doc__ or "").partition("\n\n")[0]), ""]
@@ -89,10 +96,13 @@ def settings() -> str:
 
 def metrics() -> str:
     """Every metric on the job's registry."""
-    about = "Served at `/metrics` when `metrics.port` is set. A histogram has `_bucket`, `_sum` and `_count` series."
+    about = (
+        "The job serves these metrics at `/metrics` if `metrics.port` is set. "
+        "A histogram has the series `_bucket`, `_sum` and `_count`."
+    )
     families = sorted(Watch(Settings()).metrics.registry.collect(), key=lambda family: family.name)
     rows = [(_code(_series(family)), family.type, family.documentation) for family in families]
-    return "\n".join([*_head("Metrics", about), *_table(("metric", "type", "what it tells"), rows)])
+    return "\n".join([*_head("Metrics", about), *_table(("metric", "type", "description"), rows)])
 
 
 def _series(family: Any) -> str:
@@ -101,7 +111,7 @@ def _series(family: Any) -> str:
 
 def commands() -> str:
     """The help of every command."""
-    lines = _head("Commands", "What `--help` says of each.")
+    lines = _head("Commands", "The `--help` text of each command.")
     for path, command in walk_commands():
         title = f"{'#' * min(len(path) + 1, 3)} {' '.join(path)}"
         lines += [title, "", *_fenced("text", command.get_help(_context(path))), ""]
@@ -132,10 +142,12 @@ def _context(path: Sequence[str]) -> Any:
 
 def alerts() -> str:
     """Every kind of alert with its thresholds, and every alert rule for Prometheus."""
-    lines = _head("Alerts", "On the alerts topic; what each means: [the guide](../guides/alerts.md).")
+    lines = _head(
+        "Alerts", "The alerts on the alerts topic. [The guide](../guides/alerts.md) describes what each means."
+    )
     head = ("kind", "raised by", "severity", "escalates", "burst")
     lines += ["## Kinds", "", *_table(head, map(_kind, ALERT_KINDS)), ""]
-    lines += ["## Rules for Prometheus", "", "In `deploy/prometheus/alerts.yml`.", ""]
+    lines += ["## Rules for Prometheus", "", "These rules are in `deploy/prometheus/alerts.yml`.", ""]
     for group in yaml.safe_load(_read(ALERT_RULES))["groups"]:
         for rule in group["rules"]:
             lines += _alert_rule(rule)
@@ -145,7 +157,7 @@ def alerts() -> str:
 def _kind(kind: str) -> Sequence[str]:
     rule: KindRule | None = DEFAULTS.get(kind)
     if rule is None:
-        severity = _enforcer_severities().get(kind, "that of the gravest thing that it opens")
+        severity = _enforcer_severities().get(kind, "that of the most severe permission that the change allows")
         return _code(kind), "enforcer", severity, "", ""
     escalates = ", ".join(f"{severity} from {count}" for severity, count in rule.escalate.items())
     burst = f"more than {rule.more_than} in {rule.within_seconds:g} s" if rule.more_than else ""
@@ -171,7 +183,11 @@ def _alert_rule(rule: dict[str, Any]) -> Iterator[str]:
 
 def topics() -> str:
     """Every topic with the settings the job relies on, and what breaks without."""
-    lines = _head("Topics", "`lockkeeper topics create` makes them, `topics check` compares, `run` refuses others.")
+    lines = _head(
+        "Topics",
+        "`lockkeeper topics create` creates the topics, and `topics check` compares them. "
+        "`run` does not start with other settings.",
+    )
     for spec in topic_specs(TopicNames()):
         partitions = f"One partition: {spec.single}." if spec.single else f"Partitions: {spec.partitions or 'any'}."
         rows = [(_code(r.setting), ("at least " if r.at_least else "") + _code(r.value), r.why) for r in spec.rules]
@@ -180,20 +196,35 @@ def topics() -> str:
             for r in durability_rules(REPLICATED)
         ]
         rows += [
-            (_code(name), _code(value), "not checked: what a new one gets") for name, value in spec.settings.items()
+            (_code(name), _code(value), "not checked: the value for a new topic")
+            for name, value in spec.settings.items()
         ]
-        lines += [f"## {spec.name}", "", partitions, "", *_table(("setting", "value", "otherwise"), rows), ""]
+        lines += [
+            f"## {spec.name}",
+            "",
+            partitions,
+            "",
+            *_table(("setting", "value", "effect of another value"), rows),
+            "",
+        ]
     return "\n".join(lines)
 
 
 def schemas() -> str:
     """The contracts: every schema in force as it is."""
-    lines = _head("Schemas", "Of every record, in JSON Schema and Avro; `lockkeeper contracts` writes them to files.")
+    lines = _head(
+        "Schemas", "The schemas of the records, in JSON Schema and Avro. `lockkeeper contracts` writes them to files."
+    )
     for kind in contracts.KINDS:
         schema = json.loads(contracts.read(f"json/{kind}.json"))
         lines += [f"## {kind}", "", _plain(schema.get("description", "")), ""]
         lines += [*_details(f"json/{kind}.json", "json"), *_details(f"avro/{kind}.avsc", "json")]
-    lines += ["## Shared and the topics", "", *_details("json/common.json", "json"), *_details("asyncapi.yaml", "yaml")]
+    lines += [
+        "## Shared definitions and topics",
+        "",
+        *_details("json/common.json", "json"),
+        *_details("asyncapi.yaml", "yaml"),
+    ]
     return "\n".join(lines)
 
 
@@ -211,18 +242,22 @@ def troubleshooting() -> str:
     lines += ["## Reason codes", "", REASON_CODES, ""]
     codes = ((_code(code), one["words"], one["fix"]) for code, one in REASONS.items())
     lines += [*_table(("code", "meaning", "what to do"), map(_linked, codes)), "", "## Alerts", ""]
-    lines += [f"[What each alert means and what to do](alerts.md): {', '.join(map(_code, ALERT_KINDS))}.", ""]
+    lines += [
+        f"[Alerts](alerts.md) describes what each alert means and what to do: {', '.join(map(_code, ALERT_KINDS))}.",
+        "",
+    ]
     return "\n".join(lines)
 
 
 TROUBLESHOOTING = """\
-Search this page for the words of a message; `…` stands for names and numbers. A command exits with 1 if it could not do
-what was asked, and with 2 for a usage or configuration error. A job that stops leaves everything that is decided
-committed, and continues there when it is started again. [Exit codes of the job](operate.md#exit-codes)."""
+This page lists the messages that end a command or a job. Search it for the words of a message; `…` stands for names
+and numbers. A command exits with 1 if it fails, and with 2 for a usage or configuration error. When a job stops, all
+its decisions are committed. It continues there when it is started again. See the [exit codes of the
+job](operate.md#exit-codes)."""
 
 REASON_CODES = """\
-In `context.reasons[].code` of a decision. An `error` is never an allow; its reason says what is missing. [Why was a
-request denied?](denied.md) shows how to find the statement."""
+A decision has these codes in `context.reasons[].code`. An `error` is never an allow; its reason names what is
+missing. [Why was a request denied?](denied.md) shows how to find the determining statement."""
 
 
 def messages() -> dict[str, list[dict[str, str]]]:
@@ -233,11 +268,14 @@ def messages() -> dict[str, list[dict[str, str]]]:
 
 def actions() -> str:
     """The actions of every system, from the catalogues."""
-    lines = _head("Actions", "What `action.name` of a request can be, by system, from the catalogues in the code.")
+    lines = _head(
+        "Actions",
+        "The valid values of a request's `action.name`, by system. They are generated from the catalogues in the code.",
+    )
     for system, title in NAMES.items():
         lines += [f"## {title}", "", ACTIONS[system][0], ""]
         rows = ((_code(about), ", ".join(map(_code, names))) for about, names in sorted(actions_of(system).items()))
-        lines += [*_table(("about", "actions"), rows), ""]
+        lines += [*_table(("resource", "actions"), rows), ""]
     return "\n".join(lines)
 
 
@@ -256,27 +294,28 @@ def _lenses6_actions() -> Iterator[tuple[str, str]]:
 
 ACTIONS: dict[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
     "lenses6": (
-        "`service:Operation`; `*` and `?` are allowed in policies. By the service and type of the resource.",
+        "The format is `service:Operation`. Policies may use `*` and `?`. "
+        "The table is grouped by the service and type of the resource.",
         _lenses6_actions,
     ),
     "lenses5": (
-        "By what the action is about, the type of the resource.",
+        "The table is grouped by the type of the resource.",
         lambda: ((one.about, name) for name, one in lenses5.catalogue().actions.items()),
     ),
     "ververica": (
-        "The same for every kind of resource.",
+        "The actions are the same for every kind of resource.",
         lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
     ),
     "streamsets": (
-        "`type.verb`, by the type of the resource.",
+        "The format is `type.verb`. The table is grouped by the type of the resource.",
         lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
     ),
     "cdap": (
-        "`kind.verb`, by the kind of the entity.",
+        "The format is `kind.verb`. The table is grouped by the kind of the entity.",
         lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
     ),
     "kafka-acls": (
-        "The operation, in any letter case, by the resource type.",
+        "The action is the operation, in any letter case. The table is grouped by the type of the resource.",
         lambda: ((about, name) for about, names in kafka_acls()["operations"].items() for name in names),
     ),
 }
@@ -287,10 +326,10 @@ def rules(system: str) -> str:
     """The rules of a system, and how its open questions are read, each with the cases that show it."""
     shown = _cases_by_rule(system)
     lines = _head(
-        f"{NAMES[system]}: rules", f"With the number of cases that show each, in `tests/cases/{system}*.yaml`."
+        f"{NAMES[system]}: rules", f"The rules, with the number of test cases for each in `tests/cases/{system}*.yaml`."
     )
     rows = [(_code(rule["id"]), rule["text"], str(len(shown.get(rule["id"], ())))) for rule in _rules_of(system)]
-    lines += [*_table(("rule", "as implemented", "cases"), rows), "", "## Open questions", "", OPEN, ""]
+    lines += [*_table(("rule", "implementation", "cases"), rows), "", "## Open questions", "", OPEN, ""]
     for question in sorted((rule for rule in shown if "-Q" in rule), key=_by_number):
         lines += [f"### {question}", "", *(f"- {_escaped(case)}" for case in shown[question]), ""]
     return "\n".join(lines)
@@ -328,7 +367,7 @@ def faults() -> str:
     """What faults, hostile records and a soak showed: the lines that `make chaos` and `make soak` wrote."""
     rows = _measured("faults.jsonl")
     lines = _head("Faults and hostile input", FAULTS.format(measured=_measured_where(rows)))
-    head = ("fault or input", *COUNTS, "seconds until decisions go on", "command")
+    head = ("fault or input", *COUNTS, "seconds until decisions continue", "command")
     by_scenario: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_scenario[row["scenario"]].append(row)
@@ -339,18 +378,22 @@ def faults() -> str:
 
 
 FAULTS = """\
-Each scenario breaks something, or sends what is hostile, while the checker sends 50 requests and one policy change a
-second. Then it waits until all is decided, and [`lockkeeper verify`](../guides/verify.md) judges every record.
+Each scenario causes a fault or sends hostile records, while the checker sends 50 requests and one policy change per
+second. The scenario then waits until all requests are decided, and [`lockkeeper verify`](../guides/verify.md) checks
+every record.
 
 ```bash
 make chaos
 make chaos ARGS="--minutes 60 --seed 7"
 ```
 
-Without `--minutes` each scenario runs once. A line of JSON says what a run showed; the exit code is 1 when one failed.
-`wrong` counts the violations of all other checks of `verify`. A job that ends is started again after a second, and the
-seconds count from the end of the fault to the decision of a request that was produced then: the median, and the longest
-of several runs. Other work on the machine makes them longer.
+Without `--minutes` each scenario runs once. Each run prints its result as a line of JSON. The exit code is 1 if a run
+failed.
+
+- `wrong` counts the violations of all other checks of `verify`.
+- A job that ends is started again after a second.
+- The seconds are measured from the end of the fault to the decision of a request that was produced at that time. The
+  table has the median, and the maximum of several runs. Other programs on the machine increase them.
 
 {measured}"""
 
@@ -388,9 +431,10 @@ def performance() -> str:
 
 
 PERFORMANCE = """\
-The [job](#the-job) is measured beside a Spark job that only copies the same records from Kafka to Kafka, in one run:
-their ratio says more about another machine than any rate. The [evaluator alone](#the-evaluator-alone) is measured
-without Spark and Kafka, beside other engines with the same policies and requests."""
+The [job](#the-job) is compared with a Spark job that only copies the same records from Kafka to Kafka. Both are
+measured in one run, because their ratio depends less on the machine than the rates do. The
+[evaluator](#the-evaluator-alone) is compared with other engines under the same policies and requests, without Spark
+and Kafka."""
 
 JOB = """\
 ```bash
@@ -398,13 +442,16 @@ make bench                                              # five systems, 1,000 st
 make bench ARGS="--traffic lenses6 --statements 100000"
 ```
 
-Requests are records as the [client](../guides/client.md) sends them: with deadline, key and headers. `five systems` is
-a mix of Lenses 6 (40 %), Lenses 5, Ververica, StreamSets and CDAP. Broker, load and both jobs share the machine; each
-job has a process and a Java of its own, and they take turns. In the first round Java is cold; rates are medians of the
-others, each of the second half of its batches. A latency is from producing a request to reading its decision or copy.
-A policy change is timed from its acknowledgement by Kafka to the first decision under it, read from its topic. The
-memory of a Python worker is what is its own (`Private_*` of `smaps_rollup`), above that of one with next to no
-policies.
+- **Requests** are the records that the [client](../guides/client.md) sends, with deadline, key and headers.
+  `five systems` is a mix of Lenses 6 (40 %), Lenses 5, Ververica, StreamSets and CDAP.
+- **Machine**: the broker, the load and both jobs share it. Each job has a separate process and JVM. The jobs run
+  alternately.
+- **Rates** are medians over the rounds after the first, in which Java is cold. Each round counts the second half of
+  its batches.
+- **Latency** is measured from producing a request to reading its decision or copy.
+- **Policy changes** are measured from the acknowledgement by Kafka to reading the first decision under the change.
+- **Memory** of a Python worker is its private memory (`Private_*` of `smaps_rollup`), minus that of a worker with
+  almost no policies.
 """
 
 EVALUATOR = """\
@@ -413,12 +460,17 @@ make bench-evaluator
 make bench-evaluator ARGS="--statements 100000 --engines OPA"
 ```
 
-CPU time of the thread for a decision, in µs. `cold`: each request once; `warm`: the same requests once more. A pass
-ends after some seconds, so slow engines decide fewer requests. `plain loop` is a loop in Python over the statements of
-the principal's groups. `cedarpy, sliced` gets the policies of the principal's roles alone, parsed at their first use;
-`casbin`, `OPA` and `cedarpy, whole` get all of them. OPA runs in a Go program that is built for this, where Go is
-installed. `policy.decide` explains its answers as well; the others only allow or deny. With `five systems` the
-reference evaluator, which has no index, stands beside it.
+The times are the CPU time of the thread for a decision, in µs.
+
+- `cold`: each request for the first time. `warm`: the same requests for the second time. A pass ends after some
+  seconds, so slow engines decide fewer requests.
+- `policy.decide` also explains its decisions. The other engines only allow or deny.
+- `plain loop` is a loop in Python over the statements of the principal's groups.
+- `cedarpy, sliced` gets only the policies of the principal's roles, parsed at their first use. `casbin`, `OPA` and
+  `cedarpy, whole` get all policies.
+- OPA runs in a Go program that is built for the benchmark if Go is installed.
+- With `five systems`, `policy.decide` is compared with the reference evaluator, which has no index.
+
 """
 
 
@@ -432,8 +484,8 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
         "decisions a second, warm": lambda row: f"{row['decisions_a_second']:,}",
         "copies a second, warm": lambda row: f"{row['copies_a_second']:,}",
         "ratio, median (each round)": lambda row: f"{row['ratio']} ({', '.join(map(str, row['ratios']))})",
-        "start to the first batch's end, Java cold": lambda row: f"{row['cold']['decisions']['start']} s",
-        "of it the first batch": lambda row: f"{row['cold']['decisions']['first']} s",
+        "start to the end of the first batch, Java cold": lambda row: f"{row['cold']['decisions']['start']} s",
+        "its first batch, Java cold": lambda row: f"{row['cold']['decisions']['first']} s",
         "the copy's first batch, Java cold": lambda row: f"{row['cold']['copy']['first']} s",
         "the first batch after a start, Java warm": lambda row: f"{row['first_warm']['decisions']} s",
         "memory of a worker above an idle one": lambda row: f"{row['worker_memory_above_idle']} MiB",
@@ -443,7 +495,10 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
     for name in LATENCIES:
         yield f"latency of {name}, p50 / p99", *(_quantiles(row.get("latency", {}).get(name)) for row in rows)
     yield "policy change in force, p50 / p99", *(_quantiles(row.get("change_latency")) for row in rows)
-    yield "the longest of so many changes", *(_of_changes(row.get("change_latency")) for row in rows)
+    yield (
+        "policy change in force, maximum and number of changes",
+        *(_of_changes(row.get("change_latency")) for row in rows),
+    )
 
 
 LATENCIES = ("copy", "decisions", "decisions with monitor")
@@ -488,7 +543,7 @@ def _job_panels(rows: Sequence[dict[str, Any]]) -> str:
         right.set_xlim(left=0)
         right.invert_yaxis()
         right.legend(fontsize=8, frameon=False)
-        svg = to_svg(figure, "jobs", "Throughput and latency of the job; the table has the numbers")
+        svg = to_svg(figure, "jobs", "Throughput and latency of the job; the table has the values")
     return " ".join(svg.split("\n"))
 
 
@@ -509,7 +564,7 @@ def _engine_panels(rows: Sequence[dict[str, Any]]) -> str:
             axes.set_xlabel("statements")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
         svg = to_svg(
-            figure, "engines", "Time of a decision by engine and number of statements; the table has the numbers"
+            figure, "engines", "Time of a decision by engine and number of statements; the table has the values"
         )
     return " ".join(svg.split("\n"))
 
@@ -524,12 +579,14 @@ def _measured_where(rows: Sequence[dict[str, Any]]) -> str:
 
 
 SOAK = """\
-One policy change and 50 requests a second. Sizes in MiB; processes by their proportional set size, `heap` and `blocks`
-(broadcasts among them) by Spark's own metrics; `files` are Spark's temporary ones. The medians of the last two quarters
-are shown: in the first half Java compiles, and the checkpoints fill up, with what Spark keeps of batches and with the
-quarter of an hour that the monitor remembers. `files` and `blocks` fall with each full collection of the
-heap, which Spark asks for every half an hour by default. `descriptors` grow by one for each task of the monitor:
-[a defect of Spark 4.2.0](../guides/operate.md#open-files)."""
+The load is one policy change and 50 requests per second. Sizes are in MiB. Processes are measured by their
+proportional set size. `heap` and `blocks` (which include broadcasts) are Spark's metrics. `files` are Spark's
+temporary files.
+
+The table has the medians of the last two quarters. In the first half Java compiles, and the checkpoints grow to their
+steady size: the batches that Spark keeps, and the 15 minutes of decisions that the monitor keeps. `files` and
+`blocks` decrease with each full garbage collection, which Spark requests every 30 minutes by default. `descriptors`
+grow by one for each task of the monitor, because of [a defect of Spark 4.2.0](../guides/operate.md#open-files)."""
 
 
 def _soak() -> Iterator[str]:
@@ -564,7 +621,7 @@ def _soak_panels(samples: Sequence[dict[str, Any]], measures: Sequence[str]) -> 
         for axes in panels[len(measures) :]:
             axes.set_visible(False)
         figure.supxlabel("minutes", fontsize=10)
-        svg = to_svg(figure, "soak", "What the job takes of the machine over time; the table has the numbers")
+        svg = to_svg(figure, "soak", "Resources of the job over time; the table has the values")
     return " ".join(svg.split("\n"))
 
 

@@ -29,7 +29,7 @@ def test_every_setting_is_there_with_its_variable_and_default() -> None:
     for name, (path, _) in variables().items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{'.'.join(path)}` ")]
         assert row.endswith(f"| `{name}` |")
-    explained = "Records of a micro-batch."
+    explained = "Maximum number of records of a micro-batch."
     assert f"| `max_records` | {explained} | number, at least 1 | `200000` | `LOCKKEEPER_MAX_RECORDS` |" in page
     assert '| `debug`, `info`, `warning`, `error` | `"info"` | `LOCKKEEPER_LOG_LEVEL` |' in page
 
