@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from policy.core.decision import Missing
-from policy.core.model import Condition, Grant, PermissionCheck, Reason
+from policy.core.model import Condition, EngineResult, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Via
 
@@ -11,16 +11,17 @@ from policy.store.snapshot import Via
 def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
     if not trace.result.items:
-        return (_reason(trace.result, trace),)
+        return _reasons(trace.result, trace)
     told: dict[Reason, None] = {}
     for result in trace.result.deciding(every=False):
-        told.setdefault(_reason(result, trace))
+        told.update(dict.fromkeys(_reasons(result, trace)))
     return tuple(told)
 
 
 def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
-    """The atoms that failed or could not be told."""
-    found = (_missing(leaf) for leaf in _leaves(result) if not leaf.held)
+    """The atoms that failed or could not be told. The policies of an engine name no permission that is missing."""
+    leaves = (leaf for leaf in _leaves(result) if not isinstance(leaf.expression, EngineResult))
+    found = (_missing(leaf) for leaf in leaves if not leaf.held)
     return tuple(dict.fromkeys(found))
 
 
@@ -30,6 +31,18 @@ def _leaves(result: ExpressionResult) -> Iterator[ExpressionResult]:
     for item in result.items:
         if not item.held:
             yield from _leaves(item)
+
+
+def _reasons(leaf: ExpressionResult, trace: EvaluationTrace) -> tuple[Reason, ...]:
+    if isinstance(leaf.expression, EngineResult):
+        return leaf.expression.reasons or (_without_statement(leaf.expression),)
+    return (_reason(leaf, trace),)
+
+
+def _without_statement(result: EngineResult) -> Reason:
+    """The reason of a result that names no statement."""
+    code = {True: "allowed", False: "denied" if result.denied else "no-grant", None: "evaluation-failed"}[result.held]
+    return Reason(code, result.message, result.rule)
 
 
 def _reason(leaf: ExpressionResult, trace: EvaluationTrace) -> Reason:
