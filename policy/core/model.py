@@ -133,9 +133,9 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
 class EngineResult(msgspec.Struct, frozen=True, tag="engine"):
     """The answer of a system that evaluates its policies with an engine of its own, already worked out.
 
-    ``held`` None: it cannot be determined, so the outcome is ``error``. ``rule``, ``message``: of the result as a whole.
-    ``reasons``: the determining statements, each with its document and statement; where none is, why nothing is allowed
-    or determined. ``denied``: a deny statement is satisfied: the deny stands although a claim is not trusted.
+    ``held`` None: it cannot be determined, so the outcome is ``error``. ``rule``, ``message``: of the result as a
+    whole. ``reasons``: the determining statements, each with its document and statement; where none is, why nothing is
+    allowed or determined. ``denied``: a deny statement is satisfied: the deny stands although a claim is not trusted.
     """
 
     held: bool | None

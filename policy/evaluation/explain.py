@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from policy.core.decision import Missing
-from policy.core.model import Condition, EngineResult, Grant, PermissionCheck, Reason
+from policy.core.model import All, AnyOf, Condition, EngineResult, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Via
 
@@ -50,8 +50,9 @@ def _reason(leaf: ExpressionResult, trace: EvaluationTrace) -> Reason:
     if isinstance(expression, Condition):
         code = expression.code if expression.held is not None else "fact-missing"
         return Reason(code, expression.message, expression.rule)
-    if not isinstance(expression, PermissionCheck):
+    if isinstance(expression, All | AnyOf):
         return Reason("nothing-required", expression.text or "there is nothing that could be allowed", expression.rule)
+    assert isinstance(expression, PermissionCheck)
     if leaf.grants:
         return _granted(expression, leaf.grants[0], trace)
     rule = trace.system.default_rule or expression.rule
@@ -87,5 +88,5 @@ def _missing(leaf: ExpressionResult) -> Missing:
         verb = "is denied" if leaf.grants else "is not granted"
         message = f"{sentence(expression)} {verb}"
         return Missing(expression.permission_text, expression.object_text, expression.rule, message)
-    message = expression.message if isinstance(expression, Condition) else expression.text
+    message = expression.text if isinstance(expression, All | AnyOf) else expression.message
     return Missing("", "", expression.rule, message)

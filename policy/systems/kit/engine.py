@@ -1,14 +1,14 @@
 """A system that evaluates its policies with an engine of its own: what tools for policy authors ask it.
 
-Such a system keeps its policies as facts, one for each statement (``Fact.statement_id``). Its ``to_query`` looks up those
-that may decide the request, has its engine evaluate them, and returns an `EngineResult`. What it looks up is noted, also
-what is not found, so that a prepared answer ends when a policy changes or when a validity window begins or ends. So
-``to_query`` must read nothing but the request (without its id and time), ``facts`` and ``trust``; ``reads_resource_id``
-is True; and without prefixes of principals (``subjects = ()``) a refused document of a kind that is neither a fact nor
-``missed`` makes every request ``error``. Of its other kinds it asks `Facts.broken` itself.
+Such a system keeps its policies as facts, one for each statement (``Fact.statement_id``). Its ``to_query`` looks up
+those that may decide the request, has its engine evaluate them, and returns an `EngineResult`. Each lookup is noted,
+also of what is not found, so that a prepared answer ends when a policy changes or when a validity window begins or
+ends. So ``to_query`` must read nothing but the request (without its id and time), ``facts`` and ``trust``, and
+``reads_resource_id`` is True. Without prefixes of principals (``subjects = ()``) a refused document of a kind that is
+neither a fact nor ``missed`` makes every request ``error``. Of its other kinds it asks `Facts.broken` itself.
 
-The system's attribute ``engine`` is an `Engine`. All of its members have a default; each that is given makes a tool know
-more. What cannot be worked out, tools say.
+The system's attribute ``engine`` is an `Engine`. All of its members have a default; each that is given makes a tool
+know more. What cannot be worked out, tools say.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class EngineFinding(msgspec.Struct, frozen=True):
-    """What is suspicious about a statement of a document (``system/kind/name``); ``statement`` None: about all of it."""
+    """What is suspicious about a statement of a document (``system/kind/name``); ``statement`` None: all of it."""
 
     document: str
     statement: int | None
@@ -67,7 +67,7 @@ class Engine:
         return ()
 
     def findings(self, facts: Facts) -> Iterable[EngineFinding]:
-        """What `lint` finds beyond each document's own warnings, such as what a schema document says of the policies."""
+        """What `lint` finds beyond each document's own warnings, such as violations of a schema document."""
         return ()
 
 
