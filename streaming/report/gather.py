@@ -8,7 +8,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from policy import Grant, Snapshot, StatementId
-from policy.analysis import statements
+from policy.analysis import Statement, statements
 from streaming.kafka.clients import topic_ids
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
@@ -76,7 +76,7 @@ class InForce(msgspec.Struct, frozen=True):
     """The policies and facts as they are now: what is written in them, and since when each statement is in force."""
 
     snapshot: Snapshot
-    written: dict[StatementId, Sequence[Grant]]
+    written: dict[StatementId, Sequence[Grant | Statement]]
     stored: dict[StatementId, StoredVersion]
 
 

@@ -11,13 +11,13 @@ The system's attribute ``engine`` is an `Engine`. All of its members have a defa
 know more. What cannot be worked out, tools say.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from policy.core.facts import Facts
-from policy.core.model import Effect, Fact
+from policy.core.model import Effect, Fact, StatementId
 from policy.core.times import ALWAYS, Window
 from policy.systems.kit.privileged import PowerKind, Severity
 
@@ -31,7 +31,8 @@ class Privilege(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement of an engine's policies for people. ``text``: in one line, with whom it names and what it is about.
+    """A statement of an engine's policies for tools. ``text``: all of it in one line, equal for two statements of one
+    effect only if they do the same; an allow more only ever allows more, a deny more denies more.
 
     ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives.
     """
@@ -80,3 +81,17 @@ def engine_of(system: Any) -> Engine | None:
 def statement_of(engine: Engine, fact: Fact) -> Statement:
     """What a fact says as a statement, with the fact's window."""
     return msgspec.structs.replace(engine.statement(fact), window=fact.window)
+
+
+def statements_of(engine: Engine, facts: Iterable[Fact]) -> Iterator[tuple[StatementId, Statement]]:
+    """Those of ``facts`` that are statements."""
+    for fact in facts:
+        if fact.kind in engine.statement_kinds:
+            yield fact.statement_id or StatementId(fact.name), statement_of(engine, fact)
+
+
+def statement_facts(engine: Engine, facts: Facts) -> Iterator[Fact]:
+    """The facts that are statements, in force at whatever moment."""
+    for kind in engine.statement_kinds:
+        for name in facts.names(kind):
+            yield from facts.versions(kind, name)
