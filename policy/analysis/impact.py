@@ -148,9 +148,7 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     """
     asked = _single(request)
     if engine_of(all_systems().get(asked.system)) is not None:
-        message = (
-            f"{asked.system} evaluates its policies by an engine, which can only be asked for one action at a time"
-        )
+        message = f"{asked.system} evaluates its policies by an engine, which answers single requests only"
         raise Unanswerable("not-enumerable", message)
     effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
     return holdings(effective_principals, usable_time(asked, trust))
