@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import DENY, Grant, Unanswerable, in_force
+from policy.core.model import DENY, Grant, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
@@ -144,12 +144,12 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     """What the request's subject holds, at its time: allows and denies, by document.
 
     The action and resource must be ones that the system knows; they do not narrow the answer.
-    Raises MalformedRequest and Unanswerable: also where a system has an engine of its own, and no grants.
+    Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
     asked = _single(request)
     if engine_of(all_systems().get(asked.system)) is not None:
         message = f"{asked.system} evaluates its policies by an engine, which answers single requests only"
-        raise Unanswerable("not-enumerable", message)
+        raise MalformedRequest(message)
     effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
     return holdings(effective_principals, usable_time(asked, trust))
 

@@ -41,7 +41,7 @@ def _reasons(leaf: ExpressionResult, trace: EvaluationTrace) -> tuple[Reason, ..
 
 def _without_statement(result: EngineResult) -> Reason:
     """The reason of a result that names no statement."""
-    code = {True: "allowed", False: "denied" if result.denied else "no-grant", None: "evaluation-failed"}[result.held]
+    code = {True: "allowed", False: "denied" if result.denied else "no-grant", None: "fact-missing"}[result.held]
     return Reason(code, result.message, result.rule)
 
 
