@@ -30,6 +30,7 @@ from policy.testing import cover, load_cases, run_cases
 from streaming.enforcer.evaluator import Evaluator
 from tests.examples import examples
 from tests.policy.test_prepared import change, deletion, spoiled
+from tests.report.world import World
 from tests.stream.test_prepared_answers import LIMITS, _compare
 from tests.systems.allowlist import Rule, parse
 
@@ -310,6 +311,16 @@ def test_statements_and_what_they_decide() -> None:
     asked = parse_request(asks("bob"))
     assert [use.origins for use in uses(snapshot, asked)] == [(StatementId("allowlist/List/shut", 0),)]
     assert list(uses(snapshot, parse_request(asks(action="write")))) == []  # an error: nothing decided
+
+
+def test_a_report_finds_statements_that_decided_nothing() -> None:
+    world = World(rules("open", "permit * read docs/*", "permit alice read docs/a"), rules("shut", "forbid bob * *"))
+    world.ask(asks())
+    totals = world.statements()
+    assert (totals.in_force, totals.named) == (3, 2)
+    [unused] = totals.unused
+    assert (unused.document, unused.effect, unused.text) == ("allowlist/List/shut", "deny", "forbid bob * *")
+    assert [one.statement for one in totals.redundant] == [0, 1]
 
 
 CASES = """
