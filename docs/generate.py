@@ -5,6 +5,7 @@ that returns its Markdown.
 """
 
 import importlib.resources
+import importlib.util
 import json
 import re
 import statistics
@@ -19,12 +20,6 @@ import typer.main
 import yaml
 
 from policy.systems import packages
-from policy.systems.cdap import catalogue as cdap
-from policy.systems.kafka_acls.catalogue import catalogue as kafka_acls
-from policy.systems.lenses5 import catalogue as lenses5
-from policy.systems.lenses6 import catalogue as lenses6
-from policy.systems.streamsets import catalogue as streamsets
-from policy.systems.ververica import catalogue as ververica
 from streaming.cli import register_commands
 from streaming.cli.app import app
 from streaming.monitor_settings import DEFAULTS, KindRule
@@ -52,14 +47,15 @@ OPEN = (
     "Questions that the platform's documentation leaves open, by number. The cases show the implemented interpretation."
 )
 
-NAMES = {
-    "cdap": "CDAP",
-    "kafka-acls": "Kafka's ACLs",
-    "lenses5": "Lenses 5",
-    "lenses6": "Lenses 6",
-    "streamsets": "StreamSets Control Hub",
-    "ververica": "Ververica Platform",
-}
+BUILT_IN = {name: package for name, package in packages().items() if package.startswith("policy.")}
+
+
+def _data_of(system: str, file: str) -> Any:
+    """A file of a system's package that is YAML."""
+    return yaml.safe_load(importlib.resources.files(BUILT_IN[system]).joinpath(file).read_text(encoding="utf-8"))
+
+
+NAMES: dict[str, str] = {system: _data_of(system, "catalogue.yaml")["documentation"]["title"] for system in BUILT_IN}
 
 
 def settings() -> str:
@@ -273,53 +269,20 @@ def actions() -> str:
         "The valid values of a request's `action.name`, by system. They are generated from the catalogues in the code.",
     )
     for system, title in NAMES.items():
-        lines += [f"## {title}", "", ACTIONS[system][0], ""]
-        rows = ((_code(about), ", ".join(map(_code, names))) for about, names in sorted(actions_of(system).items()))
-        lines += [*_table(("resource", "actions"), rows), ""]
+        lines += [f"## {title}", "", _data_of(system, "catalogue.yaml")["documentation"]["actions"], ""]
+        rows = [(_code(about), ", ".join(map(_code, names))) for about, names in sorted(actions_of(system).items())]
+        lines += [*_table(("resource", "actions"), rows), ""] if rows else []
     return "\n".join(lines)
 
 
 def actions_of(system: str) -> dict[str, list[str]]:
-    """The actions of a system, by what they are about."""
+    """The actions of a system, by what they are about; none where its policies define them."""
     grouped: dict[str, list[str]] = defaultdict(list)
-    for about, action in ACTIONS[system][1]():
-        grouped[about].append(action)
+    module = f"{BUILT_IN[system]}.catalogue"
+    if importlib.util.find_spec(module) is not None:
+        for about, action in importlib.import_module(module).documented_actions():
+            grouped[about].append(action)
     return {about: sorted(names) for about, names in grouped.items()}
-
-
-def _lenses6_actions() -> Iterator[tuple[str, str]]:
-    for service, operations in lenses6.catalogue()["operations"].items():
-        yield from ((resource, f"{service}:{operation}") for operation, resource in operations.items())
-
-
-ACTIONS: dict[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
-    "lenses6": (
-        "The format is `service:Operation`. Policies may use `*` and `?`. "
-        "The table is grouped by the service and type of the resource.",
-        _lenses6_actions,
-    ),
-    "lenses5": (
-        "The table is grouped by the type of the resource.",
-        lambda: ((one.about, name) for name, one in lenses5.catalogue().actions.items()),
-    ),
-    "ververica": (
-        "The actions are the same for every kind of resource.",
-        lambda: (("every kind", name) for name in ververica.catalogue()["actions"]),
-    ),
-    "streamsets": (
-        "The format is `type.verb`. The table is grouped by the type of the resource.",
-        lambda: ((one.resource, name) for name, one in streamsets.operations().items()),
-    ),
-    "cdap": (
-        "The format is `kind.verb`. The table is grouped by the kind of the entity.",
-        lambda: ((name.partition(".")[0], name) for name in cdap.actions()),
-    ),
-    "kafka-acls": (
-        "The action is the operation, in any letter case. The table is grouped by the type of the resource.",
-        lambda: ((about, name) for about, names in kafka_acls()["operations"].items() for name in names),
-    ),
-}
-"""How the actions of a system are written, and each with what it is about."""
 
 
 def rules(system: str) -> str:
@@ -336,8 +299,7 @@ def rules(system: str) -> str:
 
 
 def _rules_of(system: str) -> list[dict[str, str]]:
-    source = importlib.resources.files(packages()[system]).joinpath("rules.yaml")
-    loaded: list[dict[str, str]] = yaml.safe_load(source.read_text(encoding="utf-8"))
+    loaded: list[dict[str, str]] = _data_of(system, "rules.yaml")
     return loaded
 
 

@@ -7,7 +7,8 @@ from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import Who, who_can
 from policy.analysis.lint import Finding, lint
 from policy.analysis.usage import statements, uses
-from policy.analysis.wording import grant_text, window_text
+from policy.analysis.wording import document_lines, grant_text
+from policy.systems.kit.engine import Statement
 
 __all__ = [
     "Changed",
@@ -16,9 +17,11 @@ __all__ = [
     "Escalation",
     "Finding",
     "Node",
+    "Statement",
     "Who",
     "analyse",
     "compare",
+    "document_lines",
     "draw_trees",
     "grant_text",
     "lint",
@@ -28,5 +31,4 @@ __all__ = [
     "statements",
     "uses",
     "who_can",
-    "window_text",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import All, AnyOf, Condition, Expression, Unanswerable
+from policy.core.model import All, AnyOf, Condition, EngineResult, Expression, Unanswerable
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
@@ -59,10 +59,13 @@ def _text(expression: Expression) -> str:
     if isinstance(expression, All | AnyOf):
         needed = "all of" if isinstance(expression, All) else "any of"
         return f"{expression.text}: {needed}" if expression.text else needed
-    return expression.message if isinstance(expression, Condition) else sentence(expression)
+    return expression.message if isinstance(expression, Condition | EngineResult) else sentence(expression)
 
 
 def _notes(result: ExpressionResult, trace: EvaluationTrace) -> Iterator[str]:
+    if isinstance(result.expression, EngineResult):
+        told = dict.fromkeys(reason.message for reason in result.expression.reasons)
+        yield from (message for message in told if message != result.expression.message)
     for grant in sorted(result.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
         verb = "allowed" if grant.effect == "allow" else "denied"
         yield f"{verb} by {grant.statement_id} ({route(trace.effective_principals.via, grant.principal)})"

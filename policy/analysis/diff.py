@@ -9,14 +9,20 @@ from policy.analysis.wording import grant_text, membership_text
 from policy.core.decision import Decision
 from policy.core.model import ALLOW, DENY, Effect, Fact, Grant, Membership, StatementId
 from policy.core.request import CLAIMS
+from policy.core.times import Window
 from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
+from policy.systems.kit.engine import Engine, Statement, engine_of, statement_facts, statements_of
 
 Sign = Literal["removed", "changed", "added"]
 SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
 Written = TypeVar("Written", Grant, Membership)
+
+
+Contents = dict[tuple[Effect, str, Window], tuple[Statement, str]]
+"""What an engine's statements do; each with the first of them that does so, and its document."""
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -119,12 +125,35 @@ def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
 
 
 def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[Difference]:
-    for kind in all_systems()[system].kinds:
+    engine = engine_of(all_systems()[system])
+    kinds = list(all_systems()[system].kinds)
+    if engine is not None:  # the policies themselves are facts, of other kinds than the documents
+        kinds = sorted({*old.facts.kinds(), *new.facts.kinds()} - set(engine.statement_kinds))
+        yield from _of_statements(system, engine, old, new)
+    for kind in kinds:
         for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
             before, after = ([_said(fact) for fact in side.facts.versions(kind, name)] for side in (old, new))
             if before != after:
                 sign: Sign = "added" if not before else "removed" if not after else "changed"
                 yield Difference(system, sign, f"what is known of {kind} {name}", f"{system}/{kind}/{name}", True)
+
+
+def _of_statements(system: str, engine: Engine, old: PolicySet, new: PolicySet) -> Iterator[Difference]:
+    """The statements of an engine that are on one side alone, wherever they are written."""
+    before, after = (_by_content(engine, side) for side in (old, new))
+    sides: tuple[tuple[Sign, Contents, Contents], ...] = (("removed", before, after), ("added", after, before))
+    for sign, here, there in sides:
+        for content, (statement, document) in here.items():
+            if content not in there:
+                widens = (sign == "added") == (statement.effect == ALLOW)
+                yield Difference(system, sign, grant_text(statement), document, widens)
+
+
+def _by_content(engine: Engine, side: PolicySet) -> Contents:
+    found: Contents = {}
+    for statement_id, statement in statements_of(engine, statement_facts(engine, side.facts)):
+        found.setdefault((statement.effect, statement.text, statement.window), (statement, statement_id.document))
+    return found
 
 
 def _said(fact: Fact) -> tuple[Any, ...]:

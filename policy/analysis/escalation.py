@@ -27,6 +27,7 @@ from typing import Literal
 import msgspec
 
 from policy.analysis.edits import Edit, Start, starts
+from policy.analysis.engine_changes import opened
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
 from policy.analysis.sides import Bearing, Links, Side, common
 from policy.analysis.wording import grant_text, membership_text
@@ -34,6 +35,7 @@ from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
 from policy.store.snapshot import PolicySet
+from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
 from policy.systems.kit.system import EVERYONE, System
 
@@ -93,8 +95,31 @@ def analyse(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: in
     changed = [edit for edit in edits if edit.before != edit.after]
     if not changed:
         return Analysis()
-    found = tuple(sorted(_Comparison(system, policy_set, changed, at, work).escalations()))
-    return Analysis(found, not work.exceeded)
+    found = [*_Comparison(system, policy_set, changed, at, work).escalations()]
+    if (engine := engine_of(system)) is not None:
+        found += _by_engine(engine, policy_set, changed, at, work)
+    return Analysis(tuple(sorted(found)), not work.exceeded)
+
+
+def _by_engine(
+    engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work
+) -> Iterator[Escalation]:
+    """What the statements of an engine open. Whether there is something under a deny that is gone is not known."""
+    with contextlib.suppress(WorkExceeded):
+        for statement_id, statement in opened(engine, policy_set, edits, at, work):
+            kinds: dict[EscalationKind, dict[str, Severity]] = {}
+            if statement.effect == DENY:
+                kinds["deny-lifted"] = dict([PERHAPS])
+            else:
+                for privilege in statement.privileges:
+                    kinds.setdefault(privilege.kind, {})[privilege.name] = privilege.severity
+            document, number = statement_id.place
+            grants = (grant_text(statement),)
+            for kind, names in kinds.items():
+                severity, causes = worst(names.values()), (document,)
+                yield Escalation(
+                    document, number, kind, severity, tuple(sorted(names)), grants, statement.principals, causes
+                )
 
 
 def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:

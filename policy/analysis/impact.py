@@ -17,9 +17,11 @@ from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
+from policy.systems.kit.engine import engine_of
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
+USER = "user"
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
@@ -34,22 +36,28 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Who(msgspec.Struct, frozen=True):
-    """A subject by its id, or any principal that claims ``claim`` (``groups``, ``roles``) of that name."""
+    """A subject by its id, or any principal that claims ``claim`` (``groups``, ``roles``) of that name.
+
+    ``type``: the subject's, where it is not ``user``.
+    """
 
     name: str
     claim: str = ""
+    type: str = ""
 
 
 class Reach(msgspec.Struct, frozen=True):
     """Who is allowed, subjects before claims.
 
     ``everyone``: also subjects that no document names; then ``but`` lists those who are denied,
-    and ``allowed`` names no claims, which need not be made.
+    and ``allowed`` names no claims, which need not be made. ``complete``: False where a system evaluates by an engine
+    of its own: subjects that its documents do not name may be allowed too, or denied.
     """
 
     allowed: tuple[Who, ...]
     everyone: bool = False
     but: tuple[Who, ...] = ()
+    complete: bool = True
 
 
 def who_can(
@@ -64,15 +72,24 @@ def who_can(
     system = _single(base).system
     if system not in snapshot.policy_sets:
         return Reach(())
+    engine = engine_of(all_systems()[system])
     candidates = set(_candidates(snapshot.policy_sets[system], system, also, trust))
+    types = sorted({who.type for who in candidates}) if engine is not None and candidates else [""]
     outcomes = {
-        who: _outcomes(snapshot, base, who, trust) for who in sorted(candidates, key=lambda who: (who.claim, who.name))
+        who: _outcomes(snapshot, base, who, trust)
+        for who in sorted(candidates, key=lambda who: (who.claim, who.name, who.type))
     }
     allowed = tuple(who for who, found in outcomes.items() if "allow" in found)
-    if not any("allow" in _outcomes(snapshot, base, Who(name), trust) for name in UNKNOWN_PRINCIPALS):
-        return Reach(allowed)
+    if not all(_allows_unknown(snapshot, base, type_, trust) for type_ in types):
+        return Reach(allowed, complete=engine is None)
     subjects = tuple(who for who in allowed if not who.claim)
-    return Reach(subjects, True, tuple(w for w, found in outcomes.items() if "deny" in found and w not in allowed))
+    but = tuple(who for who, found in outcomes.items() if "deny" in found and who not in allowed)
+    return Reach(subjects, True, but, engine is None)
+
+
+def _allows_unknown(snapshot: Snapshot, request: Mapping[str, Any], type_: str, trust: frozenset[str]) -> bool:
+    """Whether a subject of a type is allowed that no document names."""
+    return any("allow" in _outcomes(snapshot, request, Who(name, "", type_), trust) for name in UNKNOWN_PRINCIPALS)
 
 
 def _single(request: Mapping[str, Any]) -> Request:
@@ -83,6 +100,11 @@ def _single(request: Mapping[str, Any]) -> Request:
 
 
 def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: frozenset[str]) -> Iterator[Who]:
+    engine = engine_of(all_systems()[system])
+    if engine is not None:
+        yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
+        yield from map(Who, also)
+        return
     for name in {*_names(policy_set, system), *also}:
         bare = name.partition(":")[2]
         yield from (Who(text) for text in (name, bare) if text)
@@ -102,7 +124,7 @@ def _outcomes(snapshot: Snapshot, request: Mapping[str, Any], who: Who, trust: f
     """The answers; of a claim those for unknown principals of either form."""
     shared = request["subject"]["properties"]
     named = [_subject(name, {**shared, who.claim: [who.name]}) for name in UNKNOWN_PRINCIPALS]
-    subjects = named if who.claim else [_subject(who.name, shared)]
+    subjects = named if who.claim else [_subject(who.name, shared, who.type or USER)]
     return {decide(snapshot, {**request, "subject": subject}, trust=trust).outcome for subject in subjects}
 
 
@@ -114,17 +136,20 @@ def _shared(request: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in OF_ONE}
 
 
-def _subject(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "user", "id": name, "properties": dict(properties)}
+def _subject(name: str, properties: Mapping[str, Any], type_: str = USER) -> dict[str, Any]:
+    return {"type": type_, "id": name, "properties": dict(properties)}
 
 
 def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
     """What the request's subject holds, at its time: allows and denies, by document.
 
     The action and resource must be ones that the system knows; they do not narrow the answer.
-    Raises MalformedRequest and Unanswerable.
+    Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
     asked = _single(request)
+    if engine_of(all_systems().get(asked.system)) is not None:
+        message = f"{asked.system} evaluates its policies by an engine, which answers single requests only"
+        raise MalformedRequest(message)
     effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
     return holdings(effective_principals, usable_time(asked, trust))
 

@@ -13,12 +13,16 @@ import msgspec
 from policy.analysis.impact import swallows
 from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
+from policy.core.facts import Facts
 from policy.core.model import ALLOW, DENY, Effect, Grant, Membership, StatementId
 from policy.core.pattern import Pattern, example
 from policy.core.times import ALWAYS, Window
 from policy.matching.index import PatternIndex
 from policy.store.documents import DocumentHistory, DocumentStore
 from policy.store.publishable import encode_document
+from policy.store.snapshot import fact_table
+from policy.systems import all_systems
+from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
 
 Level = Literal["error", "warning"]
@@ -63,6 +67,7 @@ def lint_library(store: DocumentStore) -> list[Finding]:
     for system in sorted({key.system for key in store.histories}):
         histories = {key: document_history for key, document_history in store.histories.items() if key.system == system}
         found += _Policies(histories).findings()
+        found += _of_engine(system, histories.values())
     return sorted(found, key=_order)
 
 
@@ -84,6 +89,13 @@ def _closed(store: DocumentStore) -> Iterator[Finding]:
     for document, system in found:
         message = f"every request of {system} is answered error until it is corrected or deleted"
         yield Finding(document, None, "error", "answers-error", message)
+
+
+def _of_engine(system: str, histories: Iterable[DocumentHistory]) -> Iterator[Finding]:
+    """What the engine of a system finds over all of its documents."""
+    engine = engine_of(all_systems().get(system))
+    for one in engine.findings(Facts(fact_table(histories))) if engine is not None else ():
+        yield Finding(one.document, one.statement, "warning", one.code, one.message)
 
 
 class _Policies:

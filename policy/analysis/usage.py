@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.core.model import Grant, StatementId
+from policy.core.model import EngineResult, Grant, StatementId
 from policy.core.request import CLAIMS, Batch, Request
 from policy.evaluation.authorize import STOPS, answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.trace import ExpressionResult
 from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
+from policy.systems.kit.engine import Statement, engine_of, statement_facts, statements_of
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -23,10 +25,16 @@ class Use(msgspec.Struct, frozen=True):
     origins: tuple[StatementId, ...]
 
 
-def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant]]:
-    """Every statement in the snapshot's documents that grants or denies something, with its grants."""
-    found: dict[StatementId, list[Grant]] = {}
-    for policy_set in snapshot.policy_sets.values():
+def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant | Statement]]:
+    """Every statement in the snapshot's documents that grants or denies something, with its grants.
+
+    Of a system with an engine of its own with what the engine says of it.
+    """
+    found: dict[StatementId, list[Grant | Statement]] = {}
+    for system, policy_set in snapshot.policy_sets.items():
+        if (engine := engine_of(all_systems()[system])) is not None:
+            for statement_id, statement in statements_of(engine, statement_facts(engine, policy_set.facts)):
+                found.setdefault(statement_id, []).append(statement)
         for grants in policy_set.grants.values():
             for grant in grants:
                 found.setdefault(grant.statement_id, []).append(grant)
@@ -46,5 +54,13 @@ def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLA
 
 def _uses(result: ExpressionResult) -> Iterator[Use]:
     for leaf in result.deciding():
-        if leaf.grants:
-            yield Use(tuple(dict.fromkeys(grant.statement_id for grant in leaf.grants)))
+        found = dict.fromkeys(_determining(leaf))
+        if found:
+            yield Use(tuple(found))
+
+
+def _determining(leaf: ExpressionResult) -> Iterator[StatementId]:
+    yield from (grant.statement_id for grant in leaf.grants)
+    if isinstance(leaf.expression, EngineResult):
+        reasons = leaf.expression.reasons
+        yield from (StatementId(reason.document, reason.statement) for reason in reasons if reason.document is not None)

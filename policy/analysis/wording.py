@@ -1,8 +1,10 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
-from policy.core.model import Grant, Membership
+from policy.core.model import CompiledDocument, Grant, Membership
 from policy.core.pattern import EVERYTHING, Exact, Part, Pattern, Prefix
 from policy.core.times import ALWAYS, Window, to_text
+from policy.systems import all_systems
+from policy.systems.kit.engine import Statement, engine_of, statements_of
 
 
 def pattern_text(pattern: Pattern) -> str:
@@ -18,16 +20,30 @@ def _part_text(part: Part) -> str:
     return f"{part.text}*" if isinstance(part, Prefix) else part.text
 
 
-def grant_text(grant: Grant) -> str:
-    """ "role:readers allow kafka/List* on kafka/topic/**"."""
+def grant_text(grant: Grant | Statement) -> str:
+    """ "role:readers allow kafka/List* on kafka/topic/**"; of an engine's statement its own text."""
     window = window_text(grant.window)
-    text = f"{grant.principal} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+    if isinstance(grant, Statement):
+        text = grant.text
+    else:
+        text = f"{grant.principal} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
     return f"{text} {window}" if window else text
 
 
 def membership_text(way: Membership) -> str:
     """ "user:dana is group:readers"."""
     return f"{way.member} is {way.principal} {window_text(way.window)}".strip()
+
+
+def document_lines(system: str, compiled: CompiledDocument) -> set[str]:
+    """The grants, memberships and engine's statements of a document, each in words."""
+    engine = engine_of(all_systems()[system])
+    statements = statements_of(engine, compiled.facts) if engine is not None else ()
+    return {
+        *map(grant_text, compiled.grants),
+        *map(membership_text, compiled.memberships),
+        *(grant_text(statement) for _, statement in statements),
+    }
 
 
 def window_text(window: Window) -> str:

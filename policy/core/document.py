@@ -10,7 +10,7 @@ import msgspec
 from policy.core.model import DocumentRefused
 from policy.core.names import fault
 from policy.core.request import check_nesting
-from policy.core.times import ALWAYS, Window, to_ms
+from policy.core.times import ALWAYS, Window, to_ms, window_between
 
 SINCE_EVER = -1  # `effective_at` of a document that does not say
 FIELDS = frozenset({"system", "kind", "name", "spec", "effective_at", "valid_from", "valid_until"})
@@ -80,7 +80,7 @@ def parse_document(value: Mapping[str, Any], at: int | None = None) -> Document:
     if at is not None and "effective_at" in value:
         errors.append("effective_at: not on Kafka, where the log dates the versions; leave it out")
     moments = {field: _moment(value, field, errors) for field in ("effective_at", "valid_from", "valid_until")}
-    window = Window(moments["valid_from"], moments["valid_until"])
+    window = window_between(moments["valid_from"], moments["valid_until"])
     if window.start is not None and window.end is not None and window.start >= window.end:
         errors.append("valid_until: must be later than valid_from")
     if errors:

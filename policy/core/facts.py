@@ -137,6 +137,10 @@ class FactTable:
         versions = self._versions.get((kind, name))
         return versions is None or any(key in fact.keys and fact.counts(at) for fact in versions)
 
+    def kinds(self) -> set[str]:
+        """The kinds of all facts; slow: for tools, not for decisions."""
+        return {*(kind for kind, named in self._by_kind.items() if named), *(kind for kind, _ in self._versions)}
+
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
         return sorted({fact.name for fact in self.all(kind)})
@@ -189,6 +193,9 @@ class FactSource(Protocol):
 
     def find(self, kind: str, index: str, value: str, at: int | None = None) -> frozenset[str]:
         """Names of the facts of ``kind`` with the key (index, value)."""
+
+    def kinds(self) -> set[str]:
+        """The kinds of all facts."""
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted."""
@@ -260,6 +267,10 @@ class Facts:
             names = overlay.find(kind, index, value, self._moment)
             found.update(name for name in names if not self._known_above(number, kind, name))
         return frozenset(found)
+
+    def kinds(self) -> list[str]:
+        """The kinds of all facts at whatever moment, sorted; slow: for tools, not for decisions."""
+        return sorted({kind for overlay in self._layers for kind in overlay.kinds()})
 
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind`` at whatever moment, sorted; slow: for tools, not for decisions."""

@@ -120,9 +120,6 @@ class AnyOf(msgspec.Struct, frozen=True, tag="any"):
     text: str = ""
 
 
-Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf
-
-
 class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
     """One sentence of an explanation and where it comes from."""
 
@@ -131,6 +128,24 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=False):
     rule: str | None = None
     document: str | None = None
     statement: int | None = None
+
+
+class EngineResult(msgspec.Struct, frozen=True, tag="engine"):
+    """The answer of a system that evaluates its policies with an engine of its own, already worked out.
+
+    ``held`` None: it cannot be determined, so the outcome is ``error``. ``rule``, ``message``: of the result as a
+    whole. ``reasons``: the determining statements, each with its document and statement; where none is, why nothing is
+    allowed or determined. ``denied``: a deny statement is satisfied: the deny stands although a claim is not trusted.
+    """
+
+    held: bool | None
+    rule: str
+    message: str
+    reasons: tuple[Reason, ...] = ()
+    denied: bool = False
+
+
+Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf | EngineResult
 
 
 class AuthorizationQuery(msgspec.Struct, frozen=True):

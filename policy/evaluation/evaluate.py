@@ -8,7 +8,18 @@ from policy.core.decision import Decision
 from policy.core.document import Key
 from policy.core.facts import Reads
 from policy.core.limits import BESIDE, MAX_PARTS, MAX_RELATED
-from policy.core.model import DENY, All, AnyOf, Condition, Expression, Grant, PermissionCheck, Reason, Unanswerable
+from policy.core.model import (
+    DENY,
+    All,
+    AnyOf,
+    Condition,
+    EngineResult,
+    Expression,
+    Grant,
+    PermissionCheck,
+    Reason,
+    Unanswerable,
+)
 from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.explain import missing_of, reasons_of
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
@@ -67,7 +78,7 @@ class Evaluation:
             if expression.principals:
                 effective_principals = _sound_principals(self._policy_set, expression.principals, self._at)
             return leaf(expression, effective_principals.permissions(expression.permission).on(expression.object))
-        if isinstance(expression, Condition):
+        if isinstance(expression, Condition | EngineResult):
             return ExpressionResult(expression, expression.held)
         self._bound(len(expression.items))
         items = tuple(self.of(item) for item in expression.items)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from policy.core.decision import Missing
-from policy.core.model import Condition, Grant, PermissionCheck, Reason
+from policy.core.model import All, AnyOf, Condition, EngineResult, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import Via
 
@@ -11,16 +11,17 @@ from policy.store.snapshot import Via
 def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
     if not trace.result.items:
-        return (_reason(trace.result, trace),)
+        return _reasons(trace.result, trace)
     told: dict[Reason, None] = {}
     for result in trace.result.deciding(every=False):
-        told.setdefault(_reason(result, trace))
+        told.update(dict.fromkeys(_reasons(result, trace)))
     return tuple(told)
 
 
 def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
-    """The atoms that failed or could not be told."""
-    found = (_missing(leaf) for leaf in _leaves(result) if not leaf.held)
+    """The atoms that failed or could not be told. The policies of an engine name no permission that is missing."""
+    leaves = (leaf for leaf in _leaves(result) if not isinstance(leaf.expression, EngineResult))
+    found = (_missing(leaf) for leaf in leaves if not leaf.held)
     return tuple(dict.fromkeys(found))
 
 
@@ -32,13 +33,26 @@ def _leaves(result: ExpressionResult) -> Iterator[ExpressionResult]:
             yield from _leaves(item)
 
 
+def _reasons(leaf: ExpressionResult, trace: EvaluationTrace) -> tuple[Reason, ...]:
+    if isinstance(leaf.expression, EngineResult):
+        return leaf.expression.reasons or (_without_statement(leaf.expression),)
+    return (_reason(leaf, trace),)
+
+
+def _without_statement(result: EngineResult) -> Reason:
+    """The reason of a result that names no statement."""
+    code = {True: "allowed", False: "denied" if result.denied else "no-grant", None: "fact-missing"}[result.held]
+    return Reason(code, result.message, result.rule)
+
+
 def _reason(leaf: ExpressionResult, trace: EvaluationTrace) -> Reason:
     expression = leaf.expression
     if isinstance(expression, Condition):
         code = expression.code if expression.held is not None else "fact-missing"
         return Reason(code, expression.message, expression.rule)
-    if not isinstance(expression, PermissionCheck):
+    if isinstance(expression, All | AnyOf):
         return Reason("nothing-required", expression.text or "there is nothing that could be allowed", expression.rule)
+    assert isinstance(expression, PermissionCheck)
     if leaf.grants:
         return _granted(expression, leaf.grants[0], trace)
     rule = trace.system.default_rule or expression.rule
@@ -74,5 +88,5 @@ def _missing(leaf: ExpressionResult) -> Missing:
         verb = "is denied" if leaf.grants else "is not granted"
         message = f"{sentence(expression)} {verb}"
         return Missing(expression.permission_text, expression.object_text, expression.rule, message)
-    message = expression.message if isinstance(expression, Condition) else expression.text
+    message = expression.text if isinstance(expression, All | AnyOf) else expression.message
     return Missing("", "", expression.rule, message)

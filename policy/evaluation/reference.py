@@ -6,7 +6,17 @@ Property tests hold `policy.decide` to it, and `lockkeeper verify` the decisions
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from policy.core.model import All, AnyOf, Condition, Expression, Grant, Membership, PermissionCheck, Unanswerable
+from policy.core.model import (
+    All,
+    AnyOf,
+    Condition,
+    EngineResult,
+    Expression,
+    Grant,
+    Membership,
+    PermissionCheck,
+    Unanswerable,
+)
 from policy.core.pattern import Exact, Part, Pattern, Prefix
 from policy.core.request import CLAIMS, Batch, IncompleteItem, MalformedRequest, Request, parse_request
 from policy.core.times import Window, to_ms
@@ -104,6 +114,9 @@ def _holds(
     needed: Expression, policy_set: PolicySet, grants: list[Grant], at: int | None, denies: list[bool]
 ) -> bool | None:
     if isinstance(needed, Condition):
+        return needed.held
+    if isinstance(needed, EngineResult):
+        denies.append(needed.denied)
         return needed.held
     if isinstance(needed, PermissionCheck):
         if needed.principals:

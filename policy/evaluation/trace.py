@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.core.model import AnyOf, Expression, Grant, Reason
+from policy.core.model import AnyOf, EngineResult, Expression, Grant, Reason
 from policy.store.snapshot import EffectivePrincipals
 from policy.systems.kit.system import System
 
@@ -20,6 +20,8 @@ class ExpressionResult(msgspec.Struct, frozen=True):
     @property
     def denied(self) -> bool:
         """A matching deny stood in the way, here or below."""
+        if isinstance(self.expression, EngineResult):
+            return self.expression.denied
         return any(grant.effect == "deny" for grant in self.grants) or any(item.denied for item in self.items)
 
     def deciding(self, every: bool = True) -> Iterator["ExpressionResult"]:

@@ -24,13 +24,16 @@ def affected(system: System, key: Key, value: object) -> frozenset[str]:
     """The holders that a refused document names; `EVERYONE` where they cannot be determined.
 
     ``value``: the document as it came, or UNREADABLE. Documents of a kind that is ``missed`` affect none: every request
-    that needs one is answered ``error``.
+    that needs one is answered ``error``. Where a system has no prefixes of principals (its engine compares them in its
+    own terms), no text shows whom a document names.
     """
     kind = system.kinds.get(key.kind)
     if kind is None or not key.name:
         return ALL
     if kind.missed or kind.fact:
         return frozenset()
+    if not system.subjects:
+        return ALL
     if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
         return ALL
     document = value if isinstance(value, Mapping) else {"spec": value}

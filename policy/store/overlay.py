@@ -273,6 +273,10 @@ class OverlayTable:
         found = ((name, self.get(kind, name, at)) for name in names)
         return frozenset(name for name, fact in found if fact is not None and (index, value) in fact.keys)
 
+    def kinds(self) -> set[str]:
+        """The kinds of all facts; slow: for tools, not for decisions."""
+        return set(self._kinds)
+
     def names(self, kind: str) -> list[str]:
         """Names of all facts of ``kind``, sorted; slow: for tools, not for decisions."""
         return sorted({fact.name for fact in self.all(kind)})
@@ -378,7 +382,7 @@ class TableAt:
 
     def __init__(self, table: OverlayTable, moment: int) -> None:
         self._table, self._moment = table, moment
-        self.names, self.all, self.versions = table.names, table.all, table.versions
+        self.kinds, self.names, self.all, self.versions = table.kinds, table.names, table.all, table.versions
         self.named, self.refused_names, self.edges_of = table.named_at, table.refused_names_at, table.edges_at
 
     def get(self, kind: str, name: str, at: int | None = None) -> Fact | None:

@@ -290,10 +290,12 @@ def who_can(
         tell("any principal, also those that no document names" + (", but not:" if reach.but else ""))
     for line in _lines(reach.but if reach.everyone else reach.allowed):
         tell(line)
-    if not reach.everyone and not reach.allowed:
+    if not reach.complete:
+        remark(f"not complete: only principals that the policies and facts of {system} name were checked")
+    elif not reach.everyone and not reach.allowed:
         remark("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
 
 
 def _lines(found: "tuple[Who, ...]") -> Iterator[str]:
     for who in found:
-        yield f"any principal that claims {who.name} in {who.claim}" if who.claim else who.name
+        yield f"any principal that claims {who.name} in {who.claim}" if who.claim else f"{who.type} {who.name}".strip()

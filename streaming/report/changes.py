@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from policy import CompiledDocument, Document, DocumentStore, Key, Version
-from policy.analysis import grant_text, window_text
+from policy import Document, DocumentStore, Key, Version
+from policy.analysis import document_lines
 from streaming.report.records import Record
 from streaming.report.span import Span
 from streaming.report.untrusted import Newest, shortened
@@ -98,7 +98,7 @@ def _follow(loader: Loader, record: Record) -> tuple[Change | None, Key | None]:
     if (before and before.digest) == (after and after.digest):
         return None, key
     manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
-    return _change(record, str(key), manner, list(_differences(before, after))), key
+    return _change(record, str(key), manner, list(_differences(key.system, before, after))), key
 
 
 def _effective_principals(store: DocumentStore, key: Key | None) -> Version | None:
@@ -114,18 +114,13 @@ def _change(record: Record, document: str, manner: Manner, lines: list[str]) -> 
     return Change(record.at, record.topic, record.offset, shortened(document), manner, shown, more)
 
 
-def _differences(before: Version | None, after: Version | None) -> Iterator[str]:
+def _differences(system: str, before: Version | None, after: Version | None) -> Iterator[str]:
     """Grants and memberships that went and came; where these are the same, the fields that differ."""
-    old, new = (_says(version.compiled) if version else set() for version in (before, after))
+    old, new = (document_lines(system, version.compiled) if version else set() for version in (before, after))
     yield from (f"− {line}" for line in sorted(old - new))
     yield from (f"+ {line}" for line in sorted(new - old))
     if old == new and before and after and before.document and after.document:
         yield from _fields(before.document, after.document)
-
-
-def _says(compiled: CompiledDocument) -> set[str]:
-    ways = {f"{way.member} is {way.principal} {window_text(way.window)}".strip() for way in compiled.memberships}
-    return {grant_text(grant) for grant in compiled.grants} | ways
 
 
 def _fields(before: Document, after: Document) -> Iterator[str]:

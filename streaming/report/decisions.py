@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from policy import Grant, StatementId, all_systems, to_ms
-from policy.analysis import grant_text
+from policy.analysis import Statement, grant_text
 from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
 from streaming.report.requests import Answered, Replay, Replayed, denials
 from streaming.report.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
@@ -272,7 +272,7 @@ class StatementTotals(msgspec.Struct, frozen=True):
 
 
 def find_unused(
-    written: Mapping[StatementId, Sequence[Grant]],
+    written: Mapping[StatementId, Sequence[Grant | Statement]],
     stored: Mapping[StatementId, StoredVersion],
     named: Mapping[StatementId, int],
     replay: Replay,
@@ -308,12 +308,14 @@ def find_unused(
     )
 
 
-def _words(statement_id: StatementId, grants: Sequence[Grant]) -> tuple[str, int | None, bool, int, str, str]:
+def _words(
+    statement_id: StatementId, grants: Sequence[Grant | Statement]
+) -> tuple[str, int | None, bool, int, str, str]:
     more = f" (and {len(grants) - 1} more)" if len(grants) > 1 else ""
     return statement_id.document, statement_id.statement, False, 1, grants[0].effect, grant_text(grants[0]) + more
 
 
-def _overlaps(grant: Grant, span: Span) -> bool:
+def _overlaps(grant: Grant | Statement, span: Span) -> bool:
     """Whether the grant was valid at some moment of the range."""
     start, end = grant.window.start, grant.window.end
     return (start is None or start < span.end) and (end is None or end > span.start)

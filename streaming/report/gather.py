@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from policy import Grant, Snapshot, StatementId
-from policy.analysis import statements
+from policy.analysis import Statement, statements
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, log_reader, partitions_of, topic_ids
 from streaming.kafka.committed import SECONDS, records_between
 from streaming.kafka.topics import dead_letters_of
@@ -75,7 +75,7 @@ class InForce(msgspec.Struct, frozen=True):
     """The policies and facts as they are now: what is written in them, and since when each statement is in force."""
 
     snapshot: Snapshot
-    written: dict[StatementId, Sequence[Grant]]
+    written: dict[StatementId, Sequence[Grant | Statement]]
     stored: dict[StatementId, StoredVersion]
 
 

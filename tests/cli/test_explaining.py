@@ -80,7 +80,8 @@ def test_who_can_lists_subjects_and_claims(lockkeeper: Command, policies: Path) 
     shown = lockkeeper(*asked, "kafka:topic:prod/main/orders")
     assert (shown.code, shown.out.splitlines()) == (0, ["user:dana", "any principal that claims readers in groups"])
     shown = lockkeeper(*asked, "kafka:topic:prod/main/orders", "--trust", "", "--json")
-    assert shown.records == [{"allowed": [{"name": "user:dana", "claim": ""}], "everyone": False, "but": []}]
+    dana = {"name": "user:dana", "claim": "", "type": ""}
+    assert shown.records == [{"allowed": [dana], "everyone": False, "but": [], "complete": True}]
     shown = lockkeeper(*asked, "kafka:topic:prod/main/payments")
     assert (shown.code, shown.out, "no principal" in shown.err) == (0, "", True)
 

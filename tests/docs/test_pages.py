@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from docs import generate
 from policy import compile_documents
 from streaming.settings import Settings, check_settings
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, pages
@@ -19,7 +20,6 @@ from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_f
 EVERY = [block for page in pages() for block in blocks(page)]
 KNOWN = SHELL | {"yaml", "json", "python", "csv", "text"}
 COMMANDS = [(block, command) for block in EVERY for command in block.commands]
-SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap", "kafka-acls")
 
 
 def _of(language: str) -> list[Any]:
@@ -74,7 +74,7 @@ def test_python_compiles_and_without_a_broker_runs(block: Block) -> None:
         subprocess.run([sys.executable, "-c", block.body], cwd=ROOT, check=True, timeout=60)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", generate.NAMES)
 def test_each_system_has_a_page_with_documents_and_decisions(system: str) -> None:
     told = [block for block in blocks(PAGES / f"guides/policies/{system}.md") if block.language == "yaml"]
     documents = [part for block in told for part in yaml.safe_load_all(block.body) if "kind" in part]

@@ -13,7 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PASS = {"system": "doors", "kind": "Pass", "name": "dana", "spec": {"user": "dana", "doors": ["cellar"]}}
-BUILT_IN = ("cdap", "kafka-acls", "lenses5", "lenses6", "streamsets", "ververica")
+PACKAGES = (path.parent.name for path in (ROOT / "policy/systems").glob("*/__init__.py"))
+BUILT_IN = {name.replace("_", "-") for name in PACKAGES if name != "kit"}
 
 Install = Callable[..., Path]
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -90,6 +91,23 @@ def test_the_command_line_has_it(install: Install, run: Run, tmp_path: Path) -> 
     decide = ("decide", "--policies", "policies", "--requests", "requests.jsonl")
     shown = run(site, "-m", "streaming.cli", *decide).stdout
     assert [json.loads(line)["decision"] for line in shown.splitlines()] == [True, False]
+
+
+def test_the_command_line_asks_an_engine(install: Install, run: Run, tmp_path: Path) -> None:
+    """Why by its statements, and that a list of principals is not complete."""
+    site = install("acme-lists", allowlist="allowlist")
+    rules = {"rules": ["permit alice read plans", "forbid bob * *"]}
+    document = {"system": "allowlist", "kind": "List", "name": "open", "spec": rules}
+    (tmp_path / "lists.json").write_text(json.dumps(document))
+    command = ("-m", "streaming.cli")
+    asked = ("--system", "allowlist", "--policies", "lists.json")
+    options = ("--subject", "bob", "--action", "read", "--resource", "plans")
+    shown = run(site, *command, "explain", *options, *asked).stdout
+    assert shown.splitlines()[0].endswith("deny: bob read plans")
+    assert "1 forbid satisfied [AL-FORBID]" in shown
+    assert "open rule 1: forbid bob * *" in shown
+    done = run(site, *command, "who-can", "read", "plans", *asked)
+    assert (done.stdout, "not complete: only principals" in done.stderr) == ("alice\n", True)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Entity kinds, privileges and actions, read from catalogue.yaml beside this file."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -53,3 +53,8 @@ def resource_kinds(action: str, need: Need) -> tuple[str, ...]:
     """The kinds of entity that an action is on."""
     kinds = need.get("kinds", [action.partition(".")[0]])
     return tuple(catalogue()["tree"] if kinds == "any" else kinds)
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    yield from ((name.partition(".")[0], name) for name in actions())

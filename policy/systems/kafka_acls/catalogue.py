@@ -1,7 +1,7 @@
 """Resource types and operations (KA-TYPES), read from catalogue.yaml beside this file."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any
 
@@ -50,3 +50,8 @@ def requested_operation(resource_type: str, operation: str) -> str:
         message = f"action {operation!r} is not an operation of {resource_type}: {', '.join(known)}"
         raise Unanswerable("unknown-action", f"{message}{nearest(operation, known, most=1)}", "KA-Q1")
     return name
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    yield from ((about, name) for about, names in catalogue()["operations"].items() for name in names)

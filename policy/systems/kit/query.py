@@ -15,7 +15,7 @@ def authorization_query(system: System, request: Request, facts: Facts, trust: f
     that may be taken for another one.
     """
     subject, resource = request.subject, request.resource
-    if subject.type not in system.subject_types:
+    if system.subject_types and subject.type not in system.subject_types:
         known = ", ".join(system.subject_types)
         raise Unanswerable("unknown-subject-type", f"subject.type {subject.type!r} is not one of {known}")
     if not is_simple(subject.id + request.action.name + resource.type + resource.id):

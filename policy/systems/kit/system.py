@@ -41,14 +41,17 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class System(Protocol):
-    """Translates documents to grants and facts, and requests to requirements."""
+    """Translates documents to grants and facts, and requests to requirements.
+
+    One with an engine of its own also has an ``engine``; see `policy.systems.kit.engine`.
+    """
 
     name: str
     kinds: Mapping[str, Kind]
     deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
-    subject_types: tuple[str, ...]  # what a request's subject.type may be
-    subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one …
+    subject_types: tuple[str, ...]  # what a request's subject.type may be; none: anything
+    subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one (none: an engine's) …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
     reads_resource_id: bool

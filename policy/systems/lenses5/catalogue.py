@@ -1,7 +1,7 @@
 """Permissions, things and actions of Lenses 5, read from catalogue.yaml beside this file."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +38,7 @@ class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of catalogue.yaml. ``code_names``: family → name used by Lenses's clients → permission."""
 
+    documentation: dict[str, str]
     namespace: dict[str, list[str]]
     application: list[str]
     administration: list[str]
@@ -65,3 +66,8 @@ def find_action(name: str) -> Action:
     if (action := known.get(name)) is None:
         raise Unanswerable("unknown-action", f"Lenses 5 has no action {name!r}{nearest(name, known)}")
     return action
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    yield from ((one.about, name) for name, one in catalogue().actions.items())

@@ -112,3 +112,9 @@ def types_of(action: str) -> set[str]:
 def kinds_including(service: str, type_: str) -> tuple[tuple[str, str], ...]:
     """The (service, type) of the resource patterns that may be of a type, "" where one has a wildcard."""
     return ("", ""), (service, ""), (service, type_)
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    for service, operations in catalogue()["operations"].items():
+        yield from ((resource, f"{service}:{operation}") for operation, resource in operations.items())

@@ -70,6 +70,7 @@ class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
+    documentation: dict[str, str]
     types: dict[str, ObjectType]
     general: tuple[General, ...]
     operations: tuple[Operation, ...]
@@ -131,3 +132,8 @@ def reference(text: object, type_: str) -> str:
     if type_of(text) != type_:
         raise ValueError(f"{text!r} is not a {type_}")
     return text
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    yield from ((one.resource, name) for name, one in operations().items())

@@ -1,6 +1,7 @@
 """Roles and kinds of access (VV-MODEL), read from catalogue.yaml beside this file."""
 
 import functools
+from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
@@ -25,3 +26,8 @@ def need_of(action: str) -> Need:
         hint = nearest(action, known, most=1)
         raise Unanswerable("unknown-action", f"action {action!r} is not one of {', '.join(known)}{hint}", "VV-MODEL")
     return known[action]
+
+
+def documented_actions() -> Iterator[tuple[str, str]]:
+    """Every action, each after what it is about: for the documentation."""
+    yield from (("every kind", name) for name in catalogue()["actions"])

@@ -1,0 +1,97 @@
+"""A system that evaluates its policies with an engine of its own: what tools for policy authors ask it.
+
+Such a system keeps its policies as facts, one for each statement (``Fact.statement_id``). Its ``to_query`` looks up
+those that may decide the request, has its engine evaluate them, and returns an `EngineResult`. Each lookup is noted,
+also of what is not found, so that a prepared answer ends when a policy changes or when a validity window begins or
+ends. So ``to_query`` must read nothing but the request (without its id and time), ``facts`` and ``trust``, and
+``reads_resource_id`` is True. Without prefixes of principals (``subjects = ()``) a refused document of a kind that is
+neither a fact nor ``missed`` makes every request ``error``. Of its other kinds it asks `Facts.broken` itself.
+
+The system's attribute ``engine`` is an `Engine`. All of its members have a default; each that is given makes a tool
+know more. What cannot be worked out, tools say.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from policy.core.facts import Facts
+from policy.core.model import Effect, Fact, StatementId
+from policy.core.times import ALWAYS, Window
+from policy.systems.kit.privileged import PowerKind, Severity
+
+
+class Privilege(msgspec.Struct, frozen=True):
+    """A right over the system or over everything that a statement gives; see `PrivilegedPermission`."""
+
+    name: str
+    kind: PowerKind
+    severity: Severity
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A statement of an engine's policies for tools. ``text``: all of it in one line, equal for two statements of one
+    effect only if they do the same; an allow more only ever allows more, a deny more denies more.
+
+    ``principals``: whom it names, ``*`` for everyone, sorted. ``privileges``: what an allow of it gives.
+    """
+
+    effect: Effect
+    text: str
+    principals: tuple[str, ...] = ("*",)
+    privileges: tuple[Privilege, ...] = ()
+    window: Window = ALWAYS
+
+
+class EngineFinding(msgspec.Struct, frozen=True):
+    """What is suspicious about a statement of a document (``system/kind/name``); ``statement`` None: all of it."""
+
+    document: str
+    statement: int | None
+    code: str
+    message: str
+
+
+class Engine:
+    """What tools ask of a system with an engine of its own. To be derived from; the defaults know nothing."""
+
+    statement_kinds: tuple[str, ...] = ()
+    """The kinds of facts that are statements, each with its ``statement_id``: for coverage, usage and differences."""
+
+    def statement(self, fact: Fact) -> Statement:
+        """What a fact of ``statement_kinds`` says; its window need not be given."""
+        return Statement("allow", f"{fact.kind} {fact.name}")
+
+    def subjects(self, facts: Facts) -> Iterable[tuple[str, str]]:
+        """Types and ids of the subjects that policies and facts know: ``who-can`` asks for each of them."""
+        return ()
+
+    def findings(self, facts: Facts) -> Iterable[EngineFinding]:
+        """What `lint` finds beyond each document's own warnings, such as violations of a schema document."""
+        return ()
+
+
+def engine_of(system: Any) -> Engine | None:
+    """The engine of a system; None: it translates to grants."""
+    engine: Engine | None = getattr(system, "engine", None)
+    return engine
+
+
+def statement_of(engine: Engine, fact: Fact) -> Statement:
+    """What a fact says as a statement, with the fact's window."""
+    return msgspec.structs.replace(engine.statement(fact), window=fact.window)
+
+
+def statements_of(engine: Engine, facts: Iterable[Fact]) -> Iterator[tuple[StatementId, Statement]]:
+    """Those of ``facts`` that are statements."""
+    for fact in facts:
+        if fact.kind in engine.statement_kinds:
+            yield fact.statement_id or StatementId(fact.name), statement_of(engine, fact)
+
+
+def statement_facts(engine: Engine, facts: Facts) -> Iterator[Fact]:
+    """The facts that are statements, in force at whatever moment."""
+    for kind in engine.statement_kinds:
+        for name in facts.names(kind):
+            yield from facts.versions(kind, name)

@@ -1,0 +1,189 @@
+"""A system with an engine of its own, as small as one can be: lists of rules that permit and forbid.
+
+    permit alice read docs/*            forbid * write docs/x            permit group:staff read docs/y if mfa
+
+Who is a user, ``group:NAME`` or ``*``; a ``*`` at the end of a resource stands for any more. ``if`` names a field of
+the request's context that must be true; a rule whose field is not given cannot be evaluated.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import (
+    ALLOW,
+    DENY,
+    AuthorizationQuery,
+    CompiledDocument,
+    EngineResult,
+    Fact,
+    Reason,
+    StatementId,
+    Unanswerable,
+)
+from policy.core.request import Request
+from policy.systems.kit.claims import claimed
+from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement
+from policy.systems.kit.privileged import PrivilegedPermission
+from policy.systems.kit.system import UNTYPED, Kind
+from policy.systems.kit.validator import Validator
+
+EFFECTS = ("permit", "forbid")
+EVERYTHING = Privilege("everything", "wildcard", "critical")
+
+
+class Rule(NamedTuple):
+    """One line of a list. ``field``: of the context, "" for no condition."""
+
+    effect: str
+    who: str
+    action: str
+    resource: str
+    field: str = ""
+
+    def matches(self, action: str, resource: str) -> bool:
+        """Whether it is about this; who asks is left aside."""
+        start, star = self.resource.removesuffix("*"), self.resource.endswith("*")
+        return (resource.startswith(start) if star else resource == start) and self.action in ("*", action)
+
+    def __str__(self) -> str:
+        return " ".join(self[:4]) + (f" if {self.field}" if self.field else "")
+
+
+def parse(line: str) -> Rule:
+    """A rule from its line; raises ValueError."""
+    words = line.split()
+    if len(words) == 6 and words[4] == "if":
+        words.pop(4)
+    elif len(words) != 4:
+        raise ValueError("must be EFFECT WHO ACTION RESOURCE [if FIELD]")
+    if words[0] not in EFFECTS:
+        raise ValueError(f"{words[0]} is neither permit nor forbid")
+    return Rule(*words)
+
+
+class AllowlistEngine(Engine):
+    """What tools ask of it."""
+
+    statement_kinds = ("Rule",)
+
+    def statement(self, fact: Fact) -> Statement:
+        """The line."""
+        rule: Rule = fact.body
+        gives = (EVERYTHING,) if rule.action == rule.resource == "*" else ()
+        return Statement(ALLOW if rule.effect == "permit" else DENY, str(rule), (rule.who,), gives)
+
+    def subjects(self, facts: Facts) -> Iterator[tuple[str, str]]:
+        """Users of rules and members."""
+        users = {rule.who for rule in facts.bodies("Rule") if rule.who != "*" and not rule.who.startswith("group:")}
+        yield from (("user", name) for name in sorted({*users, *facts.names("Member")}))
+
+    def findings(self, facts: Facts) -> Iterator[EngineFinding]:
+        """Rules with an action that no Vocabulary has."""
+        known = {action for actions in facts.bodies("Vocabulary") for action in actions}
+        for name in facts.names("Rule"):
+            for fact in facts.versions("Rule", name):
+                if known and fact.body.action not in known and fact.statement_id is not None:
+                    place = fact.statement_id
+                    yield EngineFinding(
+                        place.document, place.statement, "unknown-action", f"{fact.body}: no such action"
+                    )
+
+
+class Allowlist:
+    """See policy.systems.kit.system.System. Kinds ``List`` of ``rules``, ``Vocabulary`` of ``actions``, and members."""
+
+    name = "allowlist"
+    kinds = {"List": Kind(), "Vocabulary": Kind(missed=True), "Member": Kind(fact=True)}
+    deny_rule = "AL-FORBID"
+    default_rule = "AL-DEFAULT"
+    subject_types = ()
+    subjects = ()
+    claims = ()
+    name_of_resource = None
+    reads_resource_id = True
+    engine = AllowlistEngine()
+
+    def read(self, document: Document) -> CompiledDocument:
+        """A fact for each rule; the groups of a member."""
+        form, key = Validator(document.spec), str(document.key)
+        found: list[Fact] = []
+        if document.key.kind == "List":
+            for number, line in enumerate(form.texts("rules")):
+                try:
+                    rule, place = parse(line), StatementId(key, number)
+                except ValueError as error:
+                    form.error(str(error), f"rules[{number}]")
+                    continue
+                index = (("who", rule.who),)
+                found.append(Fact("Rule", f"{document.key.name}#{number}", rule, index, place, document.window))
+        else:
+            form.refuse_window(document.window)
+            field = "actions" if document.key.kind == "Vocabulary" else "groups"
+            found.append(Fact(document.key.kind, document.key.name, form.texts(field)))
+        form.reject_unknown()
+        form.finish()
+        return CompiledDocument(facts=tuple(found))
+
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """Nobody."""
+        return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """Its id."""
+        return (request.resource.id,)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """Any."""
+        return UNTYPED
+
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+        """The answer of the engine; raises Unanswerable for an action that is empty of meaning."""
+        user = request.subject.id
+        if user.startswith("group:") or user == "*":
+            raise Unanswerable("unknown-principal", f"{user} is no user")
+        groups = claimed(request, "groups", "AL-GROUP", trust)
+        names = {user, "*", *(f"group:{name}" for name in (*groups.names, *(facts.get("Member", user) or ())))}
+        found = sorted(rule for who in sorted(names) for rule in _rules(facts, who))
+        fitting = [(place, rule) for place, rule in found if rule.matches(request.action.name, request.resource.id)]
+        return AuthorizationQuery((), evaluate(fitting, request.context), groups.used, (), groups.untrusted)
+
+    def retention_floor(self, facts: Facts) -> int | None:
+        """It never looks back."""
+        return None
+
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
+        """None of grants."""
+        return ()
+
+
+def _rules(facts: Facts, who: str) -> Iterator[tuple[str, Rule]]:
+    for name in facts.find("Rule", "who", who):
+        rule = facts.get("Rule", name)
+        if rule is not None:
+            yield name, rule
+
+
+def evaluate(rules: Iterable[tuple[str, Rule]], context: dict[str, Any]) -> EngineResult:
+    """A forbid that is satisfied wins, then one that cannot be evaluated, then permits likewise."""
+    rules = list(rules)
+    held = {name: context.get(rule.field) is True if rule.field in context else None for name, rule in rules}
+    held.update((name, True) for name, rule in rules if not rule.field)
+    for effect, wins, code in (("forbid", False, "denied"), ("permit", True, "allowed")):
+        for truth in (True, None):
+            met = [(name, rule) for name, rule in rules if rule.effect == effect and held[name] is truth]
+            if met:
+                rule_id = f"AL-{effect.upper()}"
+                reasons = tuple(_reason(code if truth else "evaluation-failed", rule_id, *one) for one in met)
+                message = f"{len(met)} {effect} {'satisfied' if truth else 'not evaluated'}"
+                return EngineResult(wins if truth else None, rule_id, message, reasons, bool(truth) and not wins)
+    return EngineResult(False, "AL-DEFAULT", "nothing permits it")
+
+
+def _reason(code: str, rule_id: str, name: str, rule: Rule) -> Reason:
+    document, _, number = name.rpartition("#")
+    return Reason(code, f"{document} rule {number}: {rule}", rule_id, f"allowlist/List/{document}", int(number))
+
+
+SYSTEM = Allowlist()
