@@ -19,7 +19,7 @@ from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_f
 EVERY = [block for page in pages() for block in blocks(page)]
 KNOWN = SHELL | {"yaml", "json", "python", "csv", "text"}
 COMMANDS = [(block, command) for block in EVERY for command in block.commands]
-SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap", "kafka-acls")
+SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap", "kafka-acls", "cedar")
 
 
 def _of(language: str) -> list[Any]:
