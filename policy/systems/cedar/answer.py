@@ -1,0 +1,127 @@
+"""Cedar's answer to a request, by the policies and entities that it needs (CE-SLICE), and what decided it."""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from policy.core.facts import Facts
+from policy.core.model import EngineResult, Reason, Unanswerable
+from policy.systems.cedar import engine
+from policy.systems.cedar.asked import Asked
+from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
+from policy.systems.cedar.uid import Uid, references, text_of
+
+MOST_REASONS = 50  # determining policies that a decision names, and failures
+
+Failed = list[tuple[Policy, str]]
+"""Policies that could not be evaluated, and why."""
+
+
+class _Slice(NamedTuple):
+    """Policies as the engine takes them: their texts, links of templates among these, and the policy by position."""
+
+    texts: tuple[str, ...]
+    links: tuple[engine.Link, ...]
+    policies: dict[int, Policy]
+
+
+def answer(asked: Asked, facts: Facts) -> tuple[EngineResult, list[Reason]]:
+    """What Cedar says, and failures that change nothing; raises Unanswerable where it cannot evaluate the request.
+
+    The policies of each key are evaluated by themselves, for so each policy is parsed once, whatever requests come: a
+    forbid that is satisfied anywhere decides, then a permit.
+    """
+    within = {part: asked.known.ancestors(uid) for part, uid in asked.parts.items()}
+    groups = [_policies(facts, key) for key in _keys(asked, within)]
+    above = {part: frozenset(uids) for part, uids in within.items()}
+    named = [
+        uid
+        for group in groups
+        for policy in group
+        if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in asked.parts.items())
+        for uid in policy.literals
+    ]
+    entities = asked.known.closure((*asked.parts.values(), *references(asked.context), *named))
+    texts = tuple(entity.text for entity in entities)
+    request = {**{part: _json_of(uid) for part, uid in asked.parts.items()}, "context": asked.context}
+    permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
+    for part in map(_slice, [group for group in groups if group] or [[]]):
+        try:
+            found = engine.evaluate(part.texts, part.links, texts, request)
+        except engine.EngineError as error:
+            message = f"Cedar cannot evaluate the request: {error}"
+            raise Unanswerable("evaluation-failed", message, "CE-ERRORS") from None
+        (permits if found.allowed else forbids).extend(part.policies[position] for position in found.determining)
+        failed += [(part.policies[position], why) for position, why in found.failed]
+    determining = sorted(set(forbids or permits), key=_by_place)  # a policy for several actions has a key for each
+    failed = sorted(set(failed), key=lambda one: _by_place(one[0]))
+    return _conclude(asked, bool(permits) and not forbids, determining, failed)
+
+
+def _keys(asked: Asked, within: dict[str, list[Uid]]) -> Iterator[str]:
+    """The keys of all policies whose scope the request may satisfy; each policy has one of them."""
+    yield EVERY
+    for part, uid in asked.parts.items():
+        yield from keys_for(part, uid, within[part])
+
+
+def _policies(facts: Facts, key: str) -> list[Policy]:
+    """The policies of a key, by document and number."""
+    names = facts.find(POLICY, SCOPE, key)
+    found = [policy for name in names if (policy := facts.get(POLICY, name)) is not None]
+    return sorted(found, key=_by_place) if len(found) > 1 else found
+
+
+def _by_place(policy: Policy) -> tuple[str, int]:
+    return policy.statement_id.place
+
+
+def _slice(policies: list[Policy]) -> _Slice:
+    own = [policy for policy in policies if not policy.slots]
+    linked = [policy for policy in policies if policy.slots]
+    templates = {text: len(own) + number for number, text in enumerate(dict.fromkeys(one.text for one in linked))}
+    texts = (*(policy.text for policy in own), *templates)
+    links = tuple(engine.Link(templates[policy.text], policy.slots) for policy in linked)
+    positions = dict(enumerate(own)) | {len(texts) + number: policy for number, policy in enumerate(linked)}
+    return _Slice(texts, links, positions)
+
+
+def _json_of(uid: Uid) -> dict[str, str]:
+    return {"type": uid[0], "id": uid[1]}
+
+
+def _conclude(
+    asked: Asked, allowed: bool, determining: list[Policy], failed: Failed
+) -> tuple[EngineResult, list[Reason]]:
+    """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
+    decisive = "forbid" if allowed else "permit"
+    unknown = [] if determining and not allowed else [one for one in failed if one[0].effect == decisive]
+    if unknown:
+        message = f"{'permitted' if allowed else 'not permitted'}, but a {decisive} could not be evaluated"
+        return EngineResult(None, "CE-ERRORS", message, tuple(_failures(unknown)), False), []
+    if determining:
+        rule = "CE-PERMIT" if allowed else "CE-FORBID-WINS"
+        reasons = tuple(_determining(determining, rule))
+        return EngineResult(allowed, rule, reasons[0].message, reasons, not allowed), _failures(failed)
+    message = f"no permit is satisfied for {', '.join(map(text_of, (asked.principal, asked.action, asked.resource)))}"
+    reason = Reason("no-grant", message, "CE-DEFAULT-DENY")
+    return EngineResult(False, "CE-DEFAULT-DENY", message, (reason,), False), _failures(failed)
+
+
+def _determining(policies: list[Policy], rule: str) -> Iterator[Reason]:
+    """The determining policies, the first of very many (CE-DETERMINING)."""
+    code = "allowed" if rule == "CE-PERMIT" else "denied"
+    for policy in policies[:MOST_REASONS]:
+        yield Reason(code, f"{policy.named} is satisfied", rule, *_place(policy))
+    if (more := len(policies) - MOST_REASONS) > 0:
+        yield Reason(code, f"{more} more are satisfied", rule)
+
+
+def _failures(failed: Iterable[tuple[Policy, str]]) -> list[Reason]:
+    return [
+        Reason("evaluation-failed", f"{policy.named} failed: {why}", "CE-ERRORS", *_place(policy))
+        for policy, why in list(failed)[:MOST_REASONS]
+    ]
+
+
+def _place(policy: Policy) -> tuple[str, int | None]:
+    return policy.statement_id.document, policy.statement_id.statement
