@@ -27,8 +27,8 @@ class Clearable(Protocol):
 class Budget:
     """How many bytes the caches of a process may hold. ``most`` may be changed at any time.
 
-    What a cache held that is no more counts until the others are emptied. Threads may share it without a lock: at worst
-    they empty the caches twice, or some bytes are not counted.
+    What a cache held that is no more counts until it is released, or the others are emptied. Threads may share it
+    without a lock: at worst they empty the caches twice, or some bytes are not counted.
     """
 
     def __init__(self, most: int) -> None:
@@ -48,6 +48,10 @@ class Budget:
                     held.clear()
             self._held = 0
         self._held += weight
+
+    def release(self, weight: int) -> None:
+        """Count the bytes no more of what was held, and is not since the caches were emptied the last time."""
+        self._held = max(self._held - weight, 0)
 
 
 BUDGET = Budget(HELD_BYTES)

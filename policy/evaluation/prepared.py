@@ -6,6 +6,7 @@ in an interval of time, in which nothing that it rests on begins or ceases to be
 changes that it has read.
 """
 
+import sys
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -30,18 +31,29 @@ READER_BYTES = 150  # of a lookup that it has made
 
 
 class PreparedQuery:
-    """The answers to a query. Immutable: threads may share it.
+    """The answers to a query. Threads may share it: what it answers never changes.
 
     ``request``: which it was made from. ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
     read of the facts. ``for_every_id``: whether it answers for every id of a resource; if so, ``atom``: what is needed,
-    where the answer depends on the id.
+    where the answer depends on the id. ``weight``: the bytes that the budget counts for it and its answers.
     """
 
-    __slots__ = ("_answers", "_timeless", "_trace", "atom", "for_every_id", "reads", "request", "since", "until")
+    __slots__ = (
+        "_answers",
+        "_timeless",
+        "_trace",
+        "atom",
+        "for_every_id",
+        "reads",
+        "request",
+        "since",
+        "until",
+        "weight",
+    )
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
-        self.request, self._timeless = request, at is None
+        self.request, self._timeless, self.weight = request, at is None, 0
         self._trace: EvaluationTrace | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
@@ -92,11 +104,16 @@ class PreparedQuery:
             answer = self._answers.get(resource)
             if answer is None:
                 answer = self._work_out(resource)
-                BUDGET.spend(ANSWER_BYTES + 4 * len(resource))
+                self.spend(ANSWER_BYTES + 4 * len(resource))
                 self._answers[resource] = answer
             return answer
         except Exception as failure:
             return failed(failure)
+
+    def spend(self, weight: int) -> None:
+        """Count the bytes of what is about to be kept with it."""
+        BUDGET.spend(weight)
+        self.weight += weight
 
     def _work_out(self, resource: str) -> Decision:
         if self.atom is not None and resource != self.request.resource.id:
@@ -134,44 +151,87 @@ def _atom_of(trace: EvaluationTrace) -> PermissionCheck | None:
 Query = TypeVar("Query", bound=PreparedQuery)
 
 
+class _Generation(Generic[Query]):
+    """Queries by their keys, and the keys of those that have read a fact; of queries that are gone, too."""
+
+    __slots__ = ("queries", "readers")
+
+    def __init__(self) -> None:
+        self.queries: dict[Hashable, Query] = {}
+        self.readers: dict[tuple[str, Lookup], set[Hashable]] = {}
+
+    def put(self, key: Hashable, query: Query) -> None:
+        self.queries[key] = query
+        for lookup in query.reads:
+            self.readers.setdefault((query.request.system, lookup), set()).add(key)
+
+    def end(self, lookup: tuple[str, Lookup]) -> None:
+        for key in self.readers.pop(lookup, ()):
+            query = self.queries.pop(key, None)
+            if query is not None:
+                BUDGET.release(query.weight)
+
+
 class PreparedQueries(Generic[Query]):
     """Prepared queries by their keys; those that rest on a fact end with it.
 
     A key is everything that an answer reads except the time; with the resource's id or, for queries that answer for
-    every id, without it. ``queries``: for callers that look a query up by themselves; see `PreparedQuery.holds`.
+    every id, without it. ``most``: how many are kept, in two generations. New queries are young, and so is an old one
+    again that is found. When there is no room, the old ones are dropped, and of the young ones the first become old:
+    these were found or prepared soonest after the last time, so those in frequent use are among them.
+
+    ``queries``: the young ones, for callers that look a query up by themselves; see `recall` and `PreparedQuery.holds`.
     """
 
-    def __init__(self) -> None:
-        self.queries: dict[Hashable, Query] = {}
-        self._readers: dict[tuple[str, Lookup], set[Hashable]] = {}
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._most = most
+        self._young: _Generation[Query] = _Generation()
+        self._old: _Generation[Query] = _Generation()
+        self.queries = self._young.queries
         BUDGET.join(self)
 
     def __len__(self) -> int:
-        return len(self.queries)
+        return len(self._young.queries) + len(self._old.queries)
 
     def find(self, key: Hashable, at: int | None) -> Query | None:
         """The query that is prepared for a key and holds at a moment (ms; None: not known)."""
-        query = self.queries.get(key)
+        query = self.queries.get(key) or self.recall(key)
         return query if query is not None and query.holds(at) else None
+
+    def recall(self, key: Hashable) -> Query | None:
+        """The old query with a key, which is young from now on."""
+        query = self._old.queries.pop(key, None)
+        if query is not None:
+            self._young.put(key, query)
+        return query
 
     def add(self, key: Hashable, query: Query, weight: int) -> None:
         """Keep a query in place of the one with its key. ``weight``: of the key, and of what callers keep with it."""
-        BUDGET.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.reads) + weight)
-        self.queries[key] = query
-        for lookup in query.reads:
-            self._readers.setdefault((query.request.system, lookup), set()).add(key)
+        query.spend(ENTRY_BYTES + QUERY_BYTES + READER_BYTES * len(query.reads) + weight)
+        if len(self) >= self._most:
+            self._make_room()
+        self._young.put(key, query)
+
+    def _make_room(self) -> None:
+        young, half = list(self._young.queries.items()), self._most // 2
+        dropped = [*self._old.queries.values(), *(query for _, query in young[half:])]
+        self._old, self._young = self._young, _Generation()
+        self._old.queries, self.queries = dict(young[:half]), self._young.queries
+        BUDGET.release(sum(query.weight for query in dropped))
 
     def end(self, changed: Iterable[tuple[str, Lookup]]) -> None:
         """End the queries that have read what has changed, by system."""
         for lookup in changed:
-            for key in self._readers.pop(lookup, ()):
-                self.queries.pop(key, None)
+            self._young.end(lookup)
+            self._old.end(lookup)
 
     def end_all_of(self, system: str) -> None:
         """End the queries of a system."""
-        self.end([reader for reader in self._readers if reader[0] == system])
+        readers = {*self._young.readers, *self._old.readers}
+        self.end([reader for reader in readers if reader[0] == system])
 
     def clear(self) -> None:
         """Forget all of them, and their answers."""
-        self.queries.clear()
-        self._readers.clear()
+        for generation in (self._young, self._old):
+            generation.queries.clear()
+            generation.readers.clear()

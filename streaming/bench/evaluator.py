@@ -28,6 +28,11 @@ SIZES = (100, 1_000, 10_000, 100_000)
 OPA = "OPA"
 MIX = "policy.decide, five systems"
 REFERENCE = "reference, five systems"
+SHAPED = {
+    f"{engine}, {shape}": (engine, shape) for shape in traffic.SHAPES for engine in ("policy.decide", "plain loop")
+}
+"""Policies that an index may be slow for: the engine, and their shape."""
+
 NOW = 1_795_000_000_000
 CACHE = Path.home() / ".cache/lockkeeper/bench"
 
@@ -66,7 +71,8 @@ def main(
 
 def compare(size: int, requests: int, seconds: float, seed: int = 1, engines: str = "") -> Iterator[dict[str, Any]]:
     """A row for each engine with so many statements, as soon as it is measured."""
-    for names, mix in (((*ENGINES, OPA), False), ((MIX, REFERENCE), True)):
+    shaped = [[name for name in SHAPED if SHAPED[name][1] == shape] for shape in traffic.SHAPES]
+    for names, mix in (((*ENGINES, OPA), False), ((MIX, REFERENCE), True), *((names, False) for names in shaped)):
         chosen = [name for name in names if engines in name]
         expected: list[bool] = []
         for name in (
@@ -91,14 +97,18 @@ def _measure_apart(name: str, size: int, requests: int, seconds: float, seed: in
 
 def measure(name: str, size: int, requests: int, seconds: float, seed: int, mix: bool) -> Measured:
     """One engine with so many statements, in this process. Raises opa.Unavailable."""
-    documents, asked = traffic.policies_and_requests(size, requests, seed, mix)
+    kind, shape = SHAPED.get(name, (name, ""))
+    if shape:
+        documents, asked = traffic.shaped(shape, size, requests, seed)
+    else:
+        documents, asked = traffic.policies_and_requests(size, requests, seed, mix)
     asked = [{**request, "time": NOW, "deadline": NOW + 5_000} for request in asked]
     if name == OPA:
         found = opa.measure(opa.build(CACHE), documents, asked, 2, seconds)
         return Measured(found.prepare_seconds, None, found.passes)
     gc.collect()
     before, begun = private_memory("self"), time.thread_time()
-    engine = {**ENGINES, MIX: ENGINES["policy.decide"], REFERENCE: referenced}[name]
+    engine = {**ENGINES, MIX: ENGINES["policy.decide"], REFERENCE: referenced}[kind]
     decide = engine(documents, asked)
     prepare = time.thread_time() - begun
     gc.collect()

@@ -73,6 +73,69 @@ def is_fact(document: Document) -> bool:
     return (document["system"], document["kind"]) in FACTS
 
 
+def shaped(shape: str, statements: int, requests: int, seed: int = 1) -> tuple[list[Document], list[Request]]:
+    """Policies of Lenses 6 in one of the `SHAPES` that an index may be slow for, and requests to them."""
+    dice = random.Random(f"{shape} {seed} {statements}")
+    groups, roles = SHAPES[shape](statements)
+    documents = [_document("lenses6", "Role", name, {"statements": held}) for name, held in roles.items()]
+    documents += [_document("lenses6", "Group", name, {"roles": named}) for name, named in groups.items()]
+    ask = _identified(lambda dice: _shaped_request(dice, list(groups), statements))
+    return documents, [ask(dice) for _ in range(requests)]
+
+
+Shape = tuple[dict[str, list[str]], dict[str, list[dict[str, Any]]]]  # the roles of each group, statements of each role
+
+
+def _statement(action: str, resource: str, effect: str = "allow") -> dict[str, Any]:
+    return {"effect": effect, "action": [action], "resource": [resource]}
+
+
+def _in_roles(statements: Sequence[dict[str, Any]], groups: int, of_a_role: int) -> Shape:
+    """Roles of so many statements each, in turn given to so many groups."""
+    cut = range(0, len(statements), of_a_role)
+    roles = {f"role-{number}": list(statements[start : start + of_a_role]) for number, start in enumerate(cut)}
+    return {f"group-{n}": list(roles)[n::groups] for n in range(groups)}, roles
+
+
+def _one_prefix(statements: int) -> Shape:
+    return _in_roles(
+        [_statement("kafka:*", f"kafka:topic:prod/main/{'a' * (n % 200)}{n}*") for n in range(statements)], 20, 10
+    )
+
+
+def _lone_wildcards(statements: int) -> Shape:
+    denies = [_statement("kafka:Delete*", f"kafka:topic:prod/main/orders-{n}", "deny") for n in range(statements // 2)]
+    return _in_roles([*denies, *[_statement("*", "*")] * (statements - len(denies))], 20, 10)
+
+
+def _many_groups(statements: int) -> Shape:
+    return _in_roles(
+        [_statement("kafka:Get*", f"kafka:topic:prod/main/orders-{n}") for n in range(statements)], 1000, 1
+    )
+
+
+def _large_role(statements: int) -> Shape:
+    return _in_roles(
+        [_statement("kafka:Get*", f"kafka:topic:prod/main/orders-{n}*") for n in range(statements)], 1, 10_000
+    )
+
+
+SHAPES: dict[str, Callable[[int], Shape]] = {
+    "patterns with one prefix": _one_prefix,
+    "lone wildcards": _lone_wildcards,
+    "a subject in 1,000 groups": _many_groups,
+    "roles of 10,000 statements": _large_role,
+}
+
+
+def _shaped_request(dice: random.Random, groups: list[str], statements: int) -> Request:
+    """By a subject in half of the groups; where there is one group, or are very many, in all."""
+    action, number = dice.choice(("kafka:GetTopicDetails", "kafka:DeleteTopic")), dice.randrange(2 * statements)
+    name = dice.choice((f"orders-{number}", f"{'a' * (number % 200)}{number}-x"))
+    held = groups if len(groups) in (1, 1000) else dice.sample(groups, len(groups) // 2)
+    return _request("lenses6", f"user:u{number}", held, action, "lrn", f"kafka:topic:prod/main/{name}")
+
+
 def _identified(ask: Ask) -> Ask:
     """With an id of the form that the client gives."""
     return lambda dice: {"id": str(uuid.UUID(int=dice.getrandbits(128), version=4)), **ask(dice)}

@@ -13,7 +13,6 @@ import msgspec
 
 from policy import MAX_NESTING, Batch, Request, Snapshot, all_systems, answer
 from policy.evaluation import (
-    BUDGET,
     ENTRY_BYTES,
     Cache,
     Lookup,
@@ -171,9 +170,9 @@ class Query(PreparedQuery):
         answer = self._by_grant.get(key)
         if answer is None:
             answer = self._templates.render(self, self._permission, grants)
-            BUDGET.spend(ENTRY_BYTES + answer.size)
+            self.spend(ENTRY_BYTES + answer.size)
             self._by_grant[key] = answer
-        BUDGET.spend(STATE_BYTES)
+        self.spend(STATE_BYTES)
         self.answers[state] = answer
         return answer
 
@@ -187,9 +186,8 @@ class Answers:
 
     def __init__(self, snapshot: Snapshot, trust: frozenset[str], most: int, form: Form = DECISION) -> None:
         self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
-        self._most = most
         self._templates: dict[str, Templates] = {}  # which name grants by their ids: they end with the policies
-        self._prepared: PreparedQueries[Query] = PreparedQueries()
+        self._prepared: PreparedQueries[Query] = PreparedQueries(most)
         self._resources: dict[str, Resources] = {}
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
@@ -226,8 +224,11 @@ class Answers:
     def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
         """The query that is prepared for a request and holds at a moment (ms)."""
         key, queries = _key(parts), self._prepared.queries
-        query = queries.get(key) or queries.get(b"\0".join((key, resource)))
+        query = queries.get(key) or queries.get(own := b"\0".join((key, resource))) or self._recall(key, own)
         return query if query is not None and query.first <= at < query.end else None
+
+    def _recall(self, *keys: bytes) -> Query | None:
+        return next((query for key in keys if (query := self._prepared.recall(key)) is not None), None)
 
     def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
         """Prepare the query of a request, whose time is the moment to judge by; None: it is too large."""
@@ -241,8 +242,6 @@ class Answers:
         size = query.request_text.size + (query.only.size if query.only else 0)
         if query.request_text.size > REQUEST_BYTES:
             return None
-        if len(self._prepared) >= self._most:
-            self._prepared.clear()
         self._prepared.add(key, query, 3 * len(key) + size)  # the request holds what is in the key, too
         return query
 

@@ -78,7 +78,7 @@ def test_it_answers_for_every_resource_as_the_evaluator(system: str, data: st.Da
 @checked
 @given(data=st.data())
 def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system: str, data: st.DataObject) -> None:
-    """Good documents, refused ones and deletions of the facts topic, one by one."""
+    """Good documents, refused ones and deletions of the facts topic, one by one; for queries of both generations."""
     kinds = {name for name, kind in all_systems()[system].kinds.items() if kind.fact}
     documents = [msgspec.json.decode(msgspec.json.encode(document)) for document in data.draw(dated(system))]
     for document in documents:
@@ -86,7 +86,7 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
     policies, facts, overlay = DocumentStore(), DocumentStore(facts_only=True), FactOverlay()
     for order, document in enumerate(document for document in documents if document["kind"] not in kinds):
         policies.put(document, order, order)
-    compiled, queries = Snapshot(policies), PreparedQueries()
+    compiled, queries = Snapshot(policies), PreparedQueries[PreparedQuery](data.draw(st.sampled_from([2, 3, 9])))
     requests = [_at(_request(data, system), 6) for _ in range(3)]
     changes = [document for document in documents if document["kind"] in kinds]
     for order, document in enumerate([None, *changes, *map(spoiled, changes), *map(deletion, changes)], len(documents)):
@@ -94,8 +94,9 @@ def test_after_each_change_of_facts_what_is_left_answers_as_the_evaluator(system
             queries.end((system, lookup) for lookup in overlay.apply(change(facts, document, order)))
         snapshot = compiled.with_facts(overlay)
         for number, request in enumerate(requests):
+            is_young = number in queries.queries
             query = queries.find(number, request.time)
-            event("kept" if query else "prepared")
+            event("prepared" if query is None else "young" if is_young else "old")
             if query is None:
                 query = PreparedQuery(snapshot, request)
                 queries.add(number, query, 1)
@@ -120,7 +121,8 @@ def change(facts: DocumentStore, document: dict[str, Any], order: int) -> Any:
     return change_of(key, facts.histories.get(key))
 
 
-def test_a_login_ends_the_queries_of_that_user_alone() -> None:
+@pytest.mark.parametrize("generation", ["young", "old", "found again"])
+def test_a_login_ends_the_queries_of_that_user_alone(generation: str) -> None:
     documents = [
         {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
         {
@@ -131,8 +133,8 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
         },
     ]
     overlay, facts = FactOverlay(), DocumentStore(facts_only=True)
-    snapshot, queries = policy.compile_documents(documents).with_facts(overlay), PreparedQueries()
-    for user in ("dana", "nora"):
+    snapshot, queries = policy.compile_documents(documents).with_facts(overlay), PreparedQueries[PreparedQuery](4)
+    for user in ("dana", "nora", *(() if generation == "young" else ("x", "y", "z"))):
         subject = {"type": "user", "id": user, "properties": {"organization": "acme"}}
         resource = {"type": "pipeline", "id": "pipeline:p"}
         action = {"name": "pipeline.view"}
@@ -140,6 +142,9 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
         request = parse_request({**asked, "time": 20})
         assert isinstance(request, Request)
         queries.add(user, PreparedQuery(snapshot, request), 1)
+    if generation == "found again":
+        assert queries.find("dana", 20) is not None
+    assert ("dana" in queries.queries) == (generation != "old")
     login = {"system": "streamsets", "kind": "Session", "name": "dana", "spec": {"login_at": 10}}
     changed = overlay.apply(change(facts, login, 1))
     assert BOUND not in changed
@@ -148,19 +153,42 @@ def test_a_login_ends_the_queries_of_that_user_alone() -> None:
     assert queries.find("nora", 20) is not None
 
 
+def _request_of(user: str) -> Request:
+    subject, resource = {"type": "user", "id": f"user:{user}"}, {"type": "lrn", "id": "kafka:topic:a/b/c"}
+    asked = {"id": "r", "system": "lenses6", "subject": subject, "action": {"name": "kafka:ListTopic"}}
+    request = parse_request({**asked, "resource": resource})
+    assert isinstance(request, Request)
+    return request
+
+
+def test_a_query_that_is_found_again_and_again_stays_among_any_number_of_others() -> None:
+    """Never more are kept than there is room for; those that are dropped no longer count against the budget."""
+    snapshot, queries = policy.compile_documents([]), PreparedQueries[PreparedQuery](6)
+    hot = PreparedQuery(snapshot, _request_of("hot"))
+    queries.add("hot", hot, 1)
+    held = set[int]()
+    for number in range(60):
+        queries.add(number, PreparedQuery(snapshot, _request_of("cold")), 1)
+        assert queries.find("hot", None) is hot
+        assert len(queries) <= 6
+        held.add(BUDGET._held)
+    assert max(held) - min(held) <= 6 * hot.weight
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_no_more_queries_are_kept_than_there_is_room_for(most: int) -> None:
+    snapshot, queries = policy.compile_documents([]), PreparedQueries[PreparedQuery](most)
+    for number in (0, 1, 2, 0, 3, 4, 1, 5, 5, 0):
+        if queries.find(number, None) is None:
+            queries.add(number, PreparedQuery(snapshot, _request_of("a")), 1)
+        assert queries.find(number, None) is not None
+        assert len(queries) <= most
+
+
 def test_beyond_their_weight_all_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BUDGET, "most", 12_000)
     snapshot, queries = policy.compile_documents([]), PreparedQueries[PreparedQuery]()
-    request = parse_request(
-        {
-            "id": "r",
-            "system": "lenses6",
-            "subject": {"type": "user", "id": "user:a"},
-            "action": {"name": "kafka:ListTopic"},
-            "resource": {"type": "lrn", "id": "kafka:topic:a/b/c"},
-        }
-    )
-    assert isinstance(request, Request)
+    request = _request_of("a")
     for number in range(9):
         queries.add(number, PreparedQuery(snapshot, request, CLAIMS), 1000)
     assert 1 <= len(queries) <= 4

@@ -76,6 +76,16 @@ def test_every_engine_gives_the_same_answers(name: str) -> None:
     assert evaluator.differences(expected, [answers]) == 0
 
 
+@pytest.mark.parametrize("shape", list(traffic.SHAPES))
+def test_policies_of_each_shape_are_answered_as_by_the_plain_loop(shape: str) -> None:
+    documents, requests = traffic.shaped(shape, 40, 60)
+    expected = evaluator.decide_all(decided(documents, requests), requests, 60).allowed
+    answers = evaluator.decide_all(ENGINES["plain loop"](documents, requests), requests, 60).allowed
+    assert len(answers) == len(requests)
+    assert 0 < sum(expected) < len(requests)
+    assert evaluator.differences(expected, [answers]) == 0
+
+
 def test_answers_that_differ_are_counted() -> None:
     assert evaluator.differences([True, False, True], [[True, True, True], [False, True]]) == 3
 

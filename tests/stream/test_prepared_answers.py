@@ -439,7 +439,11 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
 @settings(max_examples=examples(6), deadline=None, suppress_health_check=UNHURRIED)
 @given(data=st.data())
 def test_answers_follow_the_policies_that_change(system: str, data: st.DataObject) -> None:
-    """After each change of any system's documents, what is kept in a worker answers as what knows nothing."""
+    """After each change of any system's documents, what is kept in a worker answers as what knows nothing.
+
+    With room for all queries, or for some.
+    """
+    limits = msgspec.structs.replace(LIMITS, cached_decisions=data.draw(st.sampled_from([2, 50])))
     other = data.draw(st.sampled_from(WRITTEN_FOR))
     documents = [
         msgspec.json.decode(msgspec.json.encode({**document, "effective_at": 0}))
@@ -457,7 +461,7 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
             document.pop("effective_at", None)
             change(store, document, order)
             compiler.compile()
-            evaluator = _judge_of(order, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+            evaluator = _judge_of(order, held, Shown(compiler.snapshot), limits, judges)  # type: ignore[arg-type]
             assert evaluator.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
