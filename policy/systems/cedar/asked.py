@@ -1,0 +1,126 @@
+"""A request in Cedar's terms: principal, action, resource and context, and the entities that it brings itself."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from policy.core.facts import Facts
+from policy.core.model import Reason, Unanswerable
+from policy.core.request import Request
+from policy.systems.cedar.entities import Entity, Known, documented, entity_of
+from policy.systems.cedar.text import is_type
+from policy.systems.cedar.uid import Uid, references, text_of, uid_fault
+from policy.systems.kit.claims import claimed
+
+ACTION_TYPE, GROUP_TYPE = "Action", "Group"
+OWN_FIELDS = frozenset({"min_policy_offsets"})  # of a request's context: they are about lockkeeper itself
+ACTION_PROPERTIES = "action_properties"
+CLAIMS = ("groups", "roles", "token")  # properties of the subject with a trust of their own
+FACTS = "facts"  # the trust that all other properties need
+
+
+class Asked(NamedTuple):
+    """``claims``: what the request asserted and its answer rests on; ``untrusted``: what it must not assert."""
+
+    principal: Uid
+    action: Uid
+    resource: Uid
+    context: dict[str, Any]
+    known: Known
+    claims: tuple[str, ...]
+    untrusted: tuple[str, ...]
+    notes: tuple[Reason, ...]
+
+
+def asked_of(request: Request, facts: Facts, trust: frozenset[str], action_type: str, group_type: str) -> Asked:
+    """The request in Cedar's terms; raises Unanswerable."""
+    principal, resource = (request.subject.type, request.subject.id), (request.resource.type, request.resource.id)
+    _check_types(principal[0], resource[0], action_type, group_type)
+    context = _context(request)
+    own = _Own(facts, trust)
+    attributes = dict(request.subject.properties), dict(request.resource.properties)
+    if principal == resource:
+        attributes = _of_one(*attributes)
+    own.take(resource, attributes[1], "resource.properties")
+    own.take(principal, attributes[0], "subject.properties")
+    groups = claimed(request, "groups", "CE-GROUPS", trust)
+    own.join(principal, [(group_type, name) for name in groups.names])
+    claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
+    action, known = (action_type, request.action.name), Known(facts, own.entities)
+    return Asked(principal, action, resource, context, known, tuple(claims), tuple(untrusted), tuple(own.notes))
+
+
+def _check_types(subject: str, resource: str, action_type: str, group_type: str) -> None:
+    """A group as the subject would be a member of itself: ``principal in Group::"admins"`` holds for the group."""
+    for place, type_ in (("subject", subject), ("resource", resource)):
+        if not is_type(type_):
+            message = f"{place}.type {type_!r} is not an entity type such as User or App::User"
+            raise Unanswerable(f"malformed-{place}", message, "CE-ENTITIES")
+    if subject in (group_type, action_type):
+        message = f"subject.type {subject!r} is reserved: the subject of a request is no group and no action"
+        raise Unanswerable("malformed-subject", message, "CE-GROUPS")
+    if resource == action_type:
+        message = f"resource.type {resource!r} is reserved for actions"
+        raise Unanswerable("malformed-resource", message, "CE-ENTITIES")
+
+
+def _context(request: Request) -> dict[str, Any]:
+    context = {name: value for name, value in request.context.items() if name not in OWN_FIELDS}
+    if ACTION_PROPERTIES in context:
+        message = f"context.{ACTION_PROPERTIES} is reserved: send them as action.properties"
+        raise Unanswerable("malformed-context", message, "CE-ENTITIES")
+    if request.action.properties:
+        context[ACTION_PROPERTIES] = request.action.properties
+    _check_references(context, "context", "malformed-context")
+    return context
+
+
+def _check_references(value: Any, place: str, code: str) -> None:
+    for uid in references(value):
+        if wrong := uid_fault(uid):
+            raise Unanswerable(code, f"{place} refers to {text_of(uid)}: {wrong}", "CE-ENTITIES")
+
+
+Properties = dict[str, Any]
+
+
+def _of_one(subject: Properties, resource: Properties) -> tuple[Properties, Properties]:
+    """The properties of an entity that is subject and resource at once."""
+    if subject and resource and subject != resource:
+        message = "subject and resource are one entity, and their properties differ"
+        raise Unanswerable("malformed-properties", message, "CE-ENTITIES")
+    return subject or resource, subject or resource
+
+
+class _Own:
+    """The entities that a request brings, as far as it is trusted to (CE-ENTITIES, CE-GROUPS)."""
+
+    def __init__(self, facts: Facts, trust: frozenset[str]) -> None:
+        self._facts, self._trust = facts, trust
+        self.entities: dict[Uid, Entity] = {}
+        self.used, self.untrusted = set[str](), set[str]()
+        self.notes: list[Reason] = []
+
+    def take(self, uid: Uid, properties: Mapping[str, Any], place: str) -> None:
+        """An entity with these properties, unless documents have it."""
+        needed = {name: name if name in CLAIMS else FACTS for name in properties}
+        trusted = {name: value for name, value in properties.items() if needed[name] in self._trust}
+        found = documented(self._facts, uid)
+        if found is not None:
+            self.entities[uid] = found
+            self._compare(found, {name: value for name, value in trusted.items() if name not in CLAIMS}, place)
+            return
+        self.untrusted |= {needed[name] for name, value in properties.items() if name not in trusted and value != []}
+        if trusted:
+            _check_references(trusted, place, "malformed-properties")
+            self.used |= {needed[name] for name in trusted}
+            self.entities[uid] = entity_of(uid, trusted)
+
+    def _compare(self, found: Entity, properties: Mapping[str, Any], place: str) -> None:
+        if properties and entity_of(found.uid, properties).body != found.body:
+            message = f"{place} is not used: {found.document} describes {text_of(found.uid)}"
+            self.notes.append(Reason("claim-ignored", message, "CE-ENTITIES", found.document))
+
+    def join(self, uid: Uid, parents: list[Uid]) -> None:
+        """Give an entity more parents."""
+        if parents:
+            self.entities[uid] = (self.entities.get(uid) or entity_of(uid, {})).with_parents(parents)

@@ -1,0 +1,181 @@
+"""cedarpy: Cedar's own parser and evaluator, its calls as this package makes them.
+
+The library comes with the extra ``cedar``. Without it documents are refused and requests answered ``error``, both with
+a sentence that says what to install; all other systems work.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from policy.core.caching import Cache, weight_of_texts
+
+try:
+    import cedarpy
+except ImportError:  # pragma: no cover, see tests/packaging
+    cedarpy = None  # type: ignore[assignment]
+
+MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper[cedar]'"
+FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
+SHOWN = 300  # characters of a message of the library
+PARSED = 10  # a parsed policy or entity takes about so many times its text
+LINK = "link"  # what the ids of linked policies begin with in the engine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class EngineError(Exception):
+    """Cedar does not take what it was given; the message is the library's."""
+
+
+class Link(NamedTuple):
+    """A template's slots filled: the position of the template's text, and type and id by slot."""
+
+    template: int
+    values: tuple[tuple[str, tuple[str, str]], ...]
+
+
+class Outcome(NamedTuple):
+    """What Cedar answers: the policies that determine it, and those that failed with why, by their positions."""
+
+    allowed: bool
+    determining: tuple[int, ...]
+    failed: tuple[tuple[int, str], ...]
+
+
+def _called(function: Callable[P, R]) -> Callable[P, R]:
+    """Whatever the library raises, a panic of its too, as EngineError."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if cedarpy is None:
+            raise EngineError(MISSING)
+        try:
+            return function(*args, **kwargs)
+        except (KeyboardInterrupt, SystemExit, EngineError):
+            raise
+        except BaseException as error:  # a panic is no Exception
+            raise EngineError(shown(str(error))) from None
+
+    return call
+
+
+def shown(message: str) -> str:
+    """The beginning of a message of the library, in one line."""
+    text = " ".join(message.split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+@_called
+def count(policies: str) -> int:
+    """How many policies and templates a text has; raises EngineError where it does not parse."""
+    parsed = cedarpy.PolicySet.from_str(policies)
+    return len(parsed) + len(parsed.templates())
+
+
+@_called
+def to_json(policies: str) -> list[tuple[bool, dict[str, Any]]]:
+    """The policies of a text in Cedar's JSON form, in its order, each with whether it is a template."""
+    read = json.loads(cedarpy.policies_to_json_str(policies))
+    found = {name: (False, one) for name, one in read["staticPolicies"].items()}
+    found.update((name, (True, one)) for name, one in read["templates"].items())
+    return [found[f"policy{number}"] for number in range(len(found))]
+
+
+@_called
+def check_entities(entities: str) -> None:
+    """Raise EngineError when a JSON list of entities is not one that Cedar takes."""
+    cedarpy.Entities.from_json_str(entities)
+
+
+@_called
+def schema_text(schema: str | dict[str, Any]) -> str:
+    """A schema, Cedar text or its JSON form, as Cedar text; raises EngineError where it does not parse."""
+    if isinstance(schema, str):
+        return str(cedarpy.Schema.from_str(schema))
+    return str(cedarpy.Schema.from_json_str(json.dumps(schema)))
+
+
+@_called
+def violations(policies: Sequence[str], schema: str) -> list[tuple[int, str]]:
+    """What is wrong with policies under a schema, each with the policy's position."""
+    result = cedarpy.validate_policies("\n".join(policies), schema)
+    found = []
+    for error in result.errors:
+        number = error.policy_id.removeprefix("policy")
+        found.append((int(number) if number.isdigit() else -1, shown(error.error)))
+    return found
+
+
+@_called
+def check_against_schema(entities: str, schema: str) -> None:
+    """Raise EngineError when entities do not conform to a schema."""
+    cedarpy.Entities.from_json_str(entities, schema)
+
+
+_policy_sets: Cache[tuple[Any, ...], Any] = Cache()
+_entities: Cache[tuple[str, ...], Any] = Cache()
+
+
+def _policies(texts: tuple[str, ...], links: tuple[Link, ...]) -> Any:
+    """A parsed policy set; parsed once in a process, as long as there is room for it."""
+    key = (texts, links)
+    parsed = _policy_sets.get(key)
+    if parsed is None:
+        parsed = cedarpy.PolicySet.from_str("\n".join(texts))
+        if links:
+            parsed = parsed.with_linked_batch([_linked(number, link) for number, link in enumerate(links)])
+        _policy_sets.hold(key, parsed, PARSED * weight_of_texts(texts))
+    return parsed
+
+
+def _linked(number: int, link: Link) -> dict[str, Any]:
+    values = {slot: {"type": type_, "id": id_} for slot, (type_, id_) in link.values}
+    return {"template_id": f"policy{link.template}", "new_id": f"{LINK}{number}", "values": values}
+
+
+def _parsed_entities(texts: tuple[str, ...]) -> Any:
+    parsed = _entities.get(texts)
+    if parsed is None:
+        parsed = cedarpy.Entities.from_json_str(f"[{','.join(texts)}]")
+        _entities.hold(texts, parsed, PARSED * weight_of_texts(texts))
+    return parsed
+
+
+@_called
+def evaluate(
+    texts: tuple[str, ...], links: tuple[Link, ...], entities: tuple[str, ...], request: dict[str, Any]
+) -> Outcome:
+    """Cedar's answer to a request by these policies, and links of the templates among them, over these entities.
+
+    Positions are those of ``texts``, followed by ``links``. Raises EngineError where Cedar cannot evaluate the request.
+    """
+    response = cedarpy.is_authorized(request, _policies(texts, links), _parsed_entities(entities))
+    diagnostics = response.diagnostics
+    if response.decision is cedarpy.Decision.NoDecision:
+        raise EngineError(shown("; ".join(diagnostics.errors) or "no decision"))
+    position = _positions(len(texts))
+    failed = tuple(_failure(error, position) for error in diagnostics.errors)
+    return Outcome(response.allowed, tuple(sorted(map(position, diagnostics.reasons))), tuple(sorted(failed)))
+
+
+def _positions(texts: int) -> Callable[[str], int]:
+    def position(id_: str) -> int:
+        if id_.startswith(LINK):
+            return texts + int(id_.removeprefix(LINK))
+        return int(id_.removeprefix("policy"))
+
+    return position
+
+
+def _failure(error: str, position: Callable[[str], int]) -> tuple[int, str]:
+    found = FAILED.fullmatch(error)
+    if found is None:
+        raise EngineError(shown(error))
+    return position(found[1]), shown(found[2])
+
+
+def entity_list(texts: Iterable[str]) -> str:
+    """Entities in JSON as one JSON list."""
+    return f"[{','.join(texts)}]"

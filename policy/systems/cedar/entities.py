@@ -1,0 +1,175 @@
+"""Entities: those of documents, those that a request brings, and the part of them that a request needs (CE-SLICE)."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.limits import MAX_RELATED
+from policy.core.model import CompiledDocument, Fact, StatementId, Unanswerable
+from policy.systems.cedar import engine
+from policy.systems.cedar.uid import Uid, references, text_of, uid_fault, uid_of
+from policy.systems.kit.validator import Validator
+
+ENTITIES = "Entities"
+ENTITY = "Entity"  # kind of the facts about single entities
+UID = "uid"  # the index by which they are found
+MAX_LEVELS = 100  # of parents, and of references from attribute to attribute
+MAX_BYTES = 4 << 20  # of the entities of one request as JSON
+
+
+class Entity(msgspec.Struct, frozen=True, gc=False):
+    """One entity. ``body``: its attributes and tags as fields of a JSON object; ``refers``: to which they refer."""
+
+    uid: Uid
+    body: str
+    parents: tuple[Uid, ...] = ()
+    refers: tuple[Uid, ...] = ()
+    document: str = ""
+
+    @property
+    def text(self) -> str:
+        """Cedar's JSON."""
+        parents = ",".join(map(_json_of, self.parents))
+        return f'{{"uid":{_json_of(self.uid)},{self.body},"parents":[{parents}]}}'
+
+    def with_parents(self, parents: Iterable[Uid]) -> "Entity":
+        """The same with these parents, too."""
+        return msgspec.structs.replace(self, parents=tuple(dict.fromkeys((*self.parents, *parents))))
+
+
+def _json_of(uid: Uid) -> str:
+    return f'{{"type":{json.dumps(uid[0])},"id":{json.dumps(uid[1])}}}'
+
+
+def entity_of(
+    uid: Uid,
+    attributes: Mapping[str, Any],
+    parents: tuple[Uid, ...] = (),
+    tags: Mapping[str, Any] | None = None,
+    document: str = "",
+) -> Entity:
+    """An entity with these attributes, parents and tags."""
+    body = f'"attrs":{json.dumps(attributes)}' + (f',"tags":{json.dumps(tags)}' if tags else "")
+    refers = dict.fromkeys(references([attributes, tags or {}]))
+    return Entity(uid, body, parents, tuple(refers), document)
+
+
+def read_entities(document: Document) -> CompiledDocument:
+    """The entities of an Entities document as facts; raises DocumentRefused naming every error."""
+    form = Validator(document.spec)
+    found, seen = list[Entity](), set[Uid]()
+    for item in form.forms("entities"):
+        entity = _entity(item, str(document.key))
+        if entity is not None and entity.uid in seen:
+            item.error(f"{text_of(entity.uid)} stands here twice", "uid")
+        elif entity is not None:
+            seen.add(entity.uid)
+            found.append(entity)
+    form.refuse_window(document.window)
+    form.reject_unknown()
+    if not form.errors:
+        try:
+            engine.check_entities(engine.entity_list(entity.text for entity in found))
+        except engine.EngineError as error:
+            form.error(str(error), "entities")
+    form.finish()
+    key = str(document.key)
+    return CompiledDocument(
+        facts=tuple(
+            Fact(ENTITY, f"{number}#{key}", entity, ((UID, text_of(entity.uid)),), StatementId(key, number))
+            for number, entity in enumerate(found)
+        )
+    )
+
+
+def _entity(form: Validator, document: str) -> Entity | None:
+    """Errors stay in the form."""
+    uid = _uid(form, form.raw("uid"), "uid")
+    parents = form.raw("parents")
+    if parents is not None and not isinstance(parents, list | tuple):
+        form.error("must be a list of {type, id}", "parents")
+        parents = ()
+    above = [_uid(form, one, f"parents[{number}]") for number, one in enumerate(parents or ())]
+    values = {field: form.raw(field) for field in ("attrs", "tags")}
+    for field, value in values.items():
+        if value is not None and not isinstance(value, Mapping):
+            form.error("must be a mapping", field)
+            return None
+        for other in dict.fromkeys(references(value)):
+            if wrong := uid_fault(other):
+                form.error(f"refers to {text_of(other)}: {wrong}", field)
+    form.reject_unknown()
+    if uid is None:
+        return None
+    return entity_of(uid, values["attrs"] or {}, tuple(filter(None, above)), values["tags"], document)
+
+
+def _uid(form: Validator, value: object, field: str) -> Uid | None:
+    uid = uid_of(value)
+    if uid is None:
+        form.error("required, as {type, id}", field)
+    elif wrong := uid_fault(uid):
+        form.error(wrong, field)
+        return None
+    return uid
+
+
+class Known:
+    """The entities that documents and one request know; counts what is looked up (CE-LIMITS)."""
+
+    def __init__(self, facts: Facts, own: Mapping[Uid, Entity]) -> None:
+        self._facts, self._own = facts, own
+        self._found: dict[Uid, Entity | None] = {}
+
+    def get(self, uid: Uid) -> Entity | None:
+        """An entity; raises Unanswerable where two documents say different things of it, and for too many."""
+        if uid not in self._found:
+            if len(self._found) > MAX_RELATED:
+                message = f"the request needs more than {MAX_RELATED} entities"
+                raise Unanswerable("too-many-objects", message, "CE-LIMITS")
+            self._found[uid] = self._own.get(uid) or documented(self._facts, uid)
+        return self._found[uid]
+
+    def ancestors(self, uid: Uid) -> list[Uid]:
+        """An entity itself, its parents, theirs, and so on."""
+        return self._reached([uid], lambda entity: entity.parents)
+
+    def closure(self, start: Iterable[Uid]) -> list[Entity]:
+        """What is known of these entities, of their ancestors, and of all that their attributes refer to."""
+        reached = self._reached(start, lambda entity: (*entity.parents, *entity.refers))
+        found = [entity for uid in sorted(reached) if (entity := self.get(uid)) is not None]
+        if sum(len(entity.body) for entity in found) > MAX_BYTES:
+            raise Unanswerable(
+                "too-many-objects", f"the entities that the request needs have more than {MAX_BYTES} bytes", "CE-LIMITS"
+            )
+        return found
+
+    def _reached(self, start: Iterable[Uid], onward: Any) -> list[Uid]:
+        reached = dict.fromkeys(start)
+        level = list(reached)
+        for _ in range(MAX_LEVELS):
+            if not level:
+                return list(reached)
+            further = dict.fromkeys(
+                uid for one in level if (entity := self.get(one)) is not None for uid in onward(entity)
+            )
+            level = [uid for uid in further if uid not in reached]
+            reached.update(dict.fromkeys(level))
+        raise Unanswerable("too-many-objects", f"entities are nested deeper than {MAX_LEVELS}", "CE-LIMITS")
+
+
+def documented(facts: Facts, uid: Uid) -> Entity | None:
+    """What documents say of an entity; raises Unanswerable where two of them say different things."""
+    names = sorted(facts.find(ENTITY, UID, text_of(uid)))
+    if not names:
+        return None
+    found: list[Entity] = [entity for name in names if (entity := facts.get(ENTITY, name)) is not None]
+    if any(other.text != found[0].text for other in found[1:]):
+        documents = " and ".join(sorted({entity.document for entity in found}))
+        message = f"{text_of(uid)} is described by {documents}, and not alike: keep one"
+        raise Unanswerable("fact-contradiction", message, "CE-ENTITIES")
+    return found[0]

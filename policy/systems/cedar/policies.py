@@ -1,0 +1,294 @@
+"""PolicySet documents: each policy a fact, found again by its scope (CE-SLICE)."""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from policy.core.document import Document
+from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.systems.cedar import engine
+from policy.systems.cedar.text import Piece, Unsplittable, split
+from policy.systems.cedar.uid import Uid, text_of, uid_fault, uid_of
+from policy.systems.kit.validator import MAX_STATEMENTS, Validator
+
+POLICY_SET = "PolicySet"
+POLICY = "Policy"  # kind of the facts about single policies
+SCOPE = "scope"  # the index by which they are found
+EVERY = "every"  # the key of a policy whose scope says nothing
+SLOTS = ("?principal", "?resource")
+
+Effect = Literal["permit", "forbid"]
+Operator = Literal["any", "==", "in", "is"]
+
+
+class Scope(msgspec.Struct, frozen=True, gc=False):
+    """What a scope says of principal, action or resource. ``is``: of the type ``type``, and in one of ``uids`` if any."""
+
+    operator: Operator = "any"
+    uids: tuple[Uid, ...] = ()
+    type: str = ""
+
+    def fits(self, uid: Uid, within: Container[Uid]) -> bool:
+        """Whether an entity satisfies it. ``within``: the entity itself and its ancestors."""
+        if self.operator == "any":
+            return True
+        if self.operator == "==":
+            return uid == self.uids[0]
+        if self.operator == "is" and self.type != uid[0]:
+            return False
+        return any(one in within for one in self.uids) or (self.operator == "is" and not self.uids)
+
+
+class Policy(msgspec.Struct, frozen=True, gc=False):
+    """One policy, or one link of a template. ``text``: as it is written; ``literals``: the entities that it names.
+
+    ``slots``: of a link, what stands in the template's.
+    """
+
+    id: str
+    effect: Effect
+    text: str
+    principal: Scope
+    action: Scope
+    resource: Scope
+    literals: tuple[Uid, ...]
+    annotations: tuple[tuple[str, str], ...]
+    statement_id: StatementId
+    slots: tuple[tuple[str, Uid], ...] = ()
+
+    @property
+    def named(self) -> str:
+        """What decisions call it: its effect, its id and its other annotations (CE-DETERMINING)."""
+        beside = "".join(f", @{name}({value!r})" for name, value in self.annotations)
+        return f"{self.effect} {self.id!r}{beside}"
+
+    @property
+    def scopeless(self) -> bool:
+        """Whether it is for every principal, action and resource."""
+        return all(scope.operator == "any" for scope in (self.principal, self.action, self.resource))
+
+
+class _Read(NamedTuple):
+    """A policy or template as Cedar's JSON has it, and where it is written."""
+
+    number: int
+    piece: Piece
+    is_template: bool
+    json: Mapping[str, Any]
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return {name: value or "" for name, value in self.json.get("annotations", {}).items()}
+
+
+def read_policy_set(document: Document) -> CompiledDocument:
+    """The policies of a PolicySet document as facts; raises DocumentRefused naming every error (CE-REFUSED)."""
+    form = Validator(document.spec)
+    text, links = form.raw("policies"), form.forms("links", required=False)
+    if not isinstance(text, str) or not text.strip():
+        form.error("required, as Cedar text with at least one policy", "policies")
+        text = ""
+    read = _read(form, text)
+    ids = _ids(form, document, read)
+    literals = _literals(form, read)
+    policies = [
+        _policy(document, one.number, one, ids[one.number], literals, {}) for one in read if not one.is_template
+    ]
+    templates = {ids[one.number]: one for one in read if one.is_template}
+    policies += _links(form, document, templates, links, literals, ids)
+    form.reject_unknown()
+    form.finish()
+    facts = (
+        Fact(POLICY, _name(policy), policy, keys_of(policy), policy.statement_id, document.window)
+        for policy in policies
+    )
+    return CompiledDocument(facts=tuple(facts), warnings=tuple(_warnings(templates, policies)))
+
+
+def _name(policy: Policy) -> str:
+    return f"{policy.statement_id.statement}#{policy.statement_id.document}"
+
+
+def _read(form: Validator, text: str) -> list[_Read]:
+    """The policies and templates of a text; errors stay in the form."""
+    try:
+        pieces = split(text)
+    except Unsplittable as error:
+        form.error(str(error), "policies")
+        return []
+    if len(pieces) > MAX_STATEMENTS:
+        form.error(f"{len(pieces)} policies; at most {MAX_STATEMENTS}: split the document", "policies")
+        return []
+    if not pieces and text:
+        form.error("has no policy: delete the document if it is to say nothing", "policies")
+    errors = len(form.errors)
+    for number, piece in enumerate(pieces):
+        _check(form, number, piece)
+    if not pieces or len(form.errors) > errors:
+        return []
+    try:
+        heads = engine.to_json("\n".join(piece.head for piece in pieces))
+    except engine.EngineError as error:
+        form.error(str(error), "policies")
+        return []
+    if len(heads) != len(pieces):
+        form.error("is not read as Cedar reads it; please report it", "policies")
+        return []
+    return [_Read(number, piece, *heads[number]) for number, piece in enumerate(pieces)]
+
+
+def _check(form: Validator, number: int, piece: Piece) -> None:
+    """Whether Cedar takes a piece for one policy, just as it was cut."""
+    try:
+        if engine.count(piece.text) != 1:
+            form.error(f"line {piece.line}: is not read as Cedar reads it; please report it", f"policies[{number}]")
+    except engine.EngineError as error:
+        form.error(f"line {piece.line}: {error}", f"policies[{number}]")
+
+
+def _ids(form: Validator, document: Document, read: list[_Read]) -> list[str]:
+    """By the annotation @id, else by the document's name and the number (CE-DUPLICATE)."""
+    ids = [one.annotations.get("id") or f"{document.key.name}#{one.number}" for one in read]
+    for number, id_ in enumerate(ids):
+        if id_ in ids[:number]:
+            form.error(
+                f"the id {id_!r} is also that of policies[{ids.index(id_)}] (CE-DUPLICATE)", f"policies[{number}]"
+            )
+    return ids
+
+
+def _literals(form: Validator, read: list[_Read]) -> Mapping[str, Uid]:
+    """The entities that policies name, by their text; a name that may be taken for another one is an error."""
+    texts = list(dict.fromkeys(text for one in read for text in one.piece.literals))
+    if not texts:
+        return {}
+    try:
+        scopes = engine.to_json("\n".join(f"permit(principal == {text}, action, resource);" for text in texts))
+    except engine.EngineError as error:
+        form.error(str(error), "policies")
+        return {}
+    found = {text: _entity(json["principal"]["entity"]) for text, (_, json) in zip(texts, scopes, strict=True)}
+    for one in read:
+        for text in one.piece.literals:
+            if wrong := uid_fault(found[text]):
+                form.error(f"line {one.piece.line}: {text}: {wrong}", f"policies[{one.number}]")
+    return found
+
+
+def _entity(value: object) -> Uid:
+    uid = uid_of(value)
+    assert uid is not None, value
+    return uid
+
+
+def _policy(
+    document: Document, number: int, one: _Read, id_: str, literals: Mapping[str, Uid], slots: Mapping[str, Uid]
+) -> Policy:
+    json = one.json
+    named = (*(literals[text] for text in one.piece.literals if text in literals), *slots.values())
+    return Policy(
+        id_,
+        json["effect"],
+        one.piece.text,
+        _scope(json["principal"], slots),
+        _scope(json["action"], slots),
+        _scope(json["resource"], slots),
+        tuple(dict.fromkeys(named)),
+        tuple(sorted((name, value) for name, value in one.annotations.items() if name != "id")),
+        StatementId(str(document.key), number),
+        tuple(sorted(slots.items())),
+    )
+
+
+def _scope(json: Mapping[str, Any], slots: Mapping[str, Uid]) -> Scope:
+    operator = json["op"]
+    if operator == "All":
+        return Scope()
+    inner = json.get("in", {}) if operator == "is" else json
+    if "slot" in inner:
+        uids: tuple[Uid, ...] = (slots[inner["slot"]],)
+    elif "entities" in inner:
+        uids = tuple(map(_entity, inner["entities"]))
+    else:
+        uids = (_entity(inner["entity"]),) if "entity" in inner else ()
+    return Scope(operator, uids, json.get("entity_type", ""))
+
+
+def _links(
+    form: Validator,
+    document: Document,
+    templates: Mapping[str, _Read],
+    links: list[Validator],
+    literals: Mapping[str, Uid],
+    ids: Sequence[str],
+) -> Iterator[Policy]:
+    """The links of templates (CE-TEMPLATES), in Cedar's JSON form; they are numbered after the policies."""
+    taken = set(ids)
+    for number, link in enumerate(links):
+        template, new_id = link.text("templateId"), link.text("newId")
+        if template and template not in templates:
+            link.error(f"no template {template!r} in this document{link.nearest(template, templates)}", "templateId")
+        if new_id in taken:
+            link.error(f"the id {new_id!r} is also another policy's (CE-DUPLICATE)", "newId")
+        taken.add(new_id)
+        slots = _slots(link, templates.get(template))
+        link.reject_unknown()
+        if template in templates and slots is not None:
+            yield _policy(document, len(ids) + number, templates[template], new_id, literals, slots)
+
+
+def _slots(link: Validator, template: _Read | None) -> Mapping[str, Uid] | None:
+    """What a link puts in the slots of its template, all of them; None: it is not valid."""
+    given = Validator(link.raw("values"), f"{link.where}.values", link.errors)
+    needed = [slot for slot in SLOTS if template is not None and _has(template, slot)]
+    found = dict[str, Uid]()
+    for slot in SLOTS:
+        uid = uid_of(given.raw(slot))
+        if slot in needed and uid is None:
+            given.error("required, as {type, id}", slot)
+        elif uid is not None and slot not in needed and template is not None:
+            given.error("is no slot of the template", slot)
+        elif uid is not None and (wrong := uid_fault(uid)):
+            given.error(wrong, slot)
+        elif uid is not None:
+            found[slot] = uid
+    given.reject_unknown()
+    return found if len(found) == len(needed) else None
+
+
+def _has(template: _Read, slot: str) -> bool:
+    json = template.json[slot.removeprefix("?")]
+    return slot in (json.get("slot"), json.get("in", {}).get("slot") if isinstance(json.get("in"), Mapping) else None)
+
+
+def _warnings(templates: Mapping[str, _Read], policies: list[Policy]) -> Iterator[str]:
+    linked = {policy.text for policy in policies if policy.slots}
+    for id_, template in templates.items():
+        if template.piece.text not in linked:
+            yield f"policies[{template.number}]: the template {id_!r} has no link, so it decides nothing (CE-TEMPLATES)"
+
+
+def keys_of(policy: Policy) -> tuple[tuple[str, str], ...]:
+    """The keys under which requests find a policy: by the part of its scope that fits the fewest requests."""
+    parts = (("resource", policy.resource), ("principal", policy.principal), ("action", policy.action))
+    for operator in ("==", "in", "is"):
+        for part, scope in parts:
+            if scope.operator == operator or (operator == "in" and scope.operator == "is" and scope.uids):
+                return tuple((SCOPE, key) for key in dict.fromkeys(_keys(part, scope)))
+    return ((SCOPE, EVERY),)
+
+
+def _keys(part: str, scope: Scope) -> Iterator[str]:
+    if scope.uids:
+        operator = "==" if scope.operator == "==" else "in"
+        yield from (f"{part} {operator} {text_of(uid)}" for uid in scope.uids)
+    elif scope.operator == "is":
+        yield f"{part} is {scope.type}"
+
+
+def keys_for(part: str, uid: Uid, within: list[Uid]) -> Iterator[str]:
+    """The keys of policies whose scope an entity may satisfy. ``within``: the entity itself and its ancestors."""
+    yield f"{part} == {text_of(uid)}"
+    yield f"{part} is {uid[0]}"
+    yield from (f"{part} in {text_of(one)}" for one in within)

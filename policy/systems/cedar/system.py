@@ -1,0 +1,104 @@
+"""Cedar policies: documents to facts, a request to the slice of them that decides it, and Cedar's answer to it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from policy.core.document import Document
+from policy.core.facts import Facts
+from policy.core.model import AuthorizationQuery, CompiledDocument, Fact, StatementId, Unanswerable
+from policy.core.request import Request
+from policy.systems.cedar import engine
+from policy.systems.cedar.answer import answer
+from policy.systems.cedar.asked import ACTION_TYPE, GROUP_TYPE, asked_of
+from policy.systems.cedar.entities import ENTITIES, read_entities
+from policy.systems.cedar.policies import POLICY_SET, read_policy_set
+from policy.systems.cedar.text import Unsplittable, check_depth, is_type
+from policy.systems.cedar.uid import text_of
+from policy.systems.kit.privileged import PrivilegedPermission
+from policy.systems.kit.system import Kind
+from policy.systems.kit.validator import Validator
+
+SCHEMA = "Schema"
+
+
+class Cedar:
+    """The translator; see policy.systems.kit.system.System."""
+
+    name = "cedar"
+    kinds = {POLICY_SET: Kind(missed=True), ENTITIES: Kind(fact=True, missed=True), SCHEMA: Kind(missed=True)}
+    deny_rule = "CE-FORBID-WINS"
+    default_rule = "CE-DEFAULT-DENY"
+    subject_types = ()  # any
+    subjects = ()
+    claims = ()
+    name_of_resource = None
+    reads_resource_id = True
+
+    def __init__(self, action_type: str = ACTION_TYPE, group_type: str = GROUP_TYPE) -> None:
+        self.action_type, self.group_type = action_type, group_type
+
+    def read(self, document: Document) -> CompiledDocument:
+        """Policies or entities as facts, or a schema, which no decision reads."""
+        if document.key.kind == POLICY_SET:
+            return read_policy_set(document)
+        return read_entities(document) if document.key.kind == ENTITIES else read_schema(document)
+
+    def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
+        """No principal: a document's name means nothing."""
+        return ()
+
+    def canonical_resource(self, request: Request) -> tuple[Any, ...]:
+        """Type and id."""
+        return (request.resource.type, request.resource.id)
+
+    def resource_type(self, action: str, resource: str) -> str:
+        """The type of an entity that is written as Cedar does, ``Document::"plan"``, else ``Resource``."""
+        type_, quote, _ = resource.partition('::"')
+        return type_ if quote and is_type(type_) else "Resource"
+
+    def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
+        """Cedar's answer to the request, worked out; raises Unanswerable."""
+        _check_refused(facts)
+        asked = asked_of(request, facts, trust, self.action_type, self.group_type)
+        result, failures = answer(asked, facts)
+        return AuthorizationQuery(
+            (text_of(asked.principal),), result, asked.claims, (*asked.notes, *failures), asked.untrusted
+        )
+
+    def retention_floor(self, facts: Facts) -> int | None:
+        """Cedar never looks back."""
+        return None
+
+    def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
+        """None yet."""
+        return ()
+
+
+def read_schema(document: Document) -> CompiledDocument:
+    """A Schema document; raises DocumentRefused where Cedar does not take it."""
+    form = Validator(document.spec)
+    schema = form.raw("schema")
+    if not isinstance(schema, str | Mapping) or not schema:
+        form.error("required, as Cedar text or in the JSON form", "schema")
+    form.refuse_window(document.window)
+    form.reject_unknown()
+    text = ""
+    if not form.errors:
+        try:
+            if isinstance(schema, str):
+                check_depth(schema)
+            text = engine.schema_text(schema)
+        except (Unsplittable, engine.EngineError) as error:
+            form.error(str(error), "schema")
+    form.finish()
+    key = str(document.key)
+    return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (), StatementId(key)),))
+
+
+def _check_refused(facts: Facts) -> None:
+    """Raise Unanswerable while a document is refused that may have held anything (CE-REFUSED)."""
+    for kind in (POLICY_SET, ENTITIES):
+        if refused := facts.broken(kind):
+            what = "a forbid about any principal" if kind == POLICY_SET else "any entity"
+            message = f"cedar/{kind}/{refused[0]} was refused, has no earlier good version, and may have held {what}"
+            raise Unanswerable("refused-document", message, "CE-REFUSED")
