@@ -23,7 +23,7 @@ Operator = Literal["any", "==", "in", "is"]
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
-    """What a scope says of principal, action or resource. ``is``: of the type ``type``, and in one of ``uids`` if any."""
+    """What a scope says of principal, action or resource. ``is``: of ``type``, and in one of ``uids`` if any."""
 
     operator: Operator = "any"
     uids: tuple[Uid, ...] = ()
@@ -96,7 +96,7 @@ def read_policy_set(document: Document) -> CompiledDocument:
         _policy(document, one.number, one, ids[one.number], literals, {}) for one in read if not one.is_template
     ]
     templates = {ids[one.number]: one for one in read if one.is_template}
-    policies += _links(form, document, templates, links, literals, ids)
+    policies += _links(document, templates, links, literals, ids)
     form.reject_unknown()
     form.finish()
     facts = (
@@ -216,7 +216,6 @@ def _scope(json: Mapping[str, Any], slots: Mapping[str, Uid]) -> Scope:
 
 
 def _links(
-    form: Validator,
     document: Document,
     templates: Mapping[str, _Read],
     links: list[Validator],

@@ -1,7 +1,7 @@
 """Cedar's text, cut into single policies: what the library has no positions for.
 
-Cedar has no semicolon but the one that ends a policy, in strings and comments aside. So policies are cut there, and each
-is parsed by itself (`policies.py`): where this reading and Cedar's could differ, a document is refused.
+Cedar has no semicolon but the one that ends a policy, in strings and comments aside. So policies are cut there, and
+each is parsed by itself (`policies.py`): where this reading and Cedar's could differ, a document is refused.
 """
 
 import re
