@@ -86,7 +86,14 @@ def to_json(policies: str) -> list[tuple[bool, dict[str, Any]]]:
 @_called
 def check_entities(entities: str) -> None:
     """Raise EngineError when a JSON list of entities is not one that Cedar takes."""
-    cedarpy.Entities.from_json_str(entities)
+    try:
+        cedarpy.Entities.from_json_str(entities)
+    except ValueError as error:
+        nobody = {"type": "A", "id": "a"}  # asked for the whole message, of which the other one has the beginning
+        asked = {"principal": nobody, "action": {"type": "Action", "id": "a"}, "resource": nobody}
+        errors = cedarpy.is_authorized(asked, "", entities).diagnostics.errors
+        message = errors[0] if errors else str(error)
+        raise EngineError(shown(message.removeprefix(f"failed to parse entities from:\n{entities}: "))) from None
 
 
 @_called

@@ -17,7 +17,7 @@ from policy.systems.kit.validator import Validator
 ENTITIES = "Entities"
 ENTITY = "Entity"  # kind of the facts about single entities
 UID = "uid"  # the index by which they are found
-MAX_LEVELS = 100  # of parents, and of references from attribute to attribute
+MAX_LEVELS = 32  # of parents, and of references from attribute to attribute
 MAX_BYTES = 4 << 20  # of the entities of one request as JSON
 
 
