@@ -29,8 +29,11 @@ class Subject(msgspec.Struct, frozen=True):
     properties: dict[str, Any] = {}
 
 
-class Action(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``properties``: read by systems whose rules have a place for them, of any type until then."""
+
     name: str
+    properties: Any = None
 
 
 class Resource(msgspec.Struct, frozen=True):

@@ -112,7 +112,7 @@ class Parts:
             if not action.name:
                 raise ValueError("empty")
             if len(raw) <= PART_BYTES:
-                self._actions.hold(raw, action, len(raw) + weight_of(action.name))
+                self._actions.hold(raw, action, len(raw) + weight_of((action.name, action.properties)))
         return action
 
 

@@ -36,6 +36,7 @@ SAME = [
     ),
     ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset", namespace="n")),
     ("kafka-acls", "Read", _resource("a", "Topic"), _resource("a", "Topic", partition=1)),
+    ("cedar", "read", _resource("a", "Doc"), _resource("a", "Doc", owner="dana")),
     ("cdap", "no.such-action", _resource("dataset:n.d"), _resource("dataset:n.d", "dataset")),
 ]
 
@@ -49,6 +50,7 @@ OTHER = [
     ("ververica", "read", _resource("d", "D", **OWN), _resource("e", "D", **OWN)),
     ("streamsets", "object.share", _resource("job:a"), _resource("job:a", objects=["job:b"])),
     ("cdap", "dataset.read", _resource("dataset:n.d"), _resource("stream:n.d")),
+    ("cedar", "read", _resource("a", "Doc"), _resource("a", "doc")),
     ("kafka-acls", "Read", _resource("a", "Topic"), _resource("a", "Group")),
     ("kafka-acls", "Read", _resource("a", "Topic"), _resource("A", "Topic")),
 ]
@@ -91,6 +93,7 @@ def test_any_resource_has_a_canonical_form(system: str, properties: dict[str, An
         ("kafka-acls", "Alter", "kafka-cluster", "Cluster"),
         ("kafka-acls", "CreateTokens", "User:dana", "User"),
         ("kafka-acls", "Read", "orders", "Topic"),
+        ("cedar", "read", "plan", "resource"),
         ("unheard-of", "read", "d", "resource"),
     ],
 )

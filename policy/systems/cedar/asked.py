@@ -68,8 +68,11 @@ def _context(request: Request) -> dict[str, Any]:
     if ACTION_PROPERTIES in context:
         message = f"context.{ACTION_PROPERTIES} is reserved: send them as action.properties"
         raise Unanswerable("malformed-context", message, "CE-ENTITIES")
-    if request.action.properties:
-        context[ACTION_PROPERTIES] = request.action.properties
+    properties = request.action.properties
+    if properties is not None and not isinstance(properties, dict):
+        raise Unanswerable("malformed-properties", "action.properties must be a mapping", "CE-ENTITIES")
+    if properties:
+        context[ACTION_PROPERTIES] = properties
     _check_references(context, "context", "malformed-context")
     return context
 

@@ -16,7 +16,7 @@ try:
 except ImportError:  # pragma: no cover, see tests/packaging
     cedarpy = None  # type: ignore[assignment]
 
-MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper[cedar]'"
+MISSING = "Cedar policies need the library cedarpy: pip install 'lockkeeper-authz[cedar]'"
 FAILED = re.compile(r"error while evaluating policy `([^`]*)`: (.*)", re.DOTALL)
 SHOWN = 300  # characters of a message of the library
 PARSED = 10  # a parsed policy or entity takes about so many times its text
@@ -86,12 +86,16 @@ def to_json(policies: str) -> list[tuple[bool, dict[str, Any]]]:
 @_called
 def check_entities(entities: str) -> None:
     """Raise EngineError when a JSON list of entities is not one that Cedar takes."""
+    _check(entities, None)
+
+
+def _check(entities: str, schema: str | None) -> None:
     try:
-        cedarpy.Entities.from_json_str(entities)
+        cedarpy.Entities.from_json_str(entities, schema)
     except ValueError as error:
         nobody = {"type": "A", "id": "a"}  # asked for the whole message, of which the other one has the beginning
         asked = {"principal": nobody, "action": {"type": "Action", "id": "a"}, "resource": nobody}
-        errors = cedarpy.is_authorized(asked, "", entities).diagnostics.errors
+        errors = cedarpy.is_authorized(asked, "", entities, schema).diagnostics.errors
         message = errors[0] if errors else str(error)
         raise EngineError(shown(message.removeprefix(f"failed to parse entities from:\n{entities}: "))) from None
 
@@ -118,7 +122,7 @@ def violations(policies: Sequence[str], schema: str) -> list[tuple[int, str]]:
 @_called
 def check_against_schema(entities: str, schema: str) -> None:
     """Raise EngineError when entities do not conform to a schema."""
-    cedarpy.Entities.from_json_str(entities, schema)
+    _check(entities, schema)
 
 
 _policy_sets: Cache[tuple[Any, ...], Any] = Cache()

@@ -12,10 +12,11 @@ from policy.systems.cedar.answer import answer
 from policy.systems.cedar.asked import ACTION_TYPE, GROUP_TYPE, asked_of
 from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
-from policy.systems.cedar.text import Unsplittable, check_depth, is_type
+from policy.systems.cedar.statements import CedarEngine
+from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import text_of
 from policy.systems.kit.privileged import PrivilegedPermission
-from policy.systems.kit.system import Kind
+from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.kit.validator import Validator
 
 SCHEMA = "Schema"
@@ -33,6 +34,7 @@ class Cedar:
     claims = ()
     name_of_resource = None
     reads_resource_id = True
+    engine = CedarEngine(SCHEMA)
 
     def __init__(self, action_type: str = ACTION_TYPE, group_type: str = GROUP_TYPE) -> None:
         self.action_type, self.group_type = action_type, group_type
@@ -52,9 +54,8 @@ class Cedar:
         return (request.resource.type, request.resource.id)
 
     def resource_type(self, action: str, resource: str) -> str:
-        """The type of an entity that is written as Cedar does, ``Document::"plan"``, else ``Resource``."""
-        type_, quote, _ = resource.partition('::"')
-        return type_ if quote and is_type(type_) else "Resource"
+        """Not known: policies say what types there are."""
+        return UNTYPED
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""
@@ -70,7 +71,7 @@ class Cedar:
         return None
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
-        """None yet."""
+        """None of grants, for there are none; see `CedarEngine.statement`."""
         return ()
 
 

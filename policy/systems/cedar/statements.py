@@ -1,0 +1,67 @@
+"""What tools for policy authors ask of Cedar policies (CE-Q1, CE-Q2): statements, subjects, and what a schema says."""
+
+from collections.abc import Iterator
+
+from policy.core.facts import Facts
+from policy.core.model import ALLOW, DENY, Fact
+from policy.systems.cedar import engine
+from policy.systems.cedar.entities import ENTITY, Entity
+from policy.systems.cedar.policies import POLICY, Policy
+from policy.systems.cedar.uid import Uid, text_of
+from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
+
+SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
+
+
+class CedarEngine(Engine):
+    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text."""
+
+    statement_kinds = (POLICY,)
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    def statement(self, fact: Fact) -> Statement:
+        """A policy by its text; a permit for every principal, action and resource is a privilege (CE-Q1)."""
+        policy: Policy = fact.body
+        named = sorted({text_of(uid) for uid in policy.principal.uids}) or ["*"]
+        slots = "".join(f" {slot} = {text_of(uid)}" for slot, uid in policy.slots)
+        permits = policy.effect == "permit"
+        privileges = (SCOPELESS,) if permits and policy.scopeless else ()
+        text = " ".join(policy.text.split()) + slots
+        return Statement(ALLOW if permits else DENY, text, tuple(named), privileges)
+
+    def subjects(self, facts: Facts) -> Iterator[Uid]:
+        """Every entity that policies name as a principal or that is described; who is a principal is not said."""
+        found = {uid for fact in statement_facts(self, facts) for uid in fact.body.principal.uids}
+        yield from sorted(found | {entity.uid for entity in facts.bodies(ENTITY)})
+
+    def findings(self, facts: Facts) -> Iterator[EngineFinding]:
+        """Policies and entities that do not conform to the Schema documents, all of them together."""
+        names = facts.names(self._schema)
+        if not names:
+            return
+        schema = "\n".join(facts.get(self._schema, name) for name in names)
+        try:
+            policies = [fact.body for fact in statement_facts(self, facts) if not fact.body.slots]
+            for number, message in engine.violations([policy.text for policy in policies], schema):
+                if 0 <= number < len(policies):
+                    document, statement = policies[number].statement_id.place
+                    yield EngineFinding(document, statement, "schema", message)
+                else:
+                    yield EngineFinding(f"cedar/{self._schema}/{names[0]}", None, "schema", message)
+            yield from _entities(facts, schema)
+        except engine.EngineError as error:
+            yield EngineFinding(f"cedar/{self._schema}/{names[0]}", None, "schema", str(error))
+
+
+def _entities(facts: Facts, schema: str) -> Iterator[EngineFinding]:
+    """One finding for each document whose entities do not conform."""
+    by_document: dict[str, list[Entity]] = {}
+    for entity in facts.bodies(ENTITY):
+        by_document.setdefault(entity.document, []).append(entity)
+    for document, entities in sorted(by_document.items()):
+        try:
+            engine.check_against_schema(engine.entity_list(entity.text for entity in entities), schema)
+        except engine.EngineError as error:
+            yield EngineFinding(document, None, "schema", str(error))
