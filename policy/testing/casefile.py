@@ -187,7 +187,7 @@ def _question(ask: Mapping[str, Any], system: str, action: Any) -> dict[str, Any
     claims = {name: ask[name] for name in BESIDE_SUBJECT if name in ask}
     resource = _written_out(ask.get("resource"), lambda text: _resource(system, action, text))
     found = {
-        "subject": _with_properties(_written_out(ask.get("subject"), _subject), claims),
+        "subject": _with_properties(_written_out(ask.get("subject"), lambda text: _subject(system, text)), claims),
         "action": _written_out(ask.get("action"), _action),
         "resource": _with_properties(resource, _mapping(ask.get("properties") or {}, "properties")),
         "context": ask.get("context"),
@@ -199,8 +199,15 @@ def _written_out(value: Any, of_text: Any) -> Any:
     return of_text(value) if isinstance(value, str) else value
 
 
-def _subject(text: str) -> dict[str, Any]:
-    return {"type": "user", "id": text}
+def _subject(system: Any, text: str) -> dict[str, Any]:
+    return _entity(system, text) or {"type": "user", "id": text}
+
+
+def _entity(system: Any, text: str) -> dict[str, Any] | None:
+    """Type and id of what a system writes with both, such as Cedar's ``User::"dana"``; None: it is an id alone."""
+    known = all_systems().get(system) if isinstance(system, str) else None
+    found = known.entity_of_text(text) if known is not None and hasattr(known, "entity_of_text") else None
+    return None if found is None else {"type": found[0], "id": found[1]}
 
 
 def _action(text: str) -> dict[str, Any]:
@@ -209,6 +216,8 @@ def _action(text: str) -> dict[str, Any]:
 
 def _resource(system: str, action: Any, text: str) -> dict[str, Any]:
     """The resource with the type that is documented for it."""
+    if (entity := _entity(system, text)) is not None:
+        return entity
     name = action.get("name") if isinstance(action, Mapping) else action
     known = all_systems().get(system) if isinstance(system, str) else None
     return {"type": known.resource_type(str(name), text) if known else UNTYPED, "id": text}

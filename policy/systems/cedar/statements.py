@@ -41,7 +41,7 @@ class CedarEngine(Engine):
         names = facts.names(self._schema)
         if not names:
             return
-        schema = "\n".join(facts.get(self._schema, name) for name in names)
+        schema = "\n".join(str(facts.get(self._schema, name)) for name in names)
         try:
             policies = [fact.body for fact in statement_facts(self, facts) if not fact.body.slots]
             for number, message in engine.violations([policy.text for policy in policies], schema):

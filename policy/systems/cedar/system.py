@@ -14,7 +14,7 @@ from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
 from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
-from policy.systems.cedar.uid import text_of
+from policy.systems.cedar.uid import Uid, text_of, uid_of_text
 from policy.systems.kit.privileged import PrivilegedPermission
 from policy.systems.kit.system import UNTYPED, Kind
 from policy.systems.kit.validator import Validator
@@ -56,6 +56,10 @@ class Cedar:
     def resource_type(self, action: str, resource: str) -> str:
         """Not known: policies say what types there are."""
         return UNTYPED
+
+    def entity_of_text(self, text: str) -> Uid | None:
+        """Type and id of an entity as policies write it, ``User::"dana"``; None: it is not written so."""
+        return uid_of_text(text)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""

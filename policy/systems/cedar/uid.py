@@ -17,6 +17,12 @@ def text_of(uid: Uid) -> str:
     return f'{uid[0]}::"{uid[1]}"'
 
 
+def uid_of_text(text: str) -> Uid | None:
+    """The contrary of `text_of`; None for any other text. No escapes: what stands between the quotes is the id."""
+    type_, quote, rest = text.partition('::"')
+    return (type_, rest[:-1]) if quote and rest.endswith('"') and len(rest) > 1 and is_type(type_) else None
+
+
 def uid_fault(uid: Uid) -> str:
     """Why this names no entity, or may be taken for another one; "" when it does and may not."""
     if not is_type(uid[0]):
