@@ -37,6 +37,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("job_name",): prefix,
         ("checkpoint",): (tmp_path / "checkpoint").as_uri(),
         ("metrics", "port"): str(_free_port()),
+        ("systems",): json.dumps(sorted(all_systems())),
         ("topics", "requests"): json.dumps([f"{prefix}.requests"]),
         ("topics", "audit"): json.dumps([f"{prefix}.audit"]),
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),

@@ -7,6 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.model import CompiledDocument, Fact, StatementId
+from policy.core.times import ALWAYS
 from policy.systems.cedar import engine
 from policy.systems.cedar.text import Piece, Unsplittable, split
 from policy.systems.cedar.uid import Uid, text_of, uid_fault, uid_of
@@ -99,10 +100,8 @@ def read_policy_set(document: Document) -> CompiledDocument:
     policies += _links(document, templates, links, literals, ids)
     form.reject_unknown()
     form.finish()
-    facts = (
-        Fact(POLICY, _name(policy), policy, keys_of(policy), policy.statement_id, document.window)
-        for policy in policies
-    )
+    window = ALWAYS if document.window == ALWAYS else document.window  # by identity, facts know that they always count
+    facts = (Fact(POLICY, _name(policy), policy, keys_of(policy), policy.statement_id, window) for policy in policies)
     return CompiledDocument(facts=tuple(facts), warnings=tuple(_warnings(templates, policies)))
 
 
