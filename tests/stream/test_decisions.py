@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 
 from policy import DocumentStore, Snapshot, decide
 from policy.core.times import to_ms
+from policy.testing import full_request, load_cases
 from streaming.kafka.publish import publish
 from streaming.kafka.stored import read_stored
 from streaming.records.avro import Writer
@@ -35,6 +36,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.stream
 
 CHANGES = int(os.environ.get("LOCKKEEPER_TEST_CHANGES", "20"))  # `make verify` has 200, `make soak` 1000
+SYSTEMS = (*DEFAULT_SYSTEMS, "cedar")
+CASES = Path(__file__).parents[1] / "cases"
 ORDERS = "kafka:topic:prod/main/orders"
 
 
@@ -42,7 +45,7 @@ ORDERS = "kafka:topic:prod/main/orders"
 def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world with a running job in it."""
     name = f"decisions-{time.time_ns()}"
-    made = World(broker, name, str(tmp_path_factory.mktemp(name) / "checkpoint"))
+    made = World(broker, name, str(tmp_path_factory.mktemp(name) / "checkpoint"), systems=SYSTEMS)
     with running(made.settings):
         yield made
 
@@ -87,8 +90,8 @@ def test_a_decision_record_tells_what_it_rests_on_and_carries_the_trace(world: W
 
 
 def _snapshot(documents: list[dict[str, Any]]) -> Snapshot:
-    """Of the systems that have topics by default."""
-    store = DocumentStore(systems=DEFAULT_SYSTEMS)
+    """Of the systems that have topics."""
+    store = DocumentStore(systems=SYSTEMS)
     for document in documents:
         store.put(document)
     return Snapshot(store)
@@ -113,6 +116,31 @@ def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None
         for wanted, found in zip([expected, *expected_parts], [decision, *parts], strict=True):
             assert found["decision"] is wanted["decision"]
             assert wanted["context"].items() <= found["context"].items()
+
+
+def test_the_stream_answers_authzens_scenarios_by_cedar_policies(world: World) -> None:
+    """Every answer that the interop and the certification scenario expect, from `tests/cases/cedar-authzen.yaml`."""
+    stages = [case.stages[0] for case in load_cases(CASES / "cedar-authzen.yaml").cases]
+    for document in (document for stage in stages for document in stage.apply):
+        key = f"{document['kind']}/{document['name']}"
+        world.publish_to(world.names.policies["cedar"], key, {"system": "cedar", **document})
+    expectations = [expectation for stage in stages for expectation in stage.expect]
+    asked = [{**full_request(one.ask, "cedar"), "id": f"authzen-{n}"} for n, one in enumerate(expectations)]
+    ids = {one["id"] for one in asked}
+    decisions = world.reader(world.names.decisions)
+    world.send(asked)
+    found = dict[str, dict[str, Any]]()
+
+    def are_there(messages: list[Any]) -> bool:
+        read = [json.loads(message.value()) for message in messages]
+        found.update({one["request_id"]: one for one in read if one["request_id"] in ids})
+        return len(found) == len(ids)
+
+    decisions.until(are_there, "every decision")
+    for number, expectation in enumerate(expectations):
+        decision = found[f"authzen-{number}"]
+        answers = [one["context"]["outcome"] for one in decision.get("evaluations", [decision])]
+        assert answers == ([expectation.answer] if isinstance(expectation.answer, str) else expectation.answer)
 
 
 def test_what_is_no_request_becomes_a_dead_letter_that_says_why_without_secrets(world: World, user: str) -> None:

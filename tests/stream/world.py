@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
@@ -67,6 +68,9 @@ class World:
     def __init__(self, broker: TestBroker, name: str, checkpoint: str, **settings: Any) -> None:
         self.broker = broker
         self.names = topic_names(name)
+        if systems := settings.get("systems"):
+            policies = {**{one: f"{name}.policies.{one}" for one in systems}, **self.names.policies}
+            self.names = msgspec.structs.replace(self.names, systems=systems, policies=policies)
         self.settings = Settings(
             job_name=name,
             bootstrap_servers=broker.bootstrap_servers,
