@@ -25,46 +25,54 @@ class _Slice(NamedTuple):
 
 
 def answer(asked: Asked, facts: Facts) -> tuple[EngineResult, list[Reason]]:
-    """What Cedar says, and failures that change nothing; raises Unanswerable where it cannot evaluate the request."""
-    policies = _policies(asked, facts)
-    needed = (asked.principal, asked.action, asked.resource, *references(asked.context))
-    entities = asked.known.closure((*needed, *(uid for policy in policies for uid in policy.literals)))
-    part = _slice(policies)
-    request = {
-        "principal": _json_of(asked.principal),
-        "action": _json_of(asked.action),
-        "resource": _json_of(asked.resource),
-        "context": asked.context,
-    }
-    try:
-        found = engine.evaluate(part.texts, part.links, tuple(entity.text for entity in entities), request)
-    except engine.EngineError as error:
-        message = f"Cedar cannot evaluate the request: {error}"
-        raise Unanswerable("evaluation-failed", message, "CE-ERRORS") from None
-    determining = [part.policies[position] for position in found.determining]
-    return _conclude(asked, found.allowed, determining, [(part.policies[at], why) for at, why in found.failed])
+    """What Cedar says, and failures that change nothing; raises Unanswerable where it cannot evaluate the request.
+
+    The policies of each key are evaluated by themselves, for so each policy is parsed once, whatever requests come: a
+    forbid that is satisfied anywhere decides, then a permit.
+    """
+    within = {part: asked.known.ancestors(uid) for part, uid in asked.parts.items()}
+    groups = [_policies(facts, key) for key in _keys(asked, within)]
+    above = {part: frozenset(uids) for part, uids in within.items()}
+    named = [
+        uid
+        for group in groups
+        for policy in group
+        if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in asked.parts.items())
+        for uid in policy.literals
+    ]
+    entities = asked.known.closure((*asked.parts.values(), *references(asked.context), *named))
+    texts = tuple(entity.text for entity in entities)
+    request = {**{part: _json_of(uid) for part, uid in asked.parts.items()}, "context": asked.context}
+    permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
+    for part in map(_slice, [group for group in groups if group] or [[]]):
+        try:
+            found = engine.evaluate(part.texts, part.links, texts, request)
+        except engine.EngineError as error:
+            message = f"Cedar cannot evaluate the request: {error}"
+            raise Unanswerable("evaluation-failed", message, "CE-ERRORS") from None
+        (permits if found.allowed else forbids).extend(part.policies[position] for position in found.determining)
+        failed += [(part.policies[position], why) for position, why in found.failed]
+    determining = sorted(set(forbids or permits), key=_by_place)  # a policy for several actions has a key for each
+    failed = sorted(set(failed), key=lambda one: _by_place(one[0]))
+    return _conclude(asked, bool(permits) and not forbids, determining, failed)
 
 
-def _policies(asked: Asked, facts: Facts) -> list[Policy]:
-    """The policies whose scope the request satisfies, by document and number."""
-    names = dict.fromkeys(facts.find(POLICY, SCOPE, EVERY))
-    within = dict[str, frozenset[Uid]]()
-    for part, uid in (("principal", asked.principal), ("action", asked.action), ("resource", asked.resource)):
-        above = asked.known.ancestors(uid)
-        within[part] = frozenset(above)
-        for key in keys_for(part, uid, above):
-            names.update(dict.fromkeys(facts.find(POLICY, SCOPE, key)))
-    fitting = list[Policy]()
-    for name in names:
-        policy: Policy | None = facts.get(POLICY, name)
-        if (
-            policy is not None
-            and policy.principal.fits(asked.principal, within["principal"])
-            and policy.action.fits(asked.action, within["action"])
-            and policy.resource.fits(asked.resource, within["resource"])
-        ):
-            fitting.append(policy)
-    return sorted(fitting, key=lambda policy: policy.statement_id.place)
+def _keys(asked: Asked, within: dict[str, list[Uid]]) -> Iterator[str]:
+    """The keys of all policies whose scope the request may satisfy; each policy has one of them."""
+    yield EVERY
+    for part, uid in asked.parts.items():
+        yield from keys_for(part, uid, within[part])
+
+
+def _policies(facts: Facts, key: str) -> list[Policy]:
+    """The policies of a key, by document and number."""
+    names = facts.find(POLICY, SCOPE, key)
+    found = [policy for name in names if (policy := facts.get(POLICY, name)) is not None]
+    return sorted(found, key=_by_place) if len(found) > 1 else found
+
+
+def _by_place(policy: Policy) -> tuple[str, int]:
+    return policy.statement_id.place
 
 
 def _slice(policies: list[Policy]) -> _Slice:

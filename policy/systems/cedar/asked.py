@@ -30,6 +30,11 @@ class Asked(NamedTuple):
     untrusted: tuple[str, ...]
     notes: tuple[Reason, ...]
 
+    @property
+    def parts(self) -> dict[str, Uid]:
+        """The parts of a scope."""
+        return {"principal": self.principal, "action": self.action, "resource": self.resource}
+
 
 def asked_of(request: Request, facts: Facts, trust: frozenset[str], action_type: str, group_type: str) -> Asked:
     """The request in Cedar's terms; raises Unanswerable."""

@@ -42,7 +42,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False):
-    """One policy, or one link of a template. ``text``: as it is written; ``literals``: the entities that it names.
+    """One policy, or one link of a template. ``text``: as it is written; ``literals``: what its conditions name.
 
     ``slots``: of a link, what stands in the template's.
     """
@@ -185,7 +185,7 @@ def _policy(
     document: Document, number: int, one: _Read, id_: str, literals: Mapping[str, Uid], slots: Mapping[str, Uid]
 ) -> Policy:
     json = one.json
-    named = (*(literals[text] for text in one.piece.literals if text in literals), *slots.values())
+    named = (literals[text] for text in one.piece.in_conditions if text in literals)
     return Policy(
         id_,
         json["effect"],

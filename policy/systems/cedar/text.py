@@ -25,12 +25,15 @@ class Unsplittable(Exception):
 
 
 class Piece(NamedTuple):
-    """One policy as it is written. ``head``: up to the end of its scope; ``literals``: entities as they are written."""
+    """One policy as it is written. ``head``: up to the end of its scope; ``literals``: entities as they are written,
+    the last of them, ``in_conditions``, behind the scope.
+    """
 
     text: str
     head: str
     line: int
     literals: tuple[str, ...]
+    in_conditions: tuple[str, ...]
 
 
 def is_type(text: str) -> bool:
@@ -44,7 +47,10 @@ def split(text: str) -> list[Piece]:
     for end, tokens in _ended(text):
         own = text[start:end]
         first = line + own[: tokens[0].start() - start].count("\n")
-        pieces.append(Piece(own.strip(), _head(text, start, tokens, first), first, tuple(_literals(tokens))))
+        scope = _scope_end(tokens, first)
+        head = f"{text[start : tokens[scope].end()].strip()};"
+        literals, in_conditions = tuple(_literals(tokens)), tuple(_literals(tokens[scope:]))
+        pieces.append(Piece(own.strip(), head, first, literals, in_conditions))
         start, line = end, line + own.count("\n")
     return pieces
 
@@ -87,14 +93,14 @@ def _check(tokens: list[re.Match[str]], text: str) -> None:
             raise Unsplittable(f"line {line}: {what}")
 
 
-def _head(text: str, start: int, tokens: list[re.Match[str]], line: int) -> str:
-    """Annotations, effect and scope, as a policy without conditions."""
+def _scope_end(tokens: list[re.Match[str]], line: int) -> int:
+    """Which token closes the scope."""
     depth, before, effect = 0, "", False
-    for token in tokens:
+    for number, token in enumerate(tokens):
         effect = effect or (token[0] in EFFECTS and depth == 0 and before != "@")
         depth += (token[0] in OPEN) - (token[0] in CLOSE) if token.lastgroup == "mark" else 0
         if effect and token[0] == ")" and depth == 0:
-            return f"{text[start : token.end()].strip()};"
+            return number
         before = token[0]
     raise Unsplittable(f"line {line}: a policy begins with permit(…) or forbid(…)")
 
