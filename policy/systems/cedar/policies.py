@@ -17,6 +17,13 @@ POLICY_SET = "PolicySet"
 POLICY = "Policy"  # kind of the facts about single policies
 SCOPE = "scope"  # the index by which they are found
 EVERY = "every"  # the key of a policy whose scope says nothing
+NARROWEST_FIRST = (
+    ("==", "resource", "principal"),
+    ("in", "resource", "principal"),
+    ("==", "action"),
+    ("in", "action"),
+    ("is", "principal", "resource"),
+)
 SLOTS = ("?principal", "?resource")
 
 Effect = Literal["permit", "forbid"]
@@ -269,9 +276,9 @@ def _warnings(templates: Mapping[str, _Read], policies: list[Policy]) -> Iterato
 
 def keys_of(policy: Policy) -> tuple[tuple[str, str], ...]:
     """The keys under which requests find a policy: by the part of its scope that fits the fewest requests."""
-    parts = (("resource", policy.resource), ("principal", policy.principal), ("action", policy.action))
-    for operator in ("==", "in", "is"):
-        for part, scope in parts:
+    for operator, *parts in NARROWEST_FIRST:
+        for part in parts:
+            scope: Scope = getattr(policy, part)
             if scope.operator == operator or (operator == "in" and scope.operator == "is" and scope.uids):
                 return tuple((SCOPE, key) for key in dict.fromkeys(_keys(part, scope)))
     return ((SCOPE, EVERY),)
