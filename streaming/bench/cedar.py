@@ -242,7 +242,7 @@ def _loop(settings: Settings, decide: Decide, requests: int) -> tuple[float, dic
     while len(answers) < requests:
         for message in consumer.consume(1_000, 5.0):
             begun = begun or time.perf_counter()
-            request = msgspec.json.decode(message.value())
+            request = msgspec.json.decode(message.value() or b"")
             answers[request["id"]] = decide(request)
             decision = msgspec.json.encode({"request_id": request["id"], "decision": answers[request["id"]]})
             producer.produce(ANSWERS, decision, message.key())
@@ -257,7 +257,7 @@ def _allowed(settings: Settings, requests: int) -> dict[str, bool]:
     consumer, found = _reader(settings, settings.topics.decisions), dict[str, bool]()
     while len(found) < requests:
         for message in consumer.consume(10_000, 5.0):
-            decision = msgspec.json.decode(message.value())
+            decision = msgspec.json.decode(message.value() or b"")
             found[decision["request_id"]] = decision["decision"]
     consumer.close()
     return found
