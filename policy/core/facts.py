@@ -268,6 +268,13 @@ class Facts:
             found.update(name for name in names if not self._known_above(number, kind, name))
         return frozenset(found)
 
+    def find_first(self, kind: str, index: str, value: str) -> frozenset[str]:
+        """The same of the first layer alone that has any: where several documents may describe one thing."""
+        if self._reads is not None:
+            self._note(self._reads, ("key", kind, index, value), lambda overlay: overlay.named(kind, index, value))
+        found = (overlay.find(kind, index, value, self._moment) for overlay in self._layers)
+        return next(filter(None, found), frozenset())
+
     def kinds(self) -> list[str]:
         """The kinds of all facts at whatever moment, sorted; slow: for tools, not for decisions."""
         return sorted({kind for overlay in self._layers for kind in overlay.kinds()})

@@ -164,7 +164,9 @@ KINDS = {
 SERVICES = ("kafka", "kafka", "kafka", "schemas", "kafka-connect")
 CLIENTS = ("User:checkout", "User:billing", "User:reports")  # principals of Kafka's own ACLs
 EVERY = 5  # one of so many requests is about Kafka's own ACLs
-SYSTEMS = ("kafka-acls", "lenses6")
+EVERY_DOCUMENT = 7  # one of so many is about the shop's documents, by Cedar policies
+SYSTEMS = ("cedar", "kafka-acls", "lenses6")
+STAFF = ("dana", "imani", "ola")
 
 PARTICIPANTS = {
     "user:dana, user:ola …": "a shop's staff and services, with requests for topics, schemas and connectors",
@@ -186,7 +188,12 @@ def requests(seed: int = 1) -> Iterator[dict[str, Any]]:
     rng, number = random.Random(seed), 0
     while True:
         number += 1
-        yield probe(number) if number % 10 == 0 else _random(rng, number) if number % EVERY else _of_acls(rng, number)
+        if number % 10 == 0:
+            yield probe(number)
+        elif number % EVERY == 0:
+            yield _of_acls(rng, number)
+        else:
+            yield _random(rng, number) if number % EVERY_DOCUMENT else _of_documents(rng, number)
 
 
 def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,6 +247,16 @@ def _of_acls(rng: random.Random, number: int) -> dict[str, Any]:
         "action": {"name": rng.choice(("Read", "Write", "Describe"))},
         "resource": {"type": "Topic", "id": rng.choice(TOPICS)},
         "context": {"host": rng.choice(("10.0.0.1", "10.0.0.2"))},
+    }
+
+
+def _of_documents(rng: random.Random, number: int) -> dict[str, Any]:
+    return {
+        "id": f"request-{number}",
+        "system": "cedar",
+        "subject": {"type": "User", "id": rng.choice(STAFF)},
+        "action": {"name": rng.choice(("read", "write", "delete"))},
+        "resource": {"type": "Document", "id": rng.choice(("prices", "contract", "minutes"))},
     }
 
 

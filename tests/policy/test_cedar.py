@@ -5,10 +5,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import cedarpy
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import policy
+from policy.analysis import compare, lint
+from policy.analysis.impact import who_can
+from policy.systems.cedar import engine
+from policy.testing import full_request
 from tests.examples import examples
 from tests.policy.strategies import cedar as strategies
 
@@ -95,3 +100,75 @@ def asking(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "action": {**drawn["action"], "name": action},
             "resource": {**strategies.json_of(resource), "properties": of_resource},
         }
+
+
+OPEN = "permit (principal, action, resource);"
+
+
+def test_without_the_library_documents_are_refused_and_nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = policy.compile_documents([document(OPEN)])
+    monkeypatch.setattr(engine, "cedarpy", None)
+    after = policy.compile_documents([document(OPEN), entities({"uid": {"type": "A", "id": "a"}})])
+    assert [rejected.key for rejected in after.rejected] == ["cedar/Entities/e", "cedar/PolicySet/p"]
+    assert all(engine.MISSING in rejected.errors[0] for rejected in after.rejected)
+    asked = full_request({"subject": 'U::"u"', "action": "a", "resource": 'R::"r"'}, "cedar")
+    for snapshot in (before, after):
+        decision = policy.decide(snapshot, {**asked, "id": "r"})
+        assert decision.outcome == "error"
+    assert engine.MISSING in policy.decide(before, {**asked, "id": "r"}).reasons[0].message
+
+
+def test_a_panic_of_the_library_is_an_error_and_no_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panic is no Exception in Python."""
+
+    class Panic(BaseException):
+        pass
+
+    def panics(*_: object) -> None:
+        raise Panic("at the disco")
+
+    snapshot = policy.compile_documents([document(OPEN)])
+    monkeypatch.setattr(cedarpy, "is_authorized", panics)
+    asked = full_request({"subject": 'U::"u"', "action": "a", "resource": 'R::"r"'}, "cedar")
+    decision = policy.decide(snapshot, {**asked, "id": "r"})
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "evaluation-failed")
+
+
+SCHEMA = "entity User {admin?: Bool}; entity Doc {owner: User}; action read appliesTo {principal: User, resource: Doc};"
+
+
+def test_lint_reports_what_does_not_conform_to_the_schema() -> None:
+    schema = {"system": "cedar", "kind": "Schema", "name": "s", "spec": {"schema": SCHEMA}}
+    good = document("permit (principal, action, resource is Doc) when { resource.owner == principal };")
+    owner = {"__entity": {"type": "User", "id": "dana"}}
+    plan = {"uid": {"type": "Doc", "id": "plan"}, "attrs": {"owner": owner}, "parents": []}
+    assert lint([schema, good, entities(plan)]) == []
+    misspelt = document("permit (principal, action, resource is Doc) when { resource.ovner == principal };", "q")
+    found = lint([schema, good, misspelt, entities({**plan, "attrs": {"owner": "dana"}})])
+    assert [(one.document, one.statement, one.level) for one in found] == [
+        ("cedar/Entities/e", None, "warning"),
+        ("cedar/PolicySet/q", 0, "warning"),
+    ]
+    assert "ovner" in found[1].message
+
+
+def test_who_can_asks_for_each_entity_and_says_that_there_may_be_others() -> None:
+    """CE-Q2."""
+    policies = (
+        'permit (principal == User::"dana", action, resource); permit (principal in Group::"g", action, resource);'
+    )
+    member = {"uid": {"type": "User", "id": "erik"}, "parents": [{"type": "Group", "id": "g"}]}
+    snapshot = policy.compile_documents([document(policies), entities(member)])
+    asked = full_request({"subject": "any", "action": "read", "resource": 'Doc::"plan"'}, "cedar")
+    found = who_can(snapshot, {**asked, "id": "r"})
+    assert {(who.type, who.name) for who in found.allowed} == {("User", "dana"), ("User", "erik")}
+    assert not found.complete
+
+
+def test_diff_shows_policies_by_their_text_wherever_they_are_written() -> None:
+    forbid = 'forbid (principal == User::"eve", action, resource);'
+    before = policy.compile_documents([document(f"{OPEN} {forbid}")])
+    moved = policy.compile_documents([document(OPEN), document(forbid, "q")])
+    assert list(compare(before, moved)) == []
+    [gone] = compare(before, policy.compile_documents([document(OPEN)]))
+    assert (gone.sign, gone.text, gone.widens) == ("removed", forbid, True)

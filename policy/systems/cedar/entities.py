@@ -163,8 +163,11 @@ class Known:
 
 
 def documented(facts: Facts, uid: Uid) -> Entity | None:
-    """What documents say of an entity; raises Unanswerable where two of them say different things."""
-    names = sorted(facts.find(ENTITY, UID, text_of(uid)))
+    """What documents say of an entity, policy topics before the facts topic.
+
+    Raises Unanswerable where two documents of the same layer say different things.
+    """
+    names = sorted(facts.find_first(ENTITY, UID, text_of(uid)))
     if not names:
         return None
     found: list[Entity] = [entity for name in names if (entity := facts.get(ENTITY, name)) is not None]
