@@ -66,8 +66,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `port`: 0 takes a free one. `url`: at which callers reach it, for `/.well-known/authzen-configuration`; "": address
     and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
-    claim. `max_staleness_seconds`: policies that could not be read for so long decide nothing; `wait_seconds`: how long
-    a request waits for newer ones. `poll_seconds`: between two readings. `request_seconds`: for a request to be sent.
+    claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
+    for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
+    readings. `request_seconds`: for a request to be sent.
     """
 
     address: Text = "127.0.0.1"
@@ -77,6 +78,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     default_system: str = ""
     trust: frozenset[str] = frozenset()
     max_staleness_seconds: Seconds = 15.0
+    search: bool = True
     wait_seconds: Seconds = 2.0
     poll_seconds: Seconds = 0.02
     request_seconds: Seconds = 10.0

@@ -4,7 +4,7 @@ Decisions are those of `policy.decide`, the evaluator of the stream. The caller 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -23,6 +23,7 @@ TIME = frozenset({"time"})
 """Added to the trust, as the server has set the time itself: it is no claim then."""
 
 EVALUATION, EVALUATIONS = "/access/v1/evaluation", "/access/v1/evaluations"
+SEARCH = "/access/v1/search/"
 WELL_KNOWN = "/.well-known/authzen-configuration"
 
 
@@ -67,12 +68,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
     """A single evaluation. `id_`: of the request; `system`: of its path, "" for the plain ones. Raises BadRequest."""
-    return _asked(_object(body), id_, system, rules, ())
+    return _asked(parse_object(body), id_, system, rules, ())
 
 
 def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
     """Several evaluations, or a single one where `evaluations` is missing or empty. Raises BadRequest."""
-    told = _object(body)
+    told = parse_object(body)
     items = told.get("evaluations", [])
     if not isinstance(items, list):
         raise BadRequest("evaluations: must be an array")
@@ -81,7 +82,8 @@ def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Asked
     return _asked(told, id_, system, rules, items)
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes) -> dict[str, Any]:
+    """A JSON object. Raises BadRequest."""
     try:
         told = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
@@ -185,16 +187,17 @@ def answer(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: 
         )
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
-    body = _body(decision, asked, read, rules, now, age, bound)
+    told = basis(asked, read, rules, now, age, bound)
+    body = _body(decision, asked, told)
     if len(body) > rules.limits.record_out:
         why = f"the answer has {len(body)} bytes; at most {rules.limits.record_out}"
         decision = Decision("error", (Reason("answer-too-large", why),))
-        body = _body(decision, asked, read, rules, now, age, bound)
+        body = _body(decision, asked, told)
     return decision, body
 
 
-def _body(decision: Decision, asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> bytes:
-    """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
+def basis(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> dict[str, Any]:
+    """What an answer rests on, as `context` of a response has it."""
     told: dict[str, Any] = {
         "time": to_text(now),
         "policy_version": read.snapshot.version,
@@ -202,16 +205,18 @@ def _body(decision: Decision, asked: Asked, read: Read, rules: Rules, now: int, 
         "facts_offset": read.facts_offset,
         "freshness": {"kind": asked.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
     }
-    if not rules.enforced:
-        told["enforced"] = False
+    return told if rules.enforced else {**told, "enforced": False}
+
+
+def _body(decision: Decision, asked: Asked, told: dict[str, Any]) -> bytes:
+    """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
     record = decision.to_record()
     if decision.evaluations:
-        return msgspec.json.encode({"evaluations": record["evaluations"], "context": told})
+        return encode({"evaluations": record["evaluations"], "context": told})
     if "evaluations" in asked.request:  # an error of all of them: each one is answered
-        record["context"] |= told
-        return msgspec.json.encode({"evaluations": [record for _ in asked.request["evaluations"]]})
+        return encode({"evaluations": [record for _ in asked.request["evaluations"]], "context": told})
     record["context"] |= told
-    return msgspec.json.encode(record)
+    return encode(record)
 
 
 def stale(message: str) -> bytes:
@@ -232,11 +237,12 @@ def encode(told: Any) -> bytes:
         return json.dumps(told).encode()
 
 
-def metadata(url: str, system: str) -> dict[str, str]:
+def metadata(url: str, system: str, searches: Iterable[str] = ()) -> dict[str, str]:
     """The configuration of a policy decision point at a URL; `system`: "" for the plain paths."""
     base = f"{url.rstrip('/')}/{system}".rstrip("/")
     return {
         "policy_decision_point": base,
         "access_evaluation_endpoint": f"{base}{EVALUATION}",
         "access_evaluations_endpoint": f"{base}{EVALUATIONS}",
+        **{f"search_{kind}_endpoint": f"{base}{SEARCH}{kind}" for kind in searches},
     }

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -17,8 +18,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streaming.ops.server import serving
-from streaming.serve import authzen
-from streaming.serve.authzen import EVALUATION, EVALUATIONS, WELL_KNOWN, Asked, BadRequest, Read, Rules
+from streaming.serve import authzen, search
+from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN, Asked, BadRequest, Read, Rules
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.settings import Settings, SettingsError
@@ -30,6 +31,7 @@ IDLE_SECONDS = 75  # of a connection between two requests, as with nginx
 HEADER_BYTES = 64 << 10
 ID_BYTES = 256
 WATCH_SECONDS = 0.1
+SEARCHES = 4  # at once; the fifth is refused
 JSON = b"application/json"
 BUSY = authzen.message("too many connections")
 CLOSING = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
@@ -69,6 +71,12 @@ class Application:
         self.url = serve.url
         parsers: dict[str, Parse] = {EVALUATION: authzen.parse_evaluation, EVALUATIONS: authzen.parse_evaluations}
         systems = ("", *settings.systems)
+        self._kinds = search.KINDS if serve.search else ()
+        self._searches = {
+            _path(system, f"{SEARCH}{kind}"): (system, kind) for kind in self._kinds for system in systems
+        }
+        self._searching = asyncio.Semaphore(SEARCHES)
+        self._searchers = ThreadPoolExecutor(1, thread_name_prefix="search")
         self._posts = {_path(system, path): (system, parse) for path, parse in parsers.items() for system in systems}
         self._gets = {f"{WELL_KNOWN}/{system}".rstrip("/"): system for system in systems}
 
@@ -82,6 +90,10 @@ class Application:
         for _, future in due:
             if not future.done():
                 future.set_result(read)
+
+    def close(self) -> None:
+        """End the searches that wait."""
+        self._searchers.shutdown(wait=False, cancel_futures=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request. Whatever goes wrong, the answer is JSON and no allow."""
@@ -108,7 +120,10 @@ class Application:
         path, method = scope["path"], scope["method"]
         if path in self._gets:
             _check_method(method, "GET")
-            return 200, authzen.encode(authzen.metadata(self.url, self._gets[path]))
+            return 200, authzen.encode(authzen.metadata(self.url, self._gets[path], self._kinds))
+        if path in self._searches:
+            _check_method(method, "POST")
+            return 200, await self._search(*self._searches[path], await self._body(scope, receive), id_)
         if path not in self._posts:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
         _check_method(method, "POST")
@@ -120,6 +135,17 @@ class Application:
         decision, body = authzen.answer(asked, read, self._rules, now, age, bound)
         self._metrics.decided(asked.request["system"], decision)
         return 200, body
+
+    async def _search(self, system: str, kind: search.Kind, body: bytes, id_: str) -> bytes:
+        """Search in a thread, one at a time: it may take long, and decisions must not wait for it."""
+        if self._searching.locked():
+            raise Refused(503, f"{SEARCHES} searches are under way already; try again")
+        async with self._searching:
+            searched = search.parse_search(kind, body, id_, system, self._rules)
+            read = await self._wait(searched.asked)
+            now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
+            told = (searched, read, self._rules, now, age, self._settings.max_staleness_seconds)
+            return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *told)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of bounded size and in bounded time. Raises Refused."""
@@ -307,6 +333,7 @@ class Server:
             self._metrics.health.running = False
             self._server.should_exit = True
             thread.join()
+            self._app.close()
             self._stop.set()
             self._follower.close()
         if self._follower.failure is not None:

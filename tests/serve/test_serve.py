@@ -143,6 +143,8 @@ def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
         assert len(running.ask(PATH, ASKED)[2]["x-request-id"]) == 32
         status, told, _ = running.ask(f"/.well-known/authzen-configuration/{SYSTEM}", b"", "GET")
         base = f"http://127.0.0.1:{port}/{SYSTEM}"
+        found = running.ask(f"/{SYSTEM}/access/v1/search/subject", {**ASKED, "subject": {"type": "user"}})
+        assert (found[0], found[1]["results"]) == (200, [ASKED["subject"]])
         assert (status, told["access_evaluation_endpoint"]) == (200, f"{base}{PATH}")
         # Slow callers: neither headers nor a body may be sent for as long as they like.
         assert _sent(port, b"POST /access") == b""
