@@ -111,7 +111,7 @@ class Application:
             status, body = 500, authzen.message("internal error")
         self._metrics.answered(status, time.perf_counter() - began)
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), (b"x-request-id", id_)]
-        if status in (408, 413):  # what is left of its body is not read
+        if status == 413:  # what is left of its body is not read
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -148,7 +148,7 @@ class Application:
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *told)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        """The body, of bounded size and in bounded time. Raises Refused."""
+        """The body, of bounded size. Raises Refused."""
         most, parts, size = self._rules.limits.record_in, list[bytes](), 0
         headers = dict(scope["headers"])
         if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
@@ -156,20 +156,16 @@ class Application:
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 15 or int(length) > most:
             raise Refused(413, f"the body is too large; at most {most} bytes")
-        try:
-            async with asyncio.timeout(self._settings.request_seconds):
-                more = True
-                while more:
-                    part = await receive()
-                    if part["type"] == "http.disconnect":
-                        raise Refused(400, "the connection ended before the request")
-                    size += len(part.get("body", b""))
-                    if size > most:
-                        raise Refused(413, f"the body is too large; at most {most} bytes")
-                    parts.append(part.get("body", b""))
-                    more = part.get("more_body", False)
-        except TimeoutError:
-            raise Refused(408, f"the request was not sent within {self._settings.request_seconds:g} s") from None
+        more = True
+        while more:  # `protocol` bounds the time
+            part = await receive()
+            if part["type"] == "http.disconnect":
+                raise Refused(400, "the connection ended before the request")
+            size += len(part.get("body", b""))
+            if size > most:
+                raise Refused(413, f"the body is too large; at most {most} bytes")
+            parts.append(part.get("body", b""))
+            more = part.get("more_body", False)
         return b"".join(parts)
 
     async def _wait(self, asked: Asked) -> Read:
@@ -229,7 +225,7 @@ def protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
 
     class Protocol(HttpToolsProtocol):
         _timer: asyncio.TimerHandle | None = None
-        _size = 0
+        _size, _heading = 0, True
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -241,7 +237,7 @@ def protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
 
         def _begin(self) -> None:
             self._end()
-            self._size = 0
+            self._size, self._heading = 0, True
             self._timer = self.loop.call_later(seconds, self.transport.close)
 
         def _end(self) -> None:
@@ -255,7 +251,7 @@ def protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
 
         def data_received(self, data: bytes) -> None:
             # httptools holds a header until it is complete: the bytes have to be counted as they come.
-            if self._timer is not None and self._size > HEADER_BYTES:
+            if self._heading and self._size > HEADER_BYTES:
                 self.send_400_response("the headers are too large")
                 return
             self._size += len(data)
@@ -267,8 +263,13 @@ def protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
             self.transport.close()
 
         def on_headers_complete(self) -> None:
-            self._end()  # for the body the application has a time of its own
+            self._size = 0
+            self._heading = False
             super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._end()
+            super().on_message_complete()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._end()
