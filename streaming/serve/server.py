@@ -17,6 +17,7 @@ import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from streaming.errors import JobStopped
 from streaming.ops.server import serving
 from streaming.serve import authzen, search
 from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN, Asked, BadRequest, Read, Rules
@@ -320,6 +321,7 @@ class Server:
         """Answer until `stop` is set, then finish what is under way. `on_ready`: the policies were read first.
 
         Raises what ended the follower: topics that were re-created, a newer format. Nothing is decided from then on.
+        JobStopped: the HTTP server ended.
         """
         thread = threading.Thread(target=self._serve, name="http", daemon=True)
         with serving(self._settings.metrics, self._metrics.registry, self._metrics.health):
@@ -339,6 +341,8 @@ class Server:
             self._follower.close()
         if self._follower.failure is not None:
             raise self._follower.failure
+        if not stop.is_set():
+            raise JobStopped("the HTTP server ended by itself; the log says why. Start it again")
 
     def _serve(self) -> None:
         async def serve() -> None:

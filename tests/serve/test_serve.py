@@ -208,6 +208,7 @@ def test_a_topic_that_is_re_created_ends_the_server(world: World) -> None:
     assert world.policies in str(failure)
 
 
+@pytest.mark.long  # with a broker of its own, which it stops
 def test_the_command_decides_and_without_kafka_answers_503(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
     """Policies applied, asked, changed, asked again; then the broker is stopped, and no old allow is given."""
     with EmbeddedBroker() as embedded:
