@@ -38,7 +38,7 @@ from policy.store.overlay import FactChange, FactOverlay, changes_of, layer_of
 from policy.store.snapshot import PolicySet, Snapshot, compile_documents
 from policy.systems import all_systems
 from policy.systems.kit.privileged import SEVERITIES, worst
-from policy.systems.kit.system import Kind
+from policy.systems.kit.system import Kind, ListsActions
 
 if TYPE_CHECKING:
     from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
@@ -68,6 +68,7 @@ __all__ = [
     "Grant",
     "Key",
     "Kind",
+    "ListsActions",
     "Located",
     "MalformedRequest",
     "Missing",

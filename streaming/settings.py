@@ -1,5 +1,6 @@
 """The settings of the job: a YAML file, then environment variables `LOCKKEEPER_…`, then checks that name the fix."""
 
+import ipaddress
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,6 +61,30 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: Text = "127.0.0.1"
 
 
+class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`lockkeeper serve`. It asks callers for no login, so only this machine may ask unless `allow_remote` is set.
+
+    `port`: 0 takes a free one. `url`: at which callers reach it, for `/.well-known/authzen-configuration`; "": address
+    and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
+    claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
+    for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
+    readings. `request_seconds`: for a request to be sent.
+    """
+
+    address: Text = "127.0.0.1"
+    port: Port = 8080
+    allow_remote: bool = False
+    url: str = ""
+    default_system: str = ""
+    trust: frozenset[str] = frozenset()
+    max_staleness_seconds: Seconds = 15.0
+    search: bool = True
+    wait_seconds: Seconds = 2.0
+    poll_seconds: Seconds = 0.02
+    request_seconds: Seconds = 10.0
+    max_connections: Positive = 1000
+
+
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`level`: from which on events are logged. `decisions`: at debug level each decision too, of those in JSON."""
 
@@ -105,7 +130,7 @@ class SchemaRegistry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """All settings of `run`. `kafka` is for librdkafka's clients, `source` for Java's (`kafka.…`).
+    """All settings of `run` and `serve`. `kafka` is for librdkafka's clients, `source` for Java's (`kafka.…`).
 
     Of these, Spark's reader takes what is in `source`, and the job's writer what a producer knows of it.
 
@@ -152,6 +177,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     idle_commit_seconds: Seconds = 30.0
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
+    serve: ServeSettings = ServeSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"
@@ -201,6 +227,7 @@ def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings
     _check_systems(told, settings, where)
     _check_trust(settings, where)
     _check_registry(settings, where)
+    _check_serve(settings, where)
     return settings
 
 
@@ -328,6 +355,32 @@ def _check_trust(settings: Settings, where: str) -> None:
             raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests or topics.audit: {inputs}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
+
+
+def _check_serve(settings: Settings, where: str) -> None:
+    """Whoever reaches it may ask it: without a login that is this machine alone, unless the operator says otherwise."""
+    serve = settings.serve
+    if unknown := serve.trust - DEFAULT_TRUST:
+        raise SettingsError(f"{where}: serve.trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
+    if serve.default_system and serve.default_system not in settings.systems:
+        raise SettingsError(
+            f"{where}: serve.default_system: {serve.default_system!r} is not one of systems: {settings.systems}"
+        )
+    if serve.url and not _is_address(serve.url):
+        raise SettingsError(f"{where}: serve.url: not an address such as https://pdp.example.com")
+    if not serve.allow_remote and not _is_loopback(serve.address):
+        raise SettingsError(
+            f"{where}: serve.address: {serve.address} lets other machines ask, and callers need no login. Use "
+            "127.0.0.1, or restrict access by the network and set serve.allow_remote "
+            "(LOCKKEEPER_SERVE_ALLOW_REMOTE=true)"
+        )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 def _check_registry(settings: Settings, where: str) -> None:

@@ -7,7 +7,7 @@ from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import Who, who_can
 from policy.analysis.lint import Finding, lint
 from policy.analysis.usage import statements, uses
-from policy.analysis.wording import document_lines, grant_text
+from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
 __all__ = [
@@ -25,10 +25,12 @@ __all__ = [
     "draw_trees",
     "grant_text",
     "lint",
+    "literal_name",
     "open_to_everyone",
     "replay",
     "said",
     "statements",
     "uses",
     "who_can",
+    "window_text",
 ]

@@ -1,7 +1,7 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
 from policy.core.model import CompiledDocument, Grant, Membership
-from policy.core.pattern import EVERYTHING, Exact, Part, Pattern, Prefix
+from policy.core.pattern import EVERYTHING, Exact, Name, Part, Pattern, Prefix
 from policy.core.times import ALWAYS, Window, to_text
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statements_of
@@ -12,6 +12,12 @@ def pattern_text(pattern: Pattern) -> str:
     if pattern == EVERYTHING:
         return "*"
     return "/".join([*map(_part_text, pattern.parts), *(["**"] if pattern.open else [])])
+
+
+def literal_name(pattern: Pattern) -> Name | None:
+    """The one name that a pattern matches; None: it matches several."""
+    found = tuple(part.text for part in pattern.parts if isinstance(part, Exact))
+    return None if pattern.open or len(found) < len(pattern.parts) else found
 
 
 def _part_text(part: Part) -> str:

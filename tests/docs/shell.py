@@ -31,10 +31,12 @@ ELSEWHERE = {
 """What is not run here, by how it begins, and why not."""
 
 JOB = "lockkeeper run "
+SERVER, SERVED = "lockkeeper serve ", "localhost:8080"
 
 NEEDS_BROKER = re.compile(
-    r"lockkeeper (run|request|tail|report|topics (create|check)|policy (apply|get|delete|diff .*--newest))\b"
+    r"lockkeeper (run|serve|request|tail|report|topics (create|check)|policy (apply|get|delete|diff .*--newest))\b"
     r"|python (ask|report_access|publish|follow)\.py"
+    r"|curl .*localhost:8080/"
 )
 
 LEAVES_NOTHING = re.compile(r"lockkeeper (decide|explain|who-can|policy (lint|test|diff))\b")

@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,18 @@ from policy.systems import all_systems
 from streaming.settings import variable
 from tests.brokers import TestBroker
 from tests.docs.pages import PAGES, Block, blocks, pages
-from tests.docs.shell import JOB, elsewhere, environment_of, folder_for, leaves_nothing, needs_broker, run, save
+from tests.docs.shell import (
+    JOB,
+    SERVED,
+    SERVER,
+    elsewhere,
+    environment_of,
+    folder_for,
+    leaves_nothing,
+    needs_broker,
+    run,
+    save,
+)
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
@@ -25,7 +37,7 @@ pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(600)]
 TUTORIAL = PAGES / "tutorial.md"
 READY_SECONDS = 240.0
 END_SECONDS = 60.0
-PORT = variable(("metrics", "port"))
+PORT, SERVE_PORT = variable(("metrics", "port")), variable(("serve", "port"))
 
 
 @pytest.fixture
@@ -38,6 +50,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("checkpoint",): (tmp_path / "checkpoint").as_uri(),
         ("metrics", "port"): str(_free_port()),
         ("systems",): json.dumps(sorted(all_systems())),
+        ("serve", "port"): str(_free_port()),
         ("topics", "requests"): json.dumps([f"{prefix}.requests"]),
         ("topics", "audit"): json.dumps([f"{prefix}.audit"]),
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
@@ -97,5 +110,11 @@ def _follow(block: Block, folder: Path, environment: dict[str, str], log: Path, 
     for command in block.commands:
         if command.text.startswith(JOB):
             jobs.enter_context(_job(command.text, folder, environment, log))
+        elif command.text.startswith(SERVER):
+            own = {**environment, PORT: str(_free_port())}
+            jobs.enter_context(_job(command.text, folder, own, log.with_name("serve.log")))
+        elif SERVED in command.text:
+            asked = replace(command, text=command.text.replace(SERVED, f"localhost:{environment[SERVE_PORT]}"))
+            run(block, asked, folder, environment)
         elif not elsewhere(command) and (needs_broker(block) or not leaves_nothing(command)):
             run(block, command, folder, environment)

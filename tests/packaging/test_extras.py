@@ -69,6 +69,7 @@ def test_the_client_needs_no_extra() -> None:
         ("verify", JOB_AND_REPORT, "job"),
         ("report", JOB_AND_REPORT, "report"),
         ("report", ["matplotlib"], "report"),
+        ("serve", ["uvicorn"], "serve"),
     ],
 )
 def test_a_command_whose_extra_is_missing_says_which(command: str, packages: list[str], extra: str) -> None:

@@ -10,7 +10,7 @@ from policy.core.document import Document
 from policy.core.facts import Facts
 from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
 from policy.core.request import Request
-from policy.systems.cdap.catalogue import catalogue, need_of, resource_kinds
+from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
 from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
@@ -48,6 +48,10 @@ class Cdap:
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The entity."""
         return (request.resource.id,)
+
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return list(actions())
 
     def resource_type(self, action: str, resource: str) -> str:
         """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""

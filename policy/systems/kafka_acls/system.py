@@ -77,6 +77,10 @@ class KafkaAcls:
         """Type and name."""
         return (request.resource.type, request.resource.id)
 
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return sorted({name for names in catalogue()["operations"].values() for name in names})
+
     def resource_type(self, action: str, resource: str) -> str:
         """``Cluster`` for its name, else the one type that has the operation, else ``Topic``, which most are."""
         return "Cluster" if resource == catalogue()["cluster"] else resource_type_of(action) or "Topic"

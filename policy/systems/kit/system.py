@@ -1,7 +1,7 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -95,3 +95,11 @@ class System(Protocol):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The rights over the system itself or over everything, from its catalogue: an alert tells who gets one."""
+
+
+@runtime_checkable
+class ListsActions(Protocol):
+    """A system whose actions are known beforehand, by its catalogue: those of a search for actions."""
+
+    def actions(self) -> Iterable[str]:
+        """Each ``action.name`` that the system knows."""

@@ -52,6 +52,10 @@ class Lenses5:
             return (request.resource.id, request.resource.properties)
         return (target.noun, target.name or request.resource.id, dict(target.asked))
 
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return list(catalogue().actions)
+
     def resource_type(self, action: str, resource: str) -> str:
         """What the action is about: ``topic``, ``consumer-group``, ``administration``, …"""
         known = catalogue().actions.get(action)

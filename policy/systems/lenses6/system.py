@@ -76,6 +76,10 @@ class Lenses6:
         """The LRN."""
         return (request.resource.id,)
 
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return [f"{service}:{name}" for service, names in catalogue.catalogue()["operations"].items() for name in names]
+
     def resource_type(self, action: str, resource: str) -> str:
         """``lrn`` for every resource."""
         return "lrn"

@@ -22,6 +22,7 @@ from policy.systems.streamsets.catalogue import (
     Operation,
     catalogue,
     operation,
+    operations,
     type_of,
 )
 from policy.systems.streamsets.needs import Needs, checked
@@ -72,6 +73,10 @@ class StreamSets:
             return tuple(sorted(_objects(operation(request.action.name), request)))
         except Unanswerable:
             return (resource.id, resource.properties.get("objects"))
+
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return list(operations())
 
     def resource_type(self, action: str, resource: str) -> str:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""

@@ -75,6 +75,10 @@ class Ververica:
         scope = (resource.properties.get(field) for field in ("workspaceId", "namespaceId"))
         return (resource.type.casefold(), resource.id, *scope)
 
+    def actions(self) -> list[str]:
+        """Those of the catalogue."""
+        return list(catalogue()["actions"])
+
     def resource_type(self, action: str, resource: str) -> str:
         """The resource's kind, which counts here: of ``Deployment:orders``, ``Deployment``."""
         return kind_of(resource)

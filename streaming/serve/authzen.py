@@ -1,0 +1,248 @@
+"""The OpenID AuthZEN Authorization API 1.0 without its transport: bytes of a request in, a status and plain data out.
+
+Decisions are those of `policy.decide`, the evaluator of the stream. The caller says under which snapshot: see `Asked`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from policy import Decision, MalformedRequest, Reason, Snapshot, decide, parse_request, to_text
+from streaming.enforcer.questions import Offsets, staleness
+from streaming.settings import Limits
+
+FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
+
+SYSTEM, FRESHNESS, MIN_OFFSETS = "system", "freshness", "min_policy_offsets"
+CHOICES = ("bounded", "full")
+PARTS = ("subject", "action", "resource")
+MAX_EVALUATIONS = 1000
+TIME = frozenset({"time"})
+"""Added to the trust, as the server has set the time itself: it is no claim then."""
+
+EVALUATION, EVALUATIONS = "/access/v1/evaluation", "/access/v1/evaluations"
+SEARCH = "/access/v1/search/"
+WELL_KNOWN = "/.well-known/authzen-configuration"
+
+
+class BadRequest(Exception):
+    """The body is not a request of the API: status 400, the message names what is wrong."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What holds for all requests. `trust`: the claims that callers may make. `enforced`: False in shadow mode."""
+
+    systems: tuple[str, ...]
+    default_system: str = ""
+    trust: frozenset[str] = frozenset()
+    limits: Limits = Limits()
+    enforced: bool = True
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Policies and facts as they were read to the ends that were asked for at `at` (s, monotonic clock).
+
+    `policy_offsets`: the newest offset of each policy topic, by partition; `facts_offset`: of the facts topic; -1:
+    nothing is there. `all_offsets`: both, which `min_policy_offsets` is compared with.
+    """
+
+    snapshot: Snapshot
+    at: float
+    policy_offsets: Offsets
+    facts_offset: int
+    all_offsets: Offsets
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as `policy.decide` takes it, without its time. `freshness`: how new the policies must be.
+
+    `bounded`: the newest that were read; `min_policy_offsets`: at least these of the request's context; `full`: read
+    to ends that are asked for after the request came.
+    """
+
+    request: dict[str, Any]
+    freshness: FreshnessKind = "bounded"
+
+
+def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
+    """A single evaluation. `id_`: of the request; `system`: of its path, "" for the plain ones. Raises BadRequest."""
+    return _asked(parse_object(body), id_, system, rules, ())
+
+
+def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
+    """Several evaluations, or a single one where `evaluations` is missing or empty. Raises BadRequest."""
+    told = parse_object(body)
+    items = told.get("evaluations", [])
+    if not isinstance(items, list):
+        raise BadRequest("evaluations: must be an array")
+    if len(items) > MAX_EVALUATIONS:
+        raise BadRequest(f"evaluations: {len(items)}; at most {MAX_EVALUATIONS}")
+    return _asked(told, id_, system, rules, items)
+
+
+def parse_object(body: bytes) -> dict[str, Any]:
+    """A JSON object. Raises BadRequest."""
+    try:
+        told = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"not JSON: {error}") from None
+    if not isinstance(told, dict):
+        raise BadRequest("not a request: must be a JSON object")
+    return told
+
+
+def _asked(told: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]") -> Asked:
+    """Fields that the API does not know are left out: they must not change a decision."""
+    request = {name: told[name] for name in PARTS if name in told}
+    contexts = [found for found in (told, *items) if isinstance(found, dict) and "context" in found]
+    for holder in contexts:
+        if not isinstance(holder["context"], dict):
+            raise BadRequest("context: must be an object")
+    request["id"] = id_
+    request["system"] = _system(system, rules, [holder["context"] for holder in contexts])
+    freshness = _freshness([holder["context"] for holder in contexts])
+    own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
+    if "context" in told:
+        request["context"] = _without(told["context"], own)
+    if items:
+        request["evaluations"] = [_item(item, own) for item in items]
+        if "options" in told:
+            request["options"] = told["options"]
+    return Asked(request, freshness)
+
+
+def _item(item: Any, own: frozenset[str]) -> Any:
+    if not isinstance(item, dict):
+        return item  # `policy` answers it with an error of its own
+    kept = {name: item[name] for name in PARTS if name in item}
+    return {**kept, "context": _without(item["context"], own)} if "context" in item else kept
+
+
+def _without(context: dict[str, Any], own: frozenset[str]) -> dict[str, Any]:
+    """What the server reads of a context, policies must not: the stream would decide otherwise."""
+    return context if own.isdisjoint(context) else {name: value for name, value in context.items() if name not in own}
+
+
+def _system(path: str, rules: Rules, contexts: list[dict[str, Any]]) -> str:
+    """The system of the path, else the one that all contexts name, else the default."""
+    if path:
+        return path
+    named = [context[SYSTEM] for context in contexts if SYSTEM in context]
+    if any(not isinstance(name, str) or not name for name in named):
+        raise BadRequest("context.system: must be the name of a system")
+    if len(set(named)) > 1:
+        raise BadRequest(f"context.system: one request has one system, not {', '.join(sorted(set(named)))}")
+    found = named[0] if named else rules.default_system
+    if not found:
+        raise BadRequest(
+            f"the system is not known: ask at /SYSTEM{EVALUATION}, with SYSTEM one of {', '.join(rules.systems)}, or "
+            "name it in context.system"
+        )
+    return found
+
+
+def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
+    """The strictest that any of the contexts asks for."""
+    chosen = [context[FRESHNESS] for context in contexts if FRESHNESS in context]
+    if any(choice not in CHOICES for choice in chosen if isinstance(choice, str)) or not all(
+        isinstance(choice, str) for choice in chosen
+    ):
+        raise BadRequest(f"context.freshness: must be one of {', '.join(CHOICES)}")
+    if "full" in chosen:
+        return "full"
+    return "min_policy_offsets" if any(MIN_OFFSETS in context for context in contexts) else "bounded"
+
+
+def lacking(asked: Asked, read: Read) -> str | None:
+    """Why policies and facts do not cover the `min_policy_offsets` of a request; None: they do."""
+    if asked.freshness == "bounded" or not any(MIN_OFFSETS in context for context in _contexts(asked.request)):
+        return None
+    try:
+        return staleness(parse_request(asked.request), read.all_offsets)
+    except MalformedRequest:
+        return None  # which is what the answer will say
+
+
+def _contexts(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for holder in (request, *request.get("evaluations", ())):
+        if isinstance(holder, dict):
+            yield holder.get("context", {})
+
+
+def answer(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> tuple[Decision, bytes]:
+    """The decision, and the body of its response, JSON. Raises BadRequest.
+
+    `now`: ms since the epoch, the time of the request; `age`: s since the ends were asked for, `bound`: the most it
+    may be.
+    """
+    request = {**asked.request, "time": now}
+    behind = lacking(asked, read)
+    if behind is not None:
+        decision = Decision("error", (Reason("policies-behind", behind),))
+    else:
+        decision = decide(
+            read.snapshot, request, trust=rules.trust | TIME, max_claimed_groups=rules.limits.claimed_groups
+        )
+    if not decision.evaluations and decision.reasons[0].code == "malformed-request":
+        raise BadRequest(decision.reasons[0].message)
+    told = basis(asked, read, rules, now, age, bound)
+    body = _body(decision, asked, told)
+    if len(body) > rules.limits.record_out:
+        why = f"the answer has {len(body)} bytes; at most {rules.limits.record_out}"
+        decision = Decision("error", (Reason("answer-too-large", why),))
+        body = _body(decision, asked, told)
+    return decision, body
+
+
+def basis(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> dict[str, Any]:
+    """What an answer rests on, as `context` of a response has it."""
+    told: dict[str, Any] = {
+        "time": to_text(now),
+        "policy_version": read.snapshot.version,
+        "policy_offsets": read.policy_offsets,
+        "facts_offset": read.facts_offset,
+        "freshness": {"kind": asked.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
+    }
+    return told if rules.enforced else {**told, "enforced": False}
+
+
+def _body(decision: Decision, asked: Asked, told: dict[str, Any]) -> bytes:
+    """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
+    record = decision.to_record()
+    if decision.evaluations:
+        return encode({"evaluations": record["evaluations"], "context": told})
+    if "evaluations" in asked.request:  # an error of all of them: each one is answered
+        return encode({"evaluations": [record for _ in asked.request["evaluations"]], "context": told})
+    record["context"] |= told
+    return encode(record)
+
+
+def stale(message: str) -> bytes:
+    """The body of a 503: AuthZEN's response with an error, which is never an allow."""
+    return encode(Decision("error", (Reason("policies-stale", message),)).to_record())
+
+
+def message(text: str) -> bytes:
+    """The body of an error: AuthZEN's error message string, as JSON."""
+    return encode(text)
+
+
+def encode(told: Any) -> bytes:
+    """JSON. A text that is no Unicode, such as half of a surrogate pair, is written with escapes."""
+    try:
+        return msgspec.json.encode(told)
+    except UnicodeEncodeError:
+        return json.dumps(told).encode()
+
+
+def metadata(url: str, system: str, searches: Iterable[str] = ()) -> dict[str, str]:
+    """The configuration of a policy decision point at a URL; `system`: "" for the plain paths."""
+    base = f"{url.rstrip('/')}/{system}".rstrip("/")
+    return {
+        "policy_decision_point": base,
+        "access_evaluation_endpoint": f"{base}{EVALUATION}",
+        "access_evaluations_endpoint": f"{base}{EVALUATIONS}",
+        **{f"search_{kind}_endpoint": f"{base}{SEARCH}{kind}" for kind in searches},
+    }

@@ -1,0 +1,149 @@
+"""Follows the topics of policies and facts with the job's own reader, for a process that decides by itself.
+
+A thread reads up to the last stable offsets, again and again, and puts what it read in place of what it read before:
+an immutable snapshot, swapped as a whole. So threads that decide take no lock, and a half-read change is never used.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaException
+
+from policy import Snapshot
+from streaming.errors import Stopping
+from streaming.kafka.clients import admin_client
+from streaming.kafka.reader import document_topics, find_logs
+from streaming.ops.metrics import Compiled
+from streaming.serve.authzen import Read
+from streaming.settings import Settings
+from streaming.snapshots.policies import Policies
+from streaming.snapshots.reading import read_retention
+from streaming.snapshots.staleness import StaleWatch
+
+log = structlog.get_logger()
+
+ATTEMPT_SECONDS = 2.0
+STUCK_SECONDS = 1.0  # between two looks at transactions that are not ended
+PAUSE_SECONDS = 0.2  # before Kafka is asked again that did not answer
+
+
+class Follower:
+    """Reads until `stop` is set. `read`: the newest complete reading, None before the first one.
+
+    `on_read` is called in the thread with each reading; `on_failure` when it ends by an error, which `failure` holds:
+    nothing may be decided from then on. `on_compiled`: with each snapshot that is compiled. A reading that asks for the
+    ends at a moment or after it is had by `ask`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stop: threading.Event,
+        on_read: Callable[[Read], None],
+        on_failure: Callable[[], None],
+        on_compiled: Callable[[Compiled], None] = lambda _compiled: None,
+    ) -> None:
+        self._settings, self._stop = settings, stop
+        self._on_read, self._on_failure, self._on_compiled = on_read, on_failure, on_compiled
+        self._wake = threading.Event()
+        self.read: Read | None = None
+        self.failure: Exception | None = None
+        self.unread_since: float | None = None
+        """Since when Kafka could not be read (Unix time, s)."""
+        self.stuck = 0
+        """Partitions that cannot be read on: a transaction on them is not ended. None of it may be decided by."""
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Read at once: a reading that begins after this call follows."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Wait until it has left Kafka; `stop` must be set."""
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._follow()
+        except Stopping:
+            pass
+        except Exception as failure:
+            self.read, self.failure = None, failure
+            self._on_failure()
+
+    def _follow(self) -> None:
+        policies = self._open()
+        try:
+            watch = StaleWatch(admin_client(self._settings), _watched(self._settings))
+            stuck_at = 0.0
+            while not self._stop.is_set():
+                self._wake.clear()  # before the moment is taken: who asks later is read for later
+                if self._catch_up(policies) and time.monotonic() >= stuck_at:
+                    watch.stuck()
+                    self.stuck, stuck_at = watch.late, time.monotonic() + STUCK_SECONDS
+                self._wake.wait(self._settings.serve.poll_seconds)
+        finally:
+            policies.close()
+
+    def _open(self) -> Policies:
+        """The reader of the job, told that all alerts are written: they are the job's to write.
+
+        It refuses topics that were re-created as the job does, by what the job noted on the history topic.
+        """
+        settings = self._settings
+        documents = document_topics(settings.topics)
+        while True:
+            try:
+                logs = find_logs(admin_client(settings), (*documents, settings.topics.history))
+                published = {(topic, 0): sys.maxsize for topic in documents}
+                retention = read_retention(settings)
+                return Policies(settings, published, self._on_compiled, logs, retention, stop=self._stop)
+            except (KafkaException, TimeoutError) as error:
+                self._note_unread(error)
+
+    def _catch_up(self, policies: Policies) -> bool:
+        began = time.monotonic()
+        try:
+            policies.catch_up(ATTEMPT_SECONDS)
+        except (KafkaException, TimeoutError) as error:
+            self._note_unread(error)
+            return False
+        self.unread_since = None
+        facts, before = policies.take_fact_changes(), self.read
+        if before is None or facts or policies.snapshot is not self._compiled:
+            self._compiled = policies.snapshot
+            snapshot = policies.snapshot.with_facts(policies.overlay)
+            policies.pending()  # is the job's to write; what was returned is forgotten
+            policies.told()
+            self.read = _read(policies, snapshot, began)
+        else:  # the snapshot that keeps what it worked out
+            self.read = _read(policies, before.snapshot, began)
+        self._on_read(self.read)
+        return True
+
+    _compiled: Snapshot | None = None
+
+    def _note_unread(self, error: Exception) -> None:
+        if self.unread_since is None:
+            self.unread_since = time.time()
+            log.warning("the policies cannot be read to their end; trying again", error=str(error))
+        self._stop.wait(PAUSE_SECONDS)
+        if self._stop.is_set():
+            raise Stopping("asked to stop while the policies were read")
+
+
+def _watched(settings: Settings) -> Settings:
+    return msgspec.structs.replace(settings, policy_stale_seconds=settings.serve.max_staleness_seconds)
+
+
+def _read(policies: Policies, snapshot: Snapshot, began: float) -> Read:
+    return Read(snapshot, began, policies.policy_offsets(), policies.facts_offset(), policies.all_offsets())

@@ -1,0 +1,82 @@
+"""What `lockkeeper serve` counts, and whether it is fit to decide."""
+
+import time
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from policy import Decision, all_systems
+from streaming.ops.health import Health
+from streaming.ops.metrics import Compiled
+from streaming.ops.tally import OTHER
+from streaming.serve.authzen import Read
+
+if TYPE_CHECKING:
+    from streaming.serve.follower import Follower
+
+BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
+OUTCOMES = ("allow", "deny", "error")
+
+
+class ServeMetrics:
+    """The metrics of one server on a registry of its own, and `health`, which `/readyz` shows."""
+
+    def __init__(self, systems: tuple[str, ...], bound: float) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.health = Health(bound)
+        self.health.running = True
+        decisions = Counter(
+            "lockkeeper_serve_decisions", "Evaluations decided over HTTP.", ("system", "outcome"), registry=registry
+        )
+        self._decisions = {
+            (system, outcome): decisions.labels(system, outcome) for system in (*systems, OTHER) for outcome in OUTCOMES
+        }
+        self._responses = Counter(
+            "lockkeeper_serve_responses", "Responses by HTTP status.", ("status",), registry=registry
+        )
+        self._statuses = {status: self._responses.labels(str(status)) for status in (200, 400, 503)}
+        self._seconds = Histogram(
+            "lockkeeper_serve_response_seconds",
+            "From the headers of a request to its response.",
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._compile = Histogram(
+            "lockkeeper_serve_compile_seconds", "Time to compile a snapshot of the policies.", registry=registry
+        )
+        self._read_at = 0.0
+        age = Gauge(
+            "lockkeeper_serve_policies_age_seconds",
+            "How long ago the ends were asked for up to which policies and facts are read; 0 before the first reading.",
+            registry=registry,
+        )
+        age.set_function(lambda: time.monotonic() - self._read_at if self._read_at else 0.0)
+
+    def answered(self, status: int, seconds: float) -> None:
+        """Count a response."""
+        counter = self._statuses.get(status)
+        if counter is None:
+            counter = self._statuses[status] = self._responses.labels(str(status))
+        counter.inc()
+        self._seconds.observe(seconds)
+
+    def decided(self, system: str, decision: Decision) -> None:
+        """Count an evaluation, or each of several; untrusted callers choose the names of systems."""
+        known = system if (system, "allow") in self._decisions and system in all_systems() else OTHER
+        for one in decision.evaluations or (decision,):
+            self._decisions[known, one.outcome].inc()
+
+    def compiled(self, compilation: Compiled) -> None:
+        """Note a new snapshot."""
+        self._compile.observe(compilation.seconds)
+
+    def read(self, read: Read) -> None:
+        """Note that policies and facts were read to their ends."""
+        self._read_at = read.at
+        self.health.policies_read()
+
+    def looked_at(self, follower: "Follower") -> None:
+        """Note what keeps the follower from reading."""
+        self.health.stuck = follower.stuck
+        if follower.unread_since is not None:
+            self.health.policies_unread(follower.unread_since)

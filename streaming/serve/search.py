@@ -1,0 +1,165 @@
+"""AuthZEN's searches: which subjects, resources or actions an evaluation would allow.
+
+Candidates are what the documents and catalogues name; each result is one that `policy.decide` allows. Others may be
+allowed too, that no document names: then the answer says `complete: false`.
+"""
+
+import base64
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
+from policy.analysis import literal_name, who_can
+from streaming.serve import authzen
+from streaming.serve.authzen import TIME, Asked, BadRequest, Read, Rules
+
+Name = tuple[str, ...]
+Kind = Literal["subject", "resource", "action"]
+KINDS: tuple[Kind, ...] = ("subject", "resource", "action")
+MOST_CANDIDATES = 100_000
+PAGE = 1000  # results, where the request names no limit
+TOKEN_BYTES = 8192
+ANY = "any"  # in the place of what is searched
+
+
+class Search(msgspec.Struct, frozen=True):
+    """A search. `asked`: its request, with any name in the place of what is searched. `after`: the last result seen."""
+
+    kind: Kind
+    asked: Asked
+    after: str
+    limit: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """Ids of subjects or resources, or names of actions, sorted. `complete`: whether there can be no others."""
+
+    names: list[str]
+    complete: bool
+
+
+def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -> Search:
+    """A search of one kind. Raises BadRequest."""
+    told = authzen.parse_object(body)
+    told[kind] = _open(kind, told.get(kind, {}))
+    asked = authzen.parse_evaluation(authzen.encode(told), id_, system, rules)
+    try:
+        parse_request(asked.request, rules.limits.claimed_groups)
+    except MalformedRequest as malformed:
+        raise BadRequest(str(malformed)) from None
+    if kind == "action" and not isinstance(all_systems().get(asked.request["system"]), ListsActions):
+        raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
+    return Search(kind, asked, *_page(told.get("page", {})))
+
+
+def _open(kind: Kind, told: Any) -> dict[str, Any]:
+    """What is searched: its type and properties count, its id does not."""
+    if not isinstance(told, dict):
+        raise BadRequest(f"{kind}: must be an object")
+    return {"name": ANY} if kind == "action" else {**told, "id": ANY}
+
+
+def _page(told: Any) -> tuple[str, int]:
+    if not isinstance(told, dict):
+        raise BadRequest("page: must be an object")
+    token, limit = told.get("token", ""), told.get("limit", PAGE)
+    if type(limit) is not int or limit < 1:
+        raise BadRequest("page.limit: must be a number, at least 1")
+    try:
+        if not isinstance(token, str) or len(token) > TOKEN_BYTES:
+            raise ValueError(token)
+        return base64.b64decode(token.encode(), b"-_", validate=True).decode(), min(limit, PAGE)
+    except ValueError:
+        raise BadRequest("page.token: must be the next_token of a response") from None
+
+
+def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound: float) -> bytes:
+    """The body of the response. Raises BadRequest. For `now`, `age` and `bound` see `authzen.answer`."""
+    behind = authzen.lacking(search.asked, read)
+    if behind is not None:
+        raise BadRequest(behind)
+    request = {**search.asked.request, "time": now}
+    if request["system"] not in read.snapshot.policy_sets:
+        raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
+    found = _SEARCHES[search.kind](request, read, rules)
+    left = [name for name in found.names if name > search.after]
+    shown = left[: search.limit]
+    token = base64.urlsafe_b64encode(shown[-1].encode()).decode() if len(left) > len(shown) else ""
+    type_ = request[search.kind].get("type")
+    results = [{"name": name} if search.kind == "action" else {"type": type_, "id": name} for name in shown]
+    context = authzen.basis(search.asked, read, rules, now, age, bound)
+    return authzen.encode(
+        {
+            "results": results,
+            "page": {"next_token": token, "count": len(shown), "total": len(found.names)},
+            "context": {**context, "complete": found.complete},
+        }
+    )
+
+
+def _subjects(request: dict[str, Any], read: Read, rules: Rules) -> Found:
+    """By `who_can`; each once more with the type and properties that were asked for."""
+    reach = who_can(read.snapshot, request, trust=rules.trust | TIME)
+    subject = request["subject"]
+    shared = {name: value for name, value in subject.get("properties", {}).items() if name not in CLAIMS}
+    own = {"type": subject["type"], **({"properties": shared} if shared else {})}
+    names = {who.name for who in reach.allowed if not who.claim}
+    found = _allowed(names, lambda name: {**request, "subject": {**own, "id": name}}, read, rules)
+    return Found(found, not reach.everyone and not any(who.claim for who in reach.allowed))
+
+
+def _resources(request: dict[str, Any], read: Read, rules: Rules) -> Found:
+    """What facts and grants name. Patterns may match others, and a platform may have any."""
+    system, resource = all_systems()[request["system"]], request["resource"]
+    action = request["action"]["name"]
+    policy_set = read.snapshot.policy_sets[request["system"]]
+    named = _named(policy_set, system, resource["type"])
+    names = {name for name in named if system.resource_type(action, name) == resource["type"]}
+    return Found(_allowed(names, lambda name: {**request, "resource": {**resource, "id": name}}, read, rules), False)
+
+
+def _named(policy_set: PolicySet, system: Any, type_: str) -> Iterator[str]:
+    for kind in system.kinds:
+        yield from policy_set.facts.names(kind)
+    for grants in policy_set.grants.values():
+        for grant in grants:
+            name = literal_name(grant.object)
+            if name:
+                yield from _spelled(name, type_, system.name_of_resource)
+
+
+def _spelled(name: Name, type_: str, name_of: Callable[[str], Name] | None) -> Iterator[str]:
+    """The id that is read as this name, or what follows its type."""
+    if name_of is None:
+        yield from name[1:] if len(name) == 2 and name[0] == type_ else ()
+        return
+    for text in ("/".join(name), f"{':'.join(name[:3])}{''.join(f'/{part}' for part in name[3:])}"):
+        with contextlib.suppress(Exception):  # not an id of the system
+            if name_of(text) == name:
+                yield text
+
+
+def _actions(request: dict[str, Any], read: Read, rules: Rules) -> Found:
+    """Those of the system's catalogue, which are all."""
+    system = all_systems()[request["system"]]
+    assert isinstance(system, ListsActions)
+    return Found(_allowed(system.actions(), lambda name: {**request, "action": {"name": name}}, read, rules), True)
+
+
+def _allowed(names: Iterable[str], asking: Callable[[str], dict[str, Any]], read: Read, rules: Rules) -> list[str]:
+    """The names with which the request is allowed, sorted."""
+    names = sorted(set(names))
+    if len(names) > MOST_CANDIDATES:
+        raise BadRequest(f"the search has {len(names)} candidates; at most {MOST_CANDIDATES}")
+    trust, most = rules.trust | TIME, rules.limits.claimed_groups
+    return [name for name in names if decide(read.snapshot, asking(name), trust=trust, max_claimed_groups=most).allowed]
+
+
+_SEARCHES: dict[Kind, Callable[[dict[str, Any], Read, Rules], Found]] = {
+    "subject": _subjects,
+    "resource": _resources,
+    "action": _actions,
+}

@@ -1,0 +1,308 @@
+"""The API without its transport: requests and responses as the specification has them, decided as `policy` does."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from policy import Decision, compile_documents, decide
+from policy.testing.casefile import load_cases
+from policy.testing.run import scenes
+from streaming.serve.authzen import (
+    MAX_EVALUATIONS,
+    Asked,
+    BadRequest,
+    Read,
+    Rules,
+    answer,
+    lacking,
+    metadata,
+    parse_evaluation,
+    parse_evaluations,
+    stale,
+)
+from streaming.settings import Limits
+from tests.stream.world import SYSTEM, group, role
+
+SCHEMAS = {
+    name: Draft202012Validator(shape)
+    for name, shape in json.loads((Path(__file__).parent / "authzen.json").read_text()).items()
+}
+NOW = 1_795_000_000_000
+TOPIC = "authz.policies.lenses6.v1"
+SNAPSHOT = compile_documents([role("readers", "kafka:topic:prod/main/orders"), group("readers", "user:dana")])
+RULES = Rules((SYSTEM, "cdap"), SYSTEM)
+DANA, EVE = {"type": "user", "id": "user:dana"}, {"type": "user", "id": "user:eve"}
+READ = {"name": "kafka:GetTopicDetails"}
+ORDERS, SECRETS = ({"type": "lrn", "id": f"kafka:topic:prod/main/{name}"} for name in ("orders", "secrets"))
+ALLOWED = {"subject": DANA, "action": READ, "resource": ORDERS}
+
+
+def _read(offset: int = 41) -> Read:
+    offsets = {TOPIC: {"0": offset}}
+    return Read(SNAPSHOT, time.monotonic(), offsets, 7, {**offsets, "authz.facts.v1": {"0": 7}})
+
+
+def _bytes(told: Any) -> bytes:
+    return json.dumps(told).encode()
+
+
+def _answer(asked: Asked, rules: Rules = RULES) -> tuple[Decision, Any]:
+    decision, body = answer(asked, _read(), rules, NOW, 0.012, 15.0)
+    return decision, json.loads(body)
+
+
+def _one(told: Any, system: str = "", rules: Rules = RULES) -> Any:
+    return _answer(parse_evaluation(_bytes(told), "r-1", system, rules), rules)[1]
+
+
+def _several(told: Any, rules: Rules = RULES) -> Any:
+    assert SCHEMAS["evaluations-request"].is_valid(told)
+    found = _answer(parse_evaluations(_bytes(told), "r-1", "", rules), rules)[1]
+    assert SCHEMAS["evaluations-response"].is_valid(found)
+    return found
+
+
+def test_an_evaluation_is_answered_with_what_the_decision_rests_on() -> None:
+    found = _one(ALLOWED)
+    assert SCHEMAS["evaluation-request"].is_valid(ALLOWED)
+    assert SCHEMAS["evaluation-response"].is_valid(found)
+    assert found["decision"] is True
+    context = found["context"]
+    assert context["reasons"][0]["document"] == "lenses6/Role/readers"
+    assert context["policy_version"] == SNAPSHOT.version
+    assert (context["policy_offsets"], context["facts_offset"]) == ({TOPIC: {"0": 41}}, 7)
+    assert context["freshness"] == {"kind": "bounded", "age_ms": 12, "max_ms": 15000}
+    assert "enforced" not in context
+
+
+@pytest.mark.parametrize("change", [{"subject": EVE}, {"resource": SECRETS}, {"action": {"name": "kafka:DeleteTopic"}}])
+def test_what_no_statement_allows_is_denied(change: dict[str, Any]) -> None:
+    found = _one({**ALLOWED, **change})
+    assert (found["decision"], found["context"]["outcome"]) == (False, "deny")
+
+
+def test_in_shadow_mode_the_answer_says_that_it_is_not_enforced() -> None:
+    rules = Rules((SYSTEM,), SYSTEM, enforced=False)
+    assert _one(ALLOWED, rules=rules)["context"]["enforced"] is False
+    told = {**ALLOWED, "evaluations": [{}]}
+    assert _answer(parse_evaluations(_bytes(told), "r", "", rules), rules)[1]["context"]["enforced"] is False
+
+
+def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decision() -> None:
+    told = {**ALLOWED, "time": 1, "deadline": 1, "id": 5, "system": "cdap", "evaluations": 3}
+    assert _one(told)["decision"] is True
+    read = parse_evaluation(
+        _bytes({**ALLOWED, "context": {"freshness": "full", "system": SYSTEM, "a": 1}}), "r", "", RULES
+    )
+    assert read == Asked({**ALLOWED, "id": "r", "system": SYSTEM, "context": {"a": 1}}, "full")
+
+
+def test_the_path_names_the_system_and_a_context_does_not_change_it() -> None:
+    asked = parse_evaluation(_bytes({**ALLOWED, "context": {"system": "cdap"}}), "r", SYSTEM, RULES)
+    assert (asked.request["system"], asked.request["context"]) == (SYSTEM, {"system": "cdap"})
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"),
+    [({"system": "cdap"}, "error"), ({"system": "nonesuch"}, "error"), ({"system": SYSTEM}, "allow")],
+)
+def test_a_context_names_the_system_of_a_plain_path(told: dict[str, Any], outcome: str) -> None:
+    assert _one({**ALLOWED, "context": told})["context"]["outcome"] == outcome
+
+
+def test_callers_are_trusted_with_no_claim_unless_a_setting_says_so() -> None:
+    claiming = {**ALLOWED, "subject": {**EVE, "properties": {"groups": ["readers"]}}}
+    assert _one(claiming)["decision"] is False
+    assert _one(claiming, rules=Rules((SYSTEM,), SYSTEM, frozenset({"groups"})))["decision"] is True
+
+
+@pytest.mark.parametrize(
+    ("semantic", "decisions"),
+    [
+        ("execute_all", [True, False, True]),
+        ("deny_on_first_deny", [True, False]),
+        ("permit_on_first_permit", [True]),
+        (None, [True, False, True]),
+    ],
+)
+def test_the_semantics_of_several_evaluations(semantic: str | None, decisions: list[bool]) -> None:
+    told: dict[str, Any] = {**ALLOWED, "evaluations": [{}, {"resource": SECRETS}, {"subject": DANA}]}
+    if semantic:
+        told["options"] = {"evaluations_semantic": semantic}
+    assert [one["decision"] for one in _several(told)["evaluations"]] == decisions
+
+
+def test_an_item_replaces_whole_objects_and_an_incomplete_one_is_an_error_by_itself() -> None:
+    told = {"subject": DANA, "action": READ, "evaluations": [{"resource": ORDERS}, {"resource": SECRETS}, {}]}
+    found = _several(told)["evaluations"]
+    assert [one["decision"] for one in found] == [True, False, False]
+    assert found[2]["context"]["reasons"][0]["code"] == "incomplete-evaluation"
+
+
+@pytest.mark.parametrize("items", [{}, {"evaluations": []}])
+def test_without_evaluations_it_is_a_single_one(items: dict[str, Any]) -> None:
+    assert _several({**ALLOWED, **items})["decision"] is True
+
+
+def test_min_policy_offsets_that_were_not_read_are_an_error_for_each_evaluation() -> None:
+    context = {"min_policy_offsets": {TOPIC: {"0": 42}}}
+    asked = parse_evaluation(_bytes({**ALLOWED, "context": context}), "r", "", RULES)
+    assert asked.freshness == "min_policy_offsets"
+    assert lacking(asked, _read(42)) is None
+    assert "beyond the newest, 41" in (lacking(asked, _read()) or "")
+    decision, _ = _answer(asked)
+    assert (decision.outcome, decision.reasons[0].code) == ("error", "policies-behind")
+    several = _several({**ALLOWED, "evaluations": [{}, {"context": context}]})["evaluations"]
+    assert [(one["decision"], one["context"]["outcome"]) for one in several] == [(False, "error")] * 2
+
+
+def test_an_answer_beyond_the_limit_is_an_error() -> None:
+    rules = Rules((SYSTEM,), SYSTEM, limits=Limits(record_out=700))
+    told = {**ALLOWED, "evaluations": [{}, {}, {}]}
+    decision, _ = _answer(parse_evaluations(_bytes(told), "r", "", rules), rules)
+    assert decision.reasons[0].code == "answer-too-large"
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+NESTED: Any = 1
+for _ in range(40):
+    NESTED = {"a": NESTED}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff{}",
+        b"{}",
+        DEEP,
+        _bytes({**ALLOWED, "context": NESTED}),
+        _bytes({**ALLOWED, "context": []}),
+        _bytes({**ALLOWED, "context": None}),
+        _bytes({**ALLOWED, "context": {"freshness": "old"}}),
+        _bytes({**ALLOWED, "context": {"freshness": ["full"]}}),
+        _bytes({**ALLOWED, "context": {"system": 1}}),
+        _bytes({**ALLOWED, "context": {"system": ""}}),
+        _bytes({**ALLOWED, "subject": {"type": "user"}}),
+        _bytes({**ALLOWED, "subject": {"type": "user", "id": ""}}),
+        _bytes({**ALLOWED, "subject": {"type": "user", "id": 5}}),
+        _bytes({**ALLOWED, "action": "read"}),
+        _bytes({**ALLOWED, "resource": {**ORDERS, "properties": []}}),
+    ],
+)
+def test_what_is_not_a_request_is_refused(body: bytes) -> None:
+    for parse in (parse_evaluation, parse_evaluations):
+        with pytest.raises(BadRequest):
+            _answer(parse(body, "r", "", RULES))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evaluations": {}},
+        {"evaluations": [{}] * (MAX_EVALUATIONS + 1)},
+        {"evaluations": [{}], "options": {"evaluations_semantic": "first"}},
+        {"evaluations": [{}], "options": []},
+        {"evaluations": [{"context": {"system": "cdap"}}, {"context": {"system": SYSTEM}}]},
+    ],
+)
+def test_several_evaluations_of_another_form_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        _answer(parse_evaluations(_bytes({**ALLOWED, **change}), "r", "", RULES))
+
+
+def test_without_any_system_the_request_is_refused() -> None:
+    with pytest.raises(BadRequest, match=r"ask at /SYSTEM/access/v1/evaluation, with SYSTEM one of lenses6"):
+        parse_evaluation(_bytes(ALLOWED), "r", "", Rules((SYSTEM,)))
+
+
+def test_stale_policies_are_no_allow() -> None:
+    told = json.loads(stale("why"))
+    assert SCHEMAS["evaluation-response"].is_valid(told)
+    assert (told["decision"], told["context"]["outcome"]) == (False, "error")
+
+
+def test_the_metadata_of_a_system_has_its_paths() -> None:
+    assert metadata("https://pdp.example.com/", "lenses6") == {
+        "policy_decision_point": "https://pdp.example.com/lenses6",
+        "access_evaluation_endpoint": "https://pdp.example.com/lenses6/access/v1/evaluation",
+        "access_evaluations_endpoint": "https://pdp.example.com/lenses6/access/v1/evaluations",
+    }
+    assert metadata("http://localhost:8080", "")["policy_decision_point"] == "http://localhost:8080"
+
+
+_CASES = Path(__file__).parents[1] / "cases"
+
+
+@pytest.mark.parametrize("system", ["lenses5", "lenses6", "ververica", "streamsets", "cdap", "kafka-acls"])
+def test_the_answers_to_the_cases_of_all_rules_are_those_of_the_library(system: str) -> None:
+    outcomes = set()
+    for scene in scenes(load_cases(_CASES / f"{system}.yaml")):
+        rules, read = Rules((system,), trust=scene.trust), Read(scene.snapshot, 0.0, {}, -1, {})
+        for expectation in scene.stage.expect:
+            told = scene.request(expectation)
+            told.pop("deadline", None)
+            expected = decide(scene.snapshot, {**told, "time": NOW}, trust=scene.trust | {"time"})
+            if expected.reasons[0].code == "malformed-request":
+                continue
+            parse = parse_evaluations if "evaluations" in told else parse_evaluation
+            decision, body = answer(parse(_bytes(told), told["id"], system, rules), read, rules, NOW, 0.0, 15.0)
+            assert decision == expected, told
+            found = body_of(body)
+            assert [one["decision"] for one in found] == [one.allowed for one in expected.evaluations or (expected,)]
+            outcomes.add(expected.outcome)
+    assert outcomes == {"allow", "deny", "error"}
+
+
+def body_of(body: bytes) -> list[Any]:
+    """The answers in a response."""
+    told = json.loads(body)
+    found: list[Any] = told.get("evaluations", [told])
+    return found
+
+
+_PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "subject": st.just(DANA) | _PLAIN,
+        "action": st.just(READ) | _PLAIN,
+        "resource": st.just(ORDERS) | st.just(SECRETS) | _PLAIN,
+        "context": st.fixed_dictionaries(
+            {}, optional={"freshness": _PLAIN, "system": _PLAIN, "min_policy_offsets": _PLAIN}
+        )
+        | _PLAIN,
+        "evaluations": st.lists(_PLAIN | st.just({"resource": ORDERS}), max_size=3) | _PLAIN,
+        "options": _PLAIN,
+    },
+)
+
+
+@given(_REQUESTS)
+def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(told: dict[str, Any]) -> None:
+    try:
+        asked = parse_evaluations(_bytes(told), "r", "", RULES)
+        decision, body = _answer(asked)
+    except BadRequest:
+        return
+    assert SCHEMAS["evaluations-response"].is_valid(body)
+    if lacking(asked, _read()) is None:
+        expected = decide(SNAPSHOT, {**asked.request, "time": NOW}, trust=frozenset({"time"}))
+        assert decision == expected
+    answers = body.get("evaluations", [body])
+    allows = [one for one in answers if one["decision"]]
+    assert all(one["context"]["reasons"][0]["document"] == "lenses6/Role/readers" for one in allows)
