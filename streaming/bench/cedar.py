@@ -30,7 +30,7 @@ import policy
 from streaming.bench import stream
 from streaming.bench.machine import commit, machine, stamped
 from streaming.bench.stream import fresh, own_process
-from streaming.broker.embedded import EmbeddedBroker
+from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
 from streaming.settings import Settings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames

@@ -2,10 +2,18 @@
 
 import sys
 
-from streaming.cli.app import Bootstrap, Config, app, remark, settings_of
-from streaming.cli.cluster import reach
-from streaming.cli.failures import need
-from streaming.cli.signals import DEADLINE_SECONDS, end_at_once, stop_on_signals
+from streaming.cli.app import (
+    DEADLINE_SECONDS,
+    Bootstrap,
+    Config,
+    app,
+    end_at_once,
+    need,
+    reach,
+    remark,
+    settings_of,
+    stop_on_signals,
+)
 
 
 @app.command("serve")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy import Decision, MalformedRequest, Reason, Snapshot, decide, parse_request, to_text
-from streaming.enforcer.questions import Offsets, staleness
+from streaming.enforcer.requests import Offsets, staleness
 from streaming.settings import Limits
 
 FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]

@@ -20,9 +20,9 @@ from streaming.kafka.reader import document_topics, find_logs
 from streaming.ops.metrics import Compiled
 from streaming.serve.authzen import Read
 from streaming.settings import Settings
+from streaming.snapshots.alerts import StaleWatch
+from streaming.snapshots.at_offsets import read_retention
 from streaming.snapshots.policies import Policies
-from streaming.snapshots.reading import read_retention
-from streaming.snapshots.staleness import StaleWatch
 
 log = structlog.get_logger()
 

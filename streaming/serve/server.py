@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streaming.errors import JobStopped
-from streaming.ops.server import serving
+from streaming.ops.health import serving
 from streaming.serve import authzen, search
 from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN, Asked, BadRequest, Read, Rules
 from streaming.serve.follower import Follower

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import Producer
-from streaming.broker.embedded import EmbeddedBroker
 
+from streaming.broker import EmbeddedBroker
 from streaming.errors import TopicChanged
 from streaming.serve.server import Server
 from streaming.settings import MetricsSettings, ServeSettings, Settings
