@@ -172,3 +172,19 @@ def test_diff_shows_policies_by_their_text_wherever_they_are_written() -> None:
     assert list(compare(before, moved)) == []
     [gone] = compare(before, policy.compile_documents([document(OPEN)]))
     assert (gone.sign, gone.text, gone.widens) == ("removed", forbid, True)
+
+
+def test_subjects_of_two_types_are_two_subjects_for_the_monitor() -> None:
+    """An access by a service is not the one that a user of the same id has requested."""
+    asked = {
+        "id": "1",
+        "system": "cedar",
+        "subject": {"type": "User", "id": "a"},
+        "action": {"name": "read"},
+        "resource": {"type": "Document", "id": "d"},
+    }
+    user, service = (policy.parse_request({**asked, "subject": {"type": type_, "id": "a"}}) for type_ in ("User", "S"))
+    assert isinstance(user, policy.Request)
+    assert isinstance(service, policy.Request)
+    system = policy.all_systems()["cedar"]
+    assert system.canonical_resource(user) != system.canonical_resource(service)

@@ -50,8 +50,8 @@ class Cedar:
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """Type and id."""
-        return (request.resource.type, request.resource.id)
+        """Type and id; and the subject's type, without which ``User::"a"`` and ``Service::"a"`` would be one subject."""
+        return (request.subject.type, request.resource.type, request.resource.id)
 
     def resource_type(self, action: str, resource: str) -> str:
         """Not known: policies say what types there are."""
