@@ -50,7 +50,7 @@ class Cedar:
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """Type and id; and the subject's type, without which ``User::"a"`` and ``Service::"a"`` would be one subject."""
+        """Type and id; and the subject's type: without it ``User::"a"`` and ``Service::"a"`` would be one subject."""
         return (request.subject.type, request.resource.type, request.resource.id)
 
     def resource_type(self, action: str, resource: str) -> str:
