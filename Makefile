@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-evaluator lock dist clean
+.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-cedar bench-evaluator lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +118,9 @@ bench: $(READY) ## Measure throughput and latency of the job beside a Spark copy
 
 bench-evaluator: $(TOOLS)-bench ## Measure the evaluator alone beside Cedar, casbin, OPA and a plain loop
 	$(BIN)/python -m streaming.bench.evaluator $(ARGS)
+
+bench-cedar: $(READY) ## Measure Cedar policies beside bare cedarpy; with ARGS="--stream" the job beside a plain loop
+	$(BIN)/python -m streaming.bench.cedar $(ARGS)
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock

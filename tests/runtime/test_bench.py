@@ -175,7 +175,7 @@ def test_the_performance_page_shows_what_a_run_of_the_job_measured(
     page = generate.performance()
     assert "| decisions a second, warm | 33,000 | 33,000 |" in page
     assert "| latency of decisions, p50 / p99 |  | 200 / 500 ms |" in page
-    assert "| the longest of so many changes |  | 301 ms of 9 |" in page
+    assert "| policy change in force, maximum and number of changes |  | 301 ms of 9 |" in page
     assert page.count("<svg") == 2
 
 
