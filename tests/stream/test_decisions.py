@@ -404,7 +404,9 @@ def test_the_history_checker_finds_a_decision_that_somebody_else_wrote(world: Wo
     assert world.producer.flush(30) == 0
     config = tmp_path / "lockkeeper.yaml"
     told = {name: getattr(world.settings, name) for name in ("job_name", "bootstrap_servers", "topics", "trust")}
-    config.write_text(yaml.safe_dump(msgspec.to_builtins(told)))
+    written = msgspec.to_builtins(told)
+    written["systems"] = written["topics"].pop("systems", None)
+    config.write_text(yaml.safe_dump({name: value for name, value in written.items() if value is not None}))
     command = [sys.executable, "-m", "streaming.cli", "verify", "--config", str(config)]
     failed = subprocess.run([*command, "--json"], capture_output=True, text=True)
     assert failed.returncode == 1, failed.stderr
