@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cli.lockkeeper import Command
 from tests.processes import processes_naming
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.stream
 
@@ -34,6 +35,7 @@ def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[s
         admin = AdminClient({"bootstrap.servers": process.stdout.readline().strip()})
         if make:
             admin.create_topics([NewTopic(make, 1, 1)])[make].result(30)
+            wait_until(lambda: make in admin.list_topics(timeout=30).topics, "the topic in the broker's metadata", 60)
         found = admin.list_topics(timeout=30)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
