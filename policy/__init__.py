@@ -43,7 +43,7 @@ from policy.systems.kit.system import Kind, ListsActions
 if TYPE_CHECKING:
     from policy.core.plain_data import Unreadable, decode_text, read_json, read_value, read_yaml
     from policy.store.positions import Positions
-    from policy.store.publishable import encode_document, refusals, warnings_of
+    from policy.store.publishable import encode_document, engine_findings, refusals, warnings_of
     from policy.store.repository import FilesRefused, Located, Place, document_files, read_documents
 
 __all__ = [
@@ -98,6 +98,7 @@ __all__ = [
     "decode_text",
     "document_files",
     "encode_document",
+    "engine_findings",
     "identify",
     "layer_of",
     "matches",
@@ -121,7 +122,7 @@ __all__ = [
 _FILES = {
     "policy.core.plain_data": ("Unreadable", "decode_text", "read_json", "read_value", "read_yaml"),
     "policy.store.positions": ("Positions",),
-    "policy.store.publishable": ("encode_document", "refusals", "warnings_of"),
+    "policy.store.publishable": ("encode_document", "engine_findings", "refusals", "warnings_of"),
     "policy.store.repository": ("FilesRefused", "Located", "Place", "document_files", "read_documents"),
 }
 _LATER = {name: module for module, names in _FILES.items() for name in names}

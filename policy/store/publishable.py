@@ -9,6 +9,8 @@ from policy.store.documents import DocumentStore
 from policy.store.positions import Positions
 from policy.store.repository import Located
 from policy.store.snapshot import Snapshot
+from policy.systems import all_systems
+from policy.systems.kit.engine import EngineFinding, engine_of
 
 
 def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
@@ -30,13 +32,25 @@ def refusals(documents: Sequence[Located], max_bytes: int) -> list[str]:
 
 
 def warnings_of(documents: Sequence[Located]) -> list[str]:
-    """What is valid in documents, and perhaps not meant, such as an unknown operation; each with the place."""
+    """What is valid in documents, and perhaps not meant, such as an unknown operation; each with the place.
+
+    Also what the engine of a system finds over all of them together, such as violations of a schema.
+    """
     store, positions, places = DocumentStore(), Positions(), dict[str, Located]()
     for order, document in enumerate(documents):
         store.put(document.value, at=0, order=order)
         places[str(identify(document.value))] = document
-    found = ((places[key], key, text) for key, text in Snapshot(store).warnings)
-    return [f"{positions.find(document, text)}: {key}: {text}" for document, key, text in found]
+    snapshot = Snapshot(store)
+    found: list[tuple[str, int | None, str]] = [(key, None, text) for key, text in snapshot.warnings]
+    found += [(one.document, one.statement, one.message) for one in engine_findings(snapshot)]
+    return [f"{positions.find(places[key], text, number)}: {key}: {text}" for key, number, text in found]
+
+
+def engine_findings(snapshot: Snapshot) -> Iterator[EngineFinding]:
+    """What the engines of systems find over the documents of a snapshot. Decisions never depend on it."""
+    for system, policy_set in snapshot.policy_sets.items():
+        if (engine := engine_of(all_systems().get(system))) is not None:
+            yield from engine.findings(policy_set.facts)
 
 
 def _clash(places: dict[Key, Located], document: Located) -> Iterator[str]:

@@ -56,7 +56,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Changes, then expectations. ``at``: the moment of the changes and of the requests that say none; absent: that of
     the stage before. With one, documents come in the order of a log; in none, they may have ``effective_at``.
 
-    ``refused`` and ``warns``: document → part of the error, or of a warning, that is expected of it.
+    ``refused`` and ``warns``: document → part of the error, or of a warning, that is expected of it; violations of a
+    schema are warnings.
     """
 
     at: int | str | None = None

@@ -16,6 +16,7 @@ from policy.core.model import StatementId
 from policy.core.request import MalformedRequest, parse_request
 from policy.evaluation.authorize import decide
 from policy.store.documents import DocumentStore, Rejected
+from policy.store.publishable import engine_findings
 from policy.store.snapshot import Snapshot
 from policy.testing.casefile import (
     Case,
@@ -183,6 +184,7 @@ def _silence(snapshot: Snapshot, key: str, warned: dict[str, str]) -> str:
     if key not in warned:
         return ""
     texts = [text for document, text in snapshot.warnings if document == key]
+    texts += [one.message for one in engine_findings(snapshot) if one.document == key]
     if any(warned[key] in text for text in texts):
         return ""
     return f"no warning says {warned[key]!r}: {'; '.join(texts) or 'there is none'}"

@@ -111,8 +111,8 @@ def run_tests(
 ) -> None:
     """Run case files: documents, requests and the expected answers, stage by stage.
 
-    Ends with the statements that decided no request: what no case would miss. Exit code 1: an expectation
-    failed, or coverage is too low.
+    Ends with the statements that decided no request: what no case would miss. Warns where the documents do not
+    conform to their schema (Cedar). Exit code 1: an expectation failed, or coverage is too low.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def run_tests(
     """
     from policy.testing import cover, junit_xml, load_cases, run_cases
 
-    given = [] if policies is None else _sound(policies)[0]
+    given = [] if policies is None else _for_tests(policies)
     files = {path: load_cases(path) for path in _case_files(paths)}
     results = {str(path): run_cases(file, given=given) for path, file in files.items()}
     coverage = _sum_up([cover(file, given) for file in files.values()])
@@ -132,6 +132,17 @@ def run_tests(
         raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
     if any(not result.passed for found in results.values() for result in found):
         raise typer.Exit(FAILED)
+
+
+def _for_tests(path: Path) -> "list[Any]":
+    """The documents at `path`; what does not conform to their schema is printed. Raises Failure and FilesRefused."""
+    from policy import engine_findings
+
+    documents, snapshot = _sound(path)
+    for finding in engine_findings(snapshot):
+        statement = "" if finding.statement is None else f" statement {finding.statement}"
+        remark(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
+    return documents
 
 
 def _sound(path: Path) -> "tuple[list[Any], Snapshot]":

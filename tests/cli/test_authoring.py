@@ -103,6 +103,23 @@ def test_too_little_coverage_fails_and_names_the_idle_statement(
     ]
 
 
+def test_policies_that_do_not_conform_to_their_schema_are_reported_beside_the_results(
+    lockkeeper: Command, tmp_path: Path
+) -> None:
+    """Cedar's Schema documents."""
+    (tmp_path / "p.yaml").write_text(
+        "{system: cedar, kind: Schema, name: s, spec: {schema: 'entity U {a?: Bool}; action r appliesTo "
+        "{principal: U, resource: U};'}}\n---\n{system: cedar, kind: PolicySet, name: p, spec: {policies: "
+        "'permit (principal, action, resource); permit (principal, action, resource) when { principal.b };'}}\n"
+    )
+    ask = "{subject: 'U::\"u\"', action: r, resource: 'U::\"u\"'}"
+    case = f"{{system: cedar, cases: [{{case: c, stages: [{{expect: [{{ask: {ask}, answer: allow}}]}}]}}]}}"
+    (tmp_path / "case.yaml").write_text(case)
+    shown = lockkeeper("policy", "test", str(tmp_path / "case.yaml"), "-p", str(tmp_path / "p.yaml"))
+    assert shown.code == 0
+    assert "warning: cedar/PolicySet/p statement 1: attribute `b` on entity type `U` not found [schema]" in shown.err
+
+
 def test_a_folder_without_case_files_and_a_wrong_one_are_told(lockkeeper: Command, tmp_path: Path) -> None:
     """Nothing to run is no success."""
     (tmp_path / "empty").mkdir()

@@ -1,7 +1,9 @@
 """Cedar's answers: those of the library over all policies and entities, where this package gives it a part of them."""
 
 import itertools
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cedarpy
@@ -149,7 +151,29 @@ def test_lint_reports_what_does_not_conform_to_the_schema() -> None:
         ("cedar/Entities/e", None, "warning"),
         ("cedar/PolicySet/q", 0, "warning"),
     ]
-    assert "ovner" in found[1].message
+    assert found[1].message == "attribute `ovner` on entity type `Doc` not found"
+
+
+def test_lint_validates_a_template_once_whatever_links_it_has() -> None:
+    schema = {"system": "cedar", "kind": "Schema", "name": "s", "spec": {"schema": SCHEMA}}
+    text = '@id("t") permit (principal == ?principal, action, resource is Doc) when { resource.ovner == principal };'
+    values = ({"?principal": {"type": "User", "id": name}} for name in ("dana", "erik"))
+    links = [{"templateId": "t", "newId": f"l{n}", "values": one} for n, one in enumerate(values)]
+    [found] = lint([schema, document(f"permit (principal, action, resource);\n{text}", links=links)])
+    assert (found.document, found.statement, found.code) == ("cedar/PolicySet/p", 3, "schema")
+
+
+def test_apply_warns_of_what_does_not_conform_to_the_schema(tmp_path: Path) -> None:
+    """A warning refuses the documents where apply is strict, as it is by default in continuous integration."""
+    schema = {"system": "cedar", "kind": "Schema", "name": "s", "spec": {"schema": SCHEMA}}
+    text = "permit (principal, action, resource is Doc) when { resource.%s == principal };"
+    for name, attribute in (("good", "owner"), ("bad", "ovner")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "all.json").write_text(json.dumps([schema, document(text % attribute)]))
+    assert policy.warnings_of(policy.read_documents(tmp_path / "good")) == []
+    [warning] = policy.warnings_of(policy.read_documents(tmp_path / "bad"))
+    assert warning.startswith(f"{tmp_path}/bad/all.json")
+    assert warning.endswith("cedar/PolicySet/p: attribute `ovner` on entity type `Doc` not found")
 
 
 def test_who_can_asks_for_each_entity_and_says_that_there_may_be_others() -> None:

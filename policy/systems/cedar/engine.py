@@ -115,7 +115,8 @@ def violations(policies: Sequence[str], schema: str) -> list[tuple[int, str]]:
     found = []
     for error in result.errors:
         number = error.policy_id.removeprefix("policy")
-        found.append((int(number) if number.isdigit() else -1, shown(error.error)))
+        message = error.error.removeprefix(f"for policy `{error.policy_id}`, ")  # its id is the engine's, not ours
+        found.append((int(number) if number.isdigit() else -1, shown(message)))
     return found
 
 

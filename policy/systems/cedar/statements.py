@@ -43,7 +43,9 @@ class CedarEngine(Engine):
             return
         schema = "\n".join(str(facts.get(self._schema, name)) for name in names)
         try:
-            policies = [fact.body for fact in statement_facts(self, facts) if not fact.body.slots]
+            found = [fact.body for fact in statement_facts(self, facts)]
+            templates = {(one.statement_id.document, one.text): one for one in found if one.slots}
+            policies = [*(one for one in found if not one.slots), *templates.values()]  # each template by one link
             for number, message in engine.violations([policy.text for policy in policies], schema):
                 if 0 <= number < len(policies):
                     document, statement = policies[number].statement_id.place
