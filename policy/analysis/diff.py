@@ -132,10 +132,14 @@ def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[Differenc
         yield from _of_statements(system, engine, old, new)
     for kind in kinds:
         for name in sorted({*old.facts.names(kind), *new.facts.names(kind)}):
-            before, after = ([_said(fact) for fact in side.facts.versions(kind, name)] for side in (old, new))
+            facts = [side.facts.versions(kind, name) for side in (old, new)]
+            before, after = ([_said(fact) for fact in versions] for versions in facts)
             if before != after:
                 sign: Sign = "added" if not before else "removed" if not after else "changed"
-                yield Difference(system, sign, f"what is known of {kind} {name}", f"{system}/{kind}/{name}", True)
+                places = (fact.statement_id.document for versions in facts for fact in versions if fact.statement_id)
+                document = next(places, f"{system}/{kind}/{name}")  # one may hold several facts
+                text = f"what is known of {kind} {name.removesuffix(f'#{document}')}"
+                yield Difference(system, sign, text, document, True)
 
 
 def _of_statements(system: str, engine: Engine, old: PolicySet, new: PolicySet) -> Iterator[Difference]:

@@ -198,6 +198,20 @@ def test_diff_shows_policies_by_their_text_wherever_they_are_written() -> None:
     assert (gone.sign, gone.text, gone.widens) == ("removed", forbid, True)
 
 
+def test_diff_names_the_entity_that_changed_and_its_document() -> None:
+    """Not those whose place in the list alone is another."""
+    dana, erik = ({"uid": {"type": "User", "id": name}, "attrs": {"level": 1}} for name in ("dana", "erik"))
+    before = policy.compile_documents([entities(dana, erik)])
+    after = policy.compile_documents([entities({**erik, "attrs": {"level": 2}}, dana)])
+    [changed] = compare(before, after)
+    assert (changed.sign, changed.text, changed.document, changed.widens) == (
+        "changed",
+        'what is known of Entity User::"erik"',
+        "cedar/Entities/e",
+        True,
+    )
+
+
 def test_subjects_of_two_types_are_two_subjects_for_the_monitor() -> None:
     """An access by a service is not the one that a user of the same id has requested."""
     asked = {

@@ -78,10 +78,11 @@ def read_entities(document: Document) -> CompiledDocument:
             form.error(str(error), "entities")
     form.finish()
     key = str(document.key)
+    names = [text_of(entity.uid) for entity in found]
     return CompiledDocument(
         facts=tuple(
-            Fact(ENTITY, f"{number}#{key}", entity, ((UID, text_of(entity.uid)),), StatementId(key, number))
-            for number, entity in enumerate(found)
+            Fact(ENTITY, f"{name}#{key}", entity, ((UID, name),), StatementId(key, number))
+            for number, (name, entity) in enumerate(zip(names, found, strict=True))
         )
     )
 
