@@ -15,6 +15,7 @@ from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.records.packing import Packed
 from streaming.settings import DEFAULT_TRUST, Limits, MetricsSettings
 from streaming.snapshots.candidate import Candidate, compare, with_documents
+from streaming.topics import DEFAULT_SYSTEMS
 from tests.brokers import TestBroker
 from tests.stream.test_observability import Observed
 from tests.stream.world import World, group, request, role
@@ -22,6 +23,39 @@ from tests.waiting import wait_until
 
 ORDERS, PAYMENTS = (f"kafka:topic:prod/main/{name}" for name in ("orders", "payments"))
 LIVE = [role("readers", ORDERS), group("readers", "user:dana")]
+READ = 'permit (principal is User, action == Action::"read", resource is Document);'
+HOLD = 'forbid (principal, action, resource in Folder::"legal-hold");'
+HELD = {
+    "system": "cedar",
+    "kind": "Entities",
+    "name": "documents",
+    "spec": {
+        "entities": [
+            {"uid": {"type": "Document", "id": "contract"}, "parents": [{"type": "Folder", "id": "legal-hold"}]}
+        ]
+    },
+}
+COUNTED = {
+    "cedar allow allow": 1,
+    "cedar allow deny": 1,
+    "lenses6 allow deny": 1,
+    "lenses6 deny allow": 1,
+    "lenses6 deny deny": 1,
+}
+
+
+def _policies(text: str) -> dict[str, Any]:
+    return {"system": "cedar", "kind": "PolicySet", "name": "documents", "spec": {"policies": text}}
+
+
+def _reading(id_: str, document: str) -> dict[str, Any]:
+    return {
+        "id": id_,
+        "system": "cedar",
+        "subject": {"type": "User", "id": "dana"},
+        "action": {"name": "read"},
+        "resource": {"type": "Document", "id": document},
+    }
 
 
 def _store(*documents: dict[str, Any]) -> DocumentStore:
@@ -98,37 +132,49 @@ def test_a_folder_is_followed_and_a_broken_one_leaves_the_last_good_candidate(tm
 def test_in_the_stream_the_live_policies_decide_and_the_candidate_is_counted(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
-    """In shadow mode, as a team would try it; the differences stand in the log."""
+    """In shadow mode, as a team would try it; the differences stand in the log. Of a system with an engine, too."""
     folder = tmp_path / "candidate"
     folder.mkdir()
     (folder / "role.json").write_text(json.dumps(role("readers", PAYMENTS)))
+    (folder / "cedar.json").write_text(json.dumps(_policies(f"{READ} {HOLD}")))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     more: dict[str, Any] = {"mode": "shadow", "candidate": str(folder), "metrics": MetricsSettings(port)}
-    world = World(broker, fresh_name("tried"), str(tmp_path / "checkpoint"), **more)
+    world = World(
+        broker, fresh_name("tried"), str(tmp_path / "checkpoint"), systems=(*DEFAULT_SYSTEMS, "cedar"), **more
+    )
     for document in LIVE:
         world.publish(document)
+    for document in (_policies(READ), HELD):
+        key = f"{document['kind']}/{document['name']}"
+        world.publish_to(world.names.policies["cedar"], key, document)
     answers = world.reader(world.names.decisions)
     world.send([request("1", "dana", "orders"), request("2", "dana", "payments"), request("3", "dana", "other")])
+    world.send([_reading("4", "plan"), _reading("5", "contract")])
     job = Observed(world, tmp_path / "log")
     try:
-        found = answers.until(lambda seen: len(seen) == 3, "all are decided", 120)
-        wait_until(lambda: _counted(job) == {"allow deny": 1, "deny allow": 1, "deny deny": 1}, "all are counted")
+        found = answers.until(lambda seen: len(seen) == 5, "all are decided", 120)
+        wait_until(lambda: _counted(job) == COUNTED, "all are counted")
         differing = [event for event in job.log() if event["event"] == "the candidate differs"]
     finally:
         job.process.kill()
         job.process.wait()
     decisions = {d["request_id"]: d["context"] for d in (json.loads(message.value()) for message in found)}
-    assert {id_: context["outcome"] for id_, context in decisions.items()} == {"1": "allow", "2": "deny", "3": "deny"}
+    outcomes = {id_: context["outcome"] for id_, context in decisions.items()}
+    assert outcomes == {"1": "allow", "2": "deny", "3": "deny", "4": "allow", "5": "allow"}
     assert all(context["enforced"] is False for context in decisions.values())
-    assert sorted((event["live"], event["candidate"]) for event in differing) == [("allow", "deny"), ("deny", "allow")]
+    assert sorted((event["live"], event["candidate"]) for event in differing) == [
+        ("allow", "deny"),
+        ("allow", "deny"),
+        ("deny", "allow"),
+    ]
 
 
 def _counted(job: Observed) -> dict[str, float]:
-    """How many requests had which live and candidate outcome, where there were any."""
+    """How many requests of a system had which live and candidate outcome, where there were any."""
     found: dict[str, float] = {}
     for (name, labels), value in job.samples().items():
         if name == "lockkeeper_candidate_decisions_total" and value:
             told = dict(labels)
-            found[f"{told['live']} {told['candidate']}"] = value
+            found[f"{told['system']} {told['live']} {told['candidate']}"] = value
     return found
