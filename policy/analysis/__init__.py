@@ -4,7 +4,7 @@ from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.impact import Who, who_can
+from policy.analysis.impact import Who, named_by, what_is_permitted, who_can
 from policy.analysis.lint import Finding, lint
 from policy.analysis.usage import statements, uses
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
@@ -26,11 +26,13 @@ __all__ = [
     "grant_text",
     "lint",
     "literal_name",
+    "named_by",
     "open_to_everyone",
     "replay",
     "said",
     "statements",
     "uses",
+    "what_is_permitted",
     "who_can",
     "window_text",
 ]

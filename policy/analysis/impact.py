@@ -1,9 +1,11 @@
 """What may a subject do, and who may do something: the questions that people ask before they change a policy.
 
 *Who* is answered by deciding: every subject that the documents know is asked for, so the answer is always
-that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it.
+that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it; of a system
+with an engine of its own, which has none, by deciding too.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +24,7 @@ from policy.systems.kit.engine import engine_of
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
 USER = "user"
+MOST_PAIRS = 100_000  # of an action and a resource, each of which is decided
 CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
@@ -140,6 +143,55 @@ def _subject(name: str, properties: Mapping[str, Any], type_: str = USER) -> dic
     return {"type": type_, "id": name, "properties": dict(properties)}
 
 
+class Named(msgspec.Struct, frozen=True):
+    """What the documents of a system with an engine name. ``subjects``, ``resources``: types and ids."""
+
+    subjects: tuple[tuple[str, str], ...]
+    resources: tuple[tuple[str, str], ...]
+    actions: tuple[str, ...]
+
+
+def named_by(policy_set: PolicySet, system: str) -> Named | None:
+    """What searches ask for where a system evaluates by an engine; None: it translates to grants."""
+    engine = engine_of(all_systems()[system])
+    if engine is None:
+        return None
+    facts = policy_set.facts
+    return Named(tuple(engine.subjects(facts)), tuple(engine.resources(facts)), tuple(engine.actions(facts)))
+
+
+class Permitted(msgspec.Struct, frozen=True, order=True):
+    """An action on a resource, by its type and id, that is allowed."""
+
+    action: str
+    type: str
+    id: str
+
+
+def what_is_permitted(
+    snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS
+) -> tuple[Permitted, ...]:
+    """What ``decide`` allows the request's subject of all that documents name; of a system with an engine alone.
+
+    Each action on each resource is asked for, with the request's context. It is never complete: actions and resources
+    that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
+    more than `MOST_PAIRS` pairs.
+    """
+    asked = _single(request)
+    policy_set = snapshot.policy_sets.get(asked.system)
+    named = None if policy_set is None else named_by(policy_set, asked.system)
+    if named is None:
+        raise MalformedRequest(f"{asked.system} does not evaluate its policies by an engine: use what_can")
+    if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
+        raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
+    found = []
+    for action, (type_, id_) in itertools.product(named.actions, named.resources):
+        one = {**request, "action": {"name": action}, "resource": {"type": type_, "id": id_}}
+        if decide(snapshot, one, trust=trust).outcome == "allow":
+            found.append(Permitted(action, type_, id_))
+    return tuple(sorted(found))
+
+
 def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
     """What the request's subject holds, at its time: allows and denies, by document.
 
@@ -148,7 +200,7 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     """
     asked = _single(request)
     if engine_of(all_systems().get(asked.system)) is not None:
-        message = f"{asked.system} evaluates its policies by an engine, which answers single requests only"
+        message = f"{asked.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
     effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
     return holdings(effective_principals, usable_time(asked, trust))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
-from policy.analysis import literal_name, who_can
+from policy.analysis import literal_name, named_by, who_can
 from streaming.serve import authzen
 from streaming.serve.authzen import TIME, Asked, BadRequest, Read, Rules
 
@@ -50,9 +50,15 @@ def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -
         parse_request(asked.request, rules.limits.claimed_groups)
     except MalformedRequest as malformed:
         raise BadRequest(str(malformed)) from None
-    if kind == "action" and not isinstance(all_systems().get(asked.request["system"]), ListsActions):
+    if kind == "action" and not _has_actions(asked.request["system"]):
         raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
     return Search(kind, asked, *_page(told.get("page", {})))
+
+
+def _has_actions(system: str) -> bool:
+    """Whether a catalogue lists the actions of a system, or the documents of one with an engine name some."""
+    known = all_systems().get(system)
+    return isinstance(known, ListsActions) or hasattr(known, "engine")
 
 
 def _open(kind: Kind, told: Any) -> dict[str, Any]:
@@ -101,23 +107,29 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
 
 
 def _subjects(request: dict[str, Any], read: Read, rules: Rules) -> Found:
-    """By `who_can`; each once more with the type and properties that were asked for."""
-    reach = who_can(read.snapshot, request, trust=rules.trust | TIME)
-    subject = request["subject"]
+    """By `who_can`, or those that an engine's documents name; each with the type and properties asked for."""
+    subject, named = request["subject"], named_by(read.snapshot.policy_sets[request["system"]], request["system"])
     shared = {name: value for name, value in subject.get("properties", {}).items() if name not in CLAIMS}
     own = {"type": subject["type"], **({"properties": shared} if shared else {})}
-    names = {who.name for who in reach.allowed if not who.claim}
-    found = _allowed(names, lambda name: {**request, "subject": {**own, "id": name}}, read, rules)
-    return Found(found, not reach.everyone and not any(who.claim for who in reach.allowed))
+    if named is not None:
+        names, complete = {id_ for type_, id_ in named.subjects if type_ == subject["type"]}, False
+    else:
+        reach = who_can(read.snapshot, request, trust=rules.trust | TIME)
+        names = {who.name for who in reach.allowed if not who.claim}
+        complete = not reach.everyone and not any(who.claim for who in reach.allowed)
+    return Found(_allowed(names, lambda name: {**request, "subject": {**own, "id": name}}, read, rules), complete)
 
 
 def _resources(request: dict[str, Any], read: Read, rules: Rules) -> Found:
-    """What facts and grants name. Patterns may match others, and a platform may have any."""
+    """What facts and grants name, or an engine's documents. Patterns may match others, and a platform may have any."""
     system, resource = all_systems()[request["system"]], request["resource"]
     action = request["action"]["name"]
     policy_set = read.snapshot.policy_sets[request["system"]]
-    named = _named(policy_set, system, resource["type"])
-    names = {name for name in named if system.resource_type(action, name) == resource["type"]}
+    if (known := named_by(policy_set, request["system"])) is not None:
+        names = {id_ for type_, id_ in known.resources if type_ == resource["type"]}
+    else:
+        named = _named(policy_set, system, resource["type"])
+        names = {name for name in named if system.resource_type(action, name) == resource["type"]}
     return Found(_allowed(names, lambda name: {**request, "resource": {**resource, "id": name}}, read, rules), False)
 
 
@@ -143,10 +155,12 @@ def _spelled(name: Name, type_: str, name_of: Callable[[str], Name] | None) -> I
 
 
 def _actions(request: dict[str, Any], read: Read, rules: Rules) -> Found:
-    """Those of the system's catalogue, which are all."""
+    """Those of the system's catalogue, which are all, or those that an engine's documents name."""
     system = all_systems()[request["system"]]
-    assert isinstance(system, ListsActions)
-    return Found(_allowed(system.actions(), lambda name: {**request, "action": {"name": name}}, read, rules), True)
+    named = named_by(read.snapshot.policy_sets[request["system"]], request["system"])
+    complete = isinstance(system, ListsActions)
+    names = system.actions() if isinstance(system, ListsActions) else named.actions if named is not None else ()
+    return Found(_allowed(names, lambda name: {**request, "action": {"name": name}}, read, rules), complete)
 
 
 def _allowed(names: Iterable[str], asking: Callable[[str], dict[str, Any]], read: Read, rules: Rules) -> list[str]:

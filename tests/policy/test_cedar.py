@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy.analysis import compare, lint
-from policy.analysis.impact import who_can
+from policy.analysis.impact import Permitted, what_is_permitted, who_can
 from policy.systems.cedar import engine
 from policy.testing import full_request
 from tests.examples import examples
@@ -187,6 +187,39 @@ def test_who_can_asks_for_each_entity_and_says_that_there_may_be_others() -> Non
     found = who_can(snapshot, {**asked, "id": "r"})
     assert {(who.type, who.name) for who in found.allowed} == {("User", "dana"), ("User", "erik")}
     assert not found.complete
+
+
+def test_who_can_asks_for_those_too_whom_an_attribute_or_a_condition_alone_names() -> None:
+    policies = (
+        "permit (principal is User, action, resource is Doc) when { resource.owner == principal };"
+        'permit (principal, action, resource is Doc) when { principal == User::"erik" };'
+    )
+    owned = {"uid": {"type": "Doc", "id": "plan"}, "attrs": {"owner": {"__entity": {"type": "User", "id": "dana"}}}}
+    snapshot = policy.compile_documents([document(policies), entities(owned)])
+    asked = full_request({"subject": "any", "action": "read", "resource": 'Doc::"plan"'}, "cedar")
+    found = who_can(snapshot, {**asked, "id": "r"})
+    assert {(who.type, who.name) for who in found.allowed} == {("User", "dana"), ("User", "erik")}
+
+
+def test_what_is_permitted_is_asked_for_each_action_and_resource_that_documents_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CE-Q2: bounded, and never complete."""
+    policies = (
+        'permit (principal, action == Action::"read", resource in Folder::"f");'
+        'forbid (principal, action in Action::"all", resource == Doc::"secret");'
+    )
+    known = [{"uid": {"type": "Doc", "id": name}, "parents": [{"type": "Folder", "id": "f"}]} for name in ("a", "b")]
+    groups = {"uid": {"type": "Action", "id": "read"}, "parents": [{"type": "Action", "id": "all"}]}
+    snapshot = policy.compile_documents([document(policies), entities(*known, groups)])
+    asked = {**full_request({"subject": 'User::"u"', "action": "any", "resource": 'Doc::"a"'}, "cedar"), "id": "r"}
+    reads = [Permitted("read", *uid) for uid in (("Doc", "a"), ("Doc", "b"), ("Folder", "f"))]
+    assert what_is_permitted(snapshot, asked) == tuple(reads)
+    monkeypatch.setattr("policy.analysis.impact.MOST_PAIRS", 7)  # two actions, four resources
+    with pytest.raises(policy.MalformedRequest, match="8 pairs"):
+        what_is_permitted(snapshot, asked)
+    with pytest.raises(policy.MalformedRequest, match="use what_can"):
+        what_is_permitted(snapshot, {**asked, "system": "lenses6"})
 
 
 def test_diff_shows_policies_by_their_text_wherever_they_are_written() -> None:

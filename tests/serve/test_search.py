@@ -115,6 +115,57 @@ def test_an_unknown_system_is_refused() -> None:
 _CASES = Path(__file__).parents[1] / "cases"
 
 
+CEDAR = Rules(("cedar",), "cedar")
+SEARCHES = json.loads((Path(__file__).parent / "searches.json").read_text())["search"]
+
+
+@pytest.mark.parametrize("wanted", SEARCHES, ids=lambda wanted: wanted["id"])
+def test_the_searches_of_authzens_certification_find_what_they_expect_by_cedar_policies(wanted: dict[str, Any]) -> None:
+    """No property of a request is trusted. Others may be allowed that no document names: it is never complete."""
+    *_, scene = scenes(load_cases(_CASES / "cedar-authzen.yaml"))
+    read = Read(scene.snapshot, 0.0, {}, -1, {})
+    found = _found(wanted["search"], wanted["request"], read, CEDAR, "cedar")
+    assert all(one in found["results"] for one in wanted["at_least"]), found
+    assert found["context"]["complete"] is False
+    for one in found["results"]:
+        asked = {**wanted["request"], wanted["search"]: {**wanted["request"].get(wanted["search"], {}), **one}}
+        assert decide(scene.snapshot, {"id": "r", "system": "cedar", **asked}, trust=frozenset()).allowed
+
+
+def test_a_search_in_cedar_asks_for_every_entity_and_action_that_documents_name() -> None:
+    """Also for those that are named by an attribute, a condition or a schema alone; types are compared exactly."""
+    spec = {
+        "PolicySet": {
+            "policies": "permit (principal is User, action, resource is Doc) when { resource.owner == principal };"
+            'permit (principal, action == Action::"list", resource) when { principal == App::Bot::"bot" };'
+        },
+        "Entities": {
+            "entities": [
+                {"uid": {"type": "Doc", "id": "plan"}, "attrs": {"owner": {"__entity": {"type": "User", "id": "dana"}}}}
+            ]
+        },
+        "Schema": {
+            "schema": "entity User; namespace App { entity Bot; } entity Doc {owner: User};"
+            'action read, "hand over" appliesTo {principal: User, resource: Doc};'
+        },
+    }
+    read = _read([{"system": "cedar", "kind": kind, "name": "n", "spec": one} for kind, one in spec.items()])
+    assert not read.snapshot.rejected
+    plan, dana = {"type": "Doc", "id": "plan"}, {"type": "User", "id": "dana"}
+
+    def found(kind: Kind, **told: Any) -> list[dict[str, str]]:
+        results: list[dict[str, str]] = _found(kind, told, read, CEDAR, "cedar")["results"]
+        return results
+
+    assert found("subject", subject={"type": "User"}, action={"name": "read"}, resource=plan) == [dana]
+    assert found("subject", subject={"type": "App::Bot"}, action={"name": "list"}, resource=plan) == [
+        {"type": "App::Bot", "id": "bot"}
+    ]
+    assert found("subject", subject={"type": "user"}, action={"name": "read"}, resource=plan) == []
+    assert found("resource", subject=dana, action={"name": "read"}, resource={"type": "Doc"}) == [plan]
+    assert found("action", subject=dana, resource=plan) == [{"name": name} for name in ("hand over", "list", "read")]
+
+
 @pytest.mark.parametrize("system", ["lenses6", "ververica", "streamsets", "cdap", "kafka-acls"])
 def test_in_the_cases_of_all_rules_a_search_finds_what_is_allowed_and_nothing_else(system: str) -> None:
     """The first few scenes: what a case says is allowed is found, where a document names it; each result is allowed."""

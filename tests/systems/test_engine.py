@@ -384,7 +384,7 @@ def test_who_can_asks_for_each_principal_and_is_not_complete() -> None:
 
 
 def test_what_a_subject_can_do_is_not_listed() -> None:
-    with pytest.raises(MalformedRequest, match="answers single requests only"):
+    with pytest.raises(MalformedRequest, match="use what_is_permitted"):
         what_can(policy.compile_documents(LISTS), asks())
 
 

@@ -1,15 +1,18 @@
 """What tools for policy authors ask of Cedar policies (CE-Q1, CE-Q2): statements, subjects, and what a schema says."""
 
+import re
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
 from policy.core.model import ALLOW, DENY, Fact
 from policy.systems.cedar import engine
+from policy.systems.cedar.asked import ACTION_TYPE, GROUP_TYPE
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
 
+DECLARED = re.compile(r'^action "([^"\\]*)"', re.MULTILINE)  # in a schema as Cedar writes it, without a namespace
 SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
 
 
@@ -32,9 +35,27 @@ class CedarEngine(Engine):
         return Statement(ALLOW if permits else DENY, text, tuple(named), privileges)
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
-        """Every entity that policies name as a principal or that is described; who is a principal is not said."""
-        found = {uid for fact in statement_facts(self, facts) for uid in fact.body.principal.uids}
-        yield from sorted(found | {entity.uid for entity in facts.bodies(ENTITY)})
+        """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""
+        return (uid for uid in self.resources(facts) if uid[0] != GROUP_TYPE)
+
+    def resources(self, facts: Facts) -> Iterator[Uid]:
+        """Every entity that documents name, actions aside: what is a resource is not said (CE-Q2)."""
+        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != ACTION_TYPE)
+
+    def actions(self, facts: Facts) -> Iterator[str]:
+        """Every action that documents name: policies, entities and schemas (CE-Q2)."""
+        declared = (name for text in facts.bodies(self._schema) for name in DECLARED.findall(text))
+        named = (id_ for type_, id_ in self._named(facts) if type_ == ACTION_TYPE)
+        yield from sorted({*named, *declared})
+
+    def _named(self, facts: Facts) -> Iterator[Uid]:
+        """The entities of scopes and conditions, those that are described, and those that these refer to."""
+        for fact in statement_facts(self, facts):
+            policy: Policy = fact.body
+            yield from (uid for scope in (policy.principal, policy.action, policy.resource) for uid in scope.uids)
+            yield from policy.literals
+        for entity in facts.bodies(ENTITY):
+            yield from (entity.uid, *entity.parents, *entity.refers)
 
     def findings(self, facts: Facts) -> Iterator[EngineFinding]:
         """Policies and entities that do not conform to the Schema documents, all of them together."""

@@ -67,6 +67,14 @@ class Engine:
         """Types and ids of the subjects that policies and facts know: ``who-can`` asks for each of them."""
         return ()
 
+    def resources(self, facts: Facts) -> Iterable[tuple[str, str]]:
+        """The same of resources: a search asks for each of them."""
+        return ()
+
+    def actions(self, facts: Facts) -> Iterable[str]:
+        """Names of the actions that policies and facts know; of one without a catalogue (`ListsActions`) alone."""
+        return ()
+
     def findings(self, facts: Facts) -> Iterable[EngineFinding]:
         """What `lint` finds beyond each document's own warnings, such as violations of a schema document."""
         return ()
