@@ -83,12 +83,26 @@ def test_slices_answer_as_the_whole_does(
     """
     sets = [document("\n".join(part), name) for name, part in (("a", texts[:cut]), ("b", texts[cut:])) if part]
     snapshot = policy.compile_documents([*sets, entities(*known)])
-    assert not snapshot.rejected
+    assert snapshot.rejected == ()
     parsed = cedarpy.PolicySet.from_str("\n".join(texts))
     for request in asking(drawn):
         decision = policy.decide(snapshot, request)
         assert decision.outcome == whole(texts, parsed, known, request), (request, decision.reasons)
         event(decision.outcome)
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(strategies.webs())
+def test_slices_hold_what_conditions_reach_by_attributes_and_the_context(
+    drawn: tuple[list[str], list[dict[str, Any]], dict[str, Any]],
+) -> None:
+    """Entities that no scope names, some steps away, with their own parents (CE-SLICE)."""
+    texts, known, request = drawn
+    snapshot = policy.compile_documents([document("\n".join(texts)), entities(*known)])
+    assert snapshot.rejected == ()
+    decision = policy.decide(snapshot, request)
+    assert decision.outcome == whole(texts, cedarpy.PolicySet.from_str("\n".join(texts)), known, request)
+    event(decision.outcome)
 
 
 def asking(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -32,6 +32,16 @@ CONDITIONS = (
     "when { context has action_properties && context.action_properties.soft }",
 )
 
+ROOTS: dict[str, Uid] = {  # expressions for entities that a condition begins at, each with one of its own
+    "principal": ("User", "p"),
+    "resource": ("Doc", "r"),
+    'App::User::"l"': ("App::User", "l"),
+    "context.by": ("User", "c"),
+    "context.more.by": ("User", "m"),
+    "context.action_properties.by": ("User", "a"),
+}
+STEPS = (".lead", ".meta.by", '.getTag("lead")')  # from one entity to another
+
 
 def literal(uid: Uid) -> str:
     """An entity as Cedar writes it."""
@@ -150,3 +160,88 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
     request = {"id": "r", "system": "cedar", "subject": subject, "action": action, "resource": resource}
     request["context"] = draw(contexts)
     return {**request, "time": draw(st.integers(0, 4))} if draw(st.integers(0, 9)) else request
+
+
+class Web:
+    """Entities, each found on one way alone from those that a request names: one that is left out changes an answer."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self.entities: dict[Uid, dict[str, Any]] = {}
+
+    def condition(self) -> str:
+        """A condition about an entity some steps away, with the entities on the way."""
+        expression, uid = self._way()
+        kind = self._draw(st.sampled_from(("level", "in", "in attribute", "in set", "contains")))
+        if kind == "level":
+            return f"{expression}.level > 3"
+        if kind == "in":
+            self._put_in(uid, ("Group", "g"))
+            return f'{expression} in Group::"g"'
+        other, at = self._way()
+        group = ("Group", f"{at[1]}-group")
+        if kind == "contains":
+            self.entity(at)["attrs"]["team"] = [_ref(uid)] if self._draw(st.booleans()) else []
+            return f"{other}.team.contains({expression})"
+        self._put_in(uid, group)
+        self.entity(at)["attrs"].update(circle=_ref(group), circles=[_ref(group)])
+        return f"{expression} in {other}.{'circle' if kind == 'in attribute' else 'circles'}"
+
+    def entity(self, uid: Uid) -> dict[str, Any]:
+        """The one with this name."""
+        if uid not in self.entities:
+            level = self._draw(st.sampled_from((1, 5)))
+            self.entities[uid] = {"uid": json_of(uid), "attrs": {"level": level}, "parents": [], "tags": {}}
+        return self.entities[uid]
+
+    def _way(self) -> tuple[str, Uid]:
+        root = self._draw(st.sampled_from(tuple(ROOTS)))
+        expression, uid = root, ROOTS[root]
+        self.entity(uid)
+        for step in self._draw(st.lists(st.sampled_from(STEPS), max_size=3)):
+            number = STEPS.index(step)
+            onward = ("User", f"{uid[1]}{number}")
+            self.entity(onward)
+            where, name = (("attrs", "lead"), ("attrs", "meta"), ("tags", "lead"))[number]
+            self.entity(uid)[where][name] = {"by": _ref(onward)} if name == "meta" else _ref(onward)
+            expression, uid = f"{expression}{step}", onward
+        return expression, uid
+
+    def _put_in(self, uid: Uid, group: Uid) -> None:
+        """Perhaps, and perhaps by a group between them."""
+        between = ("Group", f"{uid[1]}-in-{group[1]}")
+        for above in self._draw(st.sampled_from(((), (group,), (between, group)))):
+            parent = json_of(above)
+            if parent not in self.entity(uid)["parents"]:
+                self.entity(uid)["parents"].append(parent)
+            uid = above
+
+
+def _ref(uid: Uid) -> dict[str, Any]:
+    return {"__entity": json_of(uid)}
+
+
+@st.composite
+def webs(draw: st.DrawFn) -> tuple[list[str], list[dict[str, Any]], dict[str, Any]]:
+    """Policies whose conditions alone decide, entities, and a request, whose properties describe some of them."""
+    web, texts = Web(draw), []
+    for _ in range(draw(st.integers(1, 2))):
+        clause = draw(st.sampled_from(("when", "when", "unless")))
+        effect = draw(st.sampled_from(("permit", "forbid")))
+        texts.append(f"{effect}(principal, action, resource) {clause} {{ {web.condition()} }};")
+    if draw(st.booleans()):
+        texts.append("permit(principal, action, resource);")
+    by = {name: _ref(uid) for name, uid in ROOTS.items()}
+    request: dict[str, Any] = {
+        "id": "r",
+        "system": "cedar",
+        "subject": json_of(ROOTS["principal"]),
+        "action": {"name": "read", "properties": {"by": by["context.action_properties.by"]}},
+        "resource": json_of(ROOTS["resource"]),
+        "context": {"by": by["context.by"], "more": {"by": by["context.more.by"]}},
+    }
+    for part, root in (("subject", "principal"), ("resource", "resource")):
+        known = web.entities.get(ROOTS[root])
+        if known and not known["parents"] and not known["tags"] and draw(st.booleans()):
+            request[part]["properties"] = web.entities.pop(ROOTS[root])["attrs"]
+    return texts, list(web.entities.values()), request
