@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import policy
 from policy.analysis import compare, lint
-from policy.analysis.impact import Permitted, what_is_permitted, who_can
+from policy.analysis.impact import Named, Permitted, named_by, what_is_permitted, who_can
 from policy.systems.cedar import engine
+from policy.systems.cedar.system import Cedar
 from policy.testing import full_request
 from tests.examples import examples
 from tests.policy.strategies import cedar as strategies
@@ -119,6 +120,21 @@ def asking(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 OPEN = "permit (principal, action, resource);"
+
+
+def test_actions_and_groups_may_have_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tools know them as requests do: a group is no subject, an action no resource."""
+    monkeypatch.setitem(policy.all_systems(), "cedar", Cedar("App::Action", "Team"))  # type: ignore[arg-type]
+    text = 'permit (principal in Team::"staff", action == App::Action::"read", resource == Doc::"plan");'
+    member = {"uid": {"type": "User", "id": "erik"}, "parents": [{"type": "Team", "id": "staff"}]}
+    snapshot = policy.compile_documents([document(text), entities(member)])
+    for subject, groups, expected in (("User", ["staff"], "allow"), ("User", [], "deny"), ("Team", [], "error")):
+        asked = {"subject": f'{subject}::"x"', "groups": groups, "action": "read", "resource": 'Doc::"plan"'}
+        assert policy.decide(snapshot, {**full_request(asked, "cedar"), "id": "r"}).outcome == expected
+    named = named_by(snapshot.policy_sets["cedar"], "cedar")
+    assert named == Named(
+        (("Doc", "plan"), ("User", "erik")), (("Doc", "plan"), ("Team", "staff"), ("User", "erik")), ("read",)
+    )
 
 
 def test_without_the_library_documents_are_refused_and_nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,23 +6,26 @@ from collections.abc import Iterator
 from policy.core.facts import Facts
 from policy.core.model import ALLOW, DENY, Fact
 from policy.systems.cedar import engine
-from policy.systems.cedar.asked import ACTION_TYPE, GROUP_TYPE
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
 
 DECLARED = re.compile(r'^action "([^"\\]*)"', re.MULTILINE)  # in a schema as Cedar writes it, without a namespace
+ACTION = "Action"  # the type of what a schema declares so
 SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
 
 
 class CedarEngine(Engine):
-    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text."""
+    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text.
+
+    ``action_type``, ``group_type``: types of actions and of the groups that requests claim.
+    """
 
     statement_kinds = (POLICY,)
 
-    def __init__(self, schema: str) -> None:
-        self._schema = schema
+    def __init__(self, schema: str, action_type: str, group_type: str) -> None:
+        self._schema, self._action_type, self._group_type = schema, action_type, group_type
 
     def statement(self, fact: Fact) -> Statement:
         """A policy by its text; a permit for every principal, action and resource is a privilege (CE-Q1)."""
@@ -36,16 +39,17 @@ class CedarEngine(Engine):
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""
-        return (uid for uid in self.resources(facts) if uid[0] != GROUP_TYPE)
+        return (uid for uid in self.resources(facts) if uid[0] != self._group_type)
 
     def resources(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, actions aside: what is a resource is not said (CE-Q2)."""
-        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != ACTION_TYPE)
+        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != self._action_type)
 
     def actions(self, facts: Facts) -> Iterator[str]:
         """Every action that documents name: policies, entities and schemas (CE-Q2)."""
-        declared = (name for text in facts.bodies(self._schema) for name in DECLARED.findall(text))
-        named = (id_ for type_, id_ in self._named(facts) if type_ == ACTION_TYPE)
+        texts = facts.bodies(self._schema) if self._action_type == ACTION else ()
+        declared = (name for text in texts for name in DECLARED.findall(text))
+        named = (id_ for type_, id_ in self._named(facts) if type_ == self._action_type)
         yield from sorted({*named, *declared})
 
     def _named(self, facts: Facts) -> Iterator[Uid]:

@@ -34,10 +34,10 @@ class Cedar:
     claims = ()
     name_of_resource = None
     reads_resource_id = True
-    engine = CedarEngine(SCHEMA)
 
     def __init__(self, action_type: str = ACTION_TYPE, group_type: str = GROUP_TYPE) -> None:
         self.action_type, self.group_type = action_type, group_type
+        self.engine = CedarEngine(SCHEMA, action_type, group_type)
 
     def read(self, document: Document) -> CompiledDocument:
         """Policies or entities as facts, or a schema, which no decision reads."""
