@@ -193,6 +193,25 @@ def test_lint_validates_a_template_once_whatever_links_it_has() -> None:
     assert (found.document, found.statement, found.code) == ("cedar/PolicySet/p", 3, "schema")
 
 
+def test_lint_finds_policies_for_actions_that_no_request_can_have() -> None:
+    """A forbid for `App::Action::"delete"` forbids nothing, where requests ask for `Action::"delete"`."""
+    mine = document(
+        'forbid (principal, action == App::Action::"delete", resource); permit (principal, action, resource);'
+    )
+    [found] = lint([mine])
+    assert (found.document, found.statement, found.code) == ("cedar/PolicySet/p", 0, "never-satisfied")
+    assert found.message == 'no request has App::Action::"delete": actions of requests are of the type Action'
+    some = document('permit (principal, action in [App::Action::"a", Action::"b"], resource);')
+    grouped = document('permit (principal, action in App::Action::"all", resource);', "q")
+    steps = (("Action", "c"), ("App::Action", "some"), ("App::Action", "all"))
+    linked = [
+        {"uid": {"type": of[0], "id": of[1]}, "parents": [{"type": to[0], "id": to[1]}]}
+        for of, to in itertools.pairwise(steps)
+    ]
+    assert lint([some, grouped, entities(*linked)]) == []
+    assert [one.document for one in lint([some, grouped])] == ["cedar/PolicySet/q"]
+
+
 def test_apply_warns_of_what_does_not_conform_to_the_schema(tmp_path: Path) -> None:
     """A warning refuses the documents where apply is strict, as it is by default in continuous integration."""
     schema = {"system": "cedar", "kind": "Schema", "name": "s", "spec": {"schema": SCHEMA}}

@@ -52,6 +52,24 @@ class CedarEngine(Engine):
         named = (id_ for type_, id_ in self._named(facts) if type_ == self._action_type)
         yield from sorted({*named, *declared})
 
+    def _never_asked(self, facts: Facts) -> Iterator[EngineFinding]:
+        """Policies for actions of other types than requests have: a forbid for one forbids nothing."""
+        parents: dict[Uid, list[Uid]] = {}
+        for entity in facts.bodies(ENTITY):
+            parents.setdefault(entity.uid, []).extend(entity.parents)
+        todo = [uid for uid in parents if uid[0] == self._action_type]
+        asked = set(todo)
+        while todo:
+            above = [uid for uid in parents.get(todo.pop(), ()) if uid not in asked]
+            asked.update(above)
+            todo += above
+        for fact in statement_facts(self, facts):
+            policy: Policy = fact.body
+            named = policy.action.uids
+            if named and all(uid[0] != self._action_type and uid not in asked for uid in named):
+                message = f"no request has {text_of(named[0])}: actions of requests are of the type {self._action_type}"
+                yield EngineFinding(*policy.statement_id.place, "never-satisfied", message)
+
     def _named(self, facts: Facts) -> Iterator[Uid]:
         """The entities of scopes and conditions, those that are described, and those that these refer to."""
         for fact in statement_facts(self, facts):
@@ -62,7 +80,8 @@ class CedarEngine(Engine):
             yield from (entity.uid, *entity.parents, *entity.refers)
 
     def findings(self, facts: Facts) -> Iterator[EngineFinding]:
-        """Policies and entities that do not conform to the Schema documents, all of them together."""
+        """Actions that no request can have, and what does not conform to the Schema documents, all of them together."""
+        yield from self._never_asked(facts)
         names = facts.names(self._schema)
         if not names:
             return
