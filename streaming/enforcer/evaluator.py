@@ -3,7 +3,9 @@
 Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
 """
 
+import binascii
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -378,9 +380,29 @@ def _is_text(values: pa.BinaryArray) -> bool:
     return True
 
 
-@functools.lru_cache(HEADERS_KEPT)
 def _carried_text(text: bytes) -> bytes | None:
     """The headers to carry over of those that the source has in this form; None: there are none."""
+    # Each request of the client has a traceparent of its own, and no other header.
+    only = _one_trace_header(text)
+    if only is None:
+        return _carried_of_many(text)
+    name, encoded = only.groups()
+    value = binascii.a2b_base64(encoded)
+    return b"%b%b%b" % (_BEFORE_TRACE[name], len(value).to_bytes(4, "little"), value)
+
+
+_one_trace_header = re.compile(
+    rb'\[\{"key":"(%b)","value":"([A-Za-z0-9+/]{2,%d}={0,2})"\}\]'
+    % ("|".join(CARRIED).encode(), CARRIED_BYTES * 4 // 3 - 2)
+).fullmatch
+"""Of headers as the source has them: one alone whose value, in base64, is short enough to be carried over."""
+
+_BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")])[:-4] for name in CARRIED}
+"""The encoded headers of a decision up to the length of the value of the trace header."""
+
+
+@functools.lru_cache(HEADERS_KEPT)
+def _carried_of_many(text: bytes) -> bytes | None:
     headers = decode_headers(text)
     return encode_headers(_carried(headers)) if headers else None
 

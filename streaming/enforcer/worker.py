@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gc
 import itertools
+import os
 import pickle
 import threading
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -471,13 +472,18 @@ def _judge_of(
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Begin to start Python workers and to load Java's classes, for which the first batch would wait."""
+    """Begin to start Python workers and to load Java's classes, for which the first batch would wait.
+
+    No more workers than cores: Spark hands tasks to idle workers in turn, so each one more would unpack the policies,
+    prepare the queries and keep them, too.
+    """
     threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True).start()
 
 
 def _run_empty_batch(spark: SparkSession) -> None:
+    tasks = min(spark.sparkContext.defaultParallelism, os.cpu_count() or 1)
     with contextlib.suppress(Exception):  # a job that stops meanwhile ends it, and needs nothing of it
-        spark.range(spark.sparkContext.defaultParallelism).mapInArrow(_nothing, "id long")._jdf.collectAsList()
+        spark.range(0, tasks, 1, tasks).mapInArrow(_nothing, "id long")._jdf.collectAsList()
 
 
 def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

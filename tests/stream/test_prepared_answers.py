@@ -492,3 +492,20 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
 def _grant(namespace: str) -> dict[str, Any]:
     spec = {"user": "dana", "entity": f"namespace:{namespace}", "privileges": ["GET"]}
     return {"system": "cdap", "kind": "Grant", "name": "g", "spec": spec}
+
+
+TRACED = [
+    *([(name, bytes(range(length)))] for name in ("traceparent", "tracestate", "other") for length in range(0, 60, 7)),
+    [("traceparent", b"x" * 1023)],
+    [("traceparent", b"x" * 1024)],
+    [("traceparent", b"x" * 1025)],
+    [("tracestate", b"a=1"), ("traceparent", b"00-1")],
+    [("traceparent", b"00-1"), ("traceparent", b"00-2")],
+    [('traceparent","value":"AAAA"},{"key":"traceparent', b"00-1")],
+]
+
+
+@pytest.mark.parametrize("headers", TRACED)
+def test_a_header_that_is_alone_is_carried_over_as_among_others(headers: list[tuple[str, bytes]]) -> None:
+    """Most requests have a trace parent alone, which is read without JSON."""
+    _compare([(b"k", json.dumps(_request()).encode(), headers)], Evaluator(SNAPSHOT, LIMITS))
