@@ -256,9 +256,9 @@ class Day:
         yield from ((LETTERS, 0, number, START + number * SECOND // 10, b"?") for number in range(100))
         self.incidents.add(("malformed-burst", LETTERS))
         source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
-        sitting = AuditEvaluator(source, self.cluster.answers_at, Limits())
+        partition_evaluator = AuditEvaluator(source, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
-            written, _, value, _ = sitting.evaluator(b"", msgspec.json.encode(event), None, offset, at)
+            written, _, value, _ = partition_evaluator.evaluate(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value
             yield VERDICTS, 0, offset, at + SECOND, value or b""
 

@@ -33,10 +33,12 @@ def _store(*documents: dict[str, Any]) -> DocumentStore:
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
     evaluator, packed = Evaluator(compile_documents(documents), Limits()), Packed([], [])
-    sitting = evaluator.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1))
+    partition_evaluator = evaluator.for_partition(
+        Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1)
+    )
     for offset, told in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
-        packed.others.append(sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))
+        packed.others.append(partition_evaluator.decide(None, json.dumps(told).encode(), headers, offset, 1))
     return packed
 
 

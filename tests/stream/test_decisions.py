@@ -248,7 +248,7 @@ def test_all_decisions_of_a_batch_carry_one_version(world: World, user: str) -> 
     assert all(len(versions) == 1 for versions in by_batch.values())
 
 
-def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: World, user: str) -> None:
+def test_a_request_after_a_change_is_never_evaluated_by_the_older_policy(world: World, user: str) -> None:
     """Grant, request, revoke, request, without a pause; and how long a change takes to show."""
     decisions = world.reader(world.names.decisions)
     seconds = []
@@ -268,7 +268,9 @@ def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: Wor
     )
 
 
-def test_requests_sent_right_after_apply_returned_are_never_judged_by_the_older_policy(world: World, user: str) -> None:
+def test_requests_sent_right_after_apply_returned_are_never_evaluated_by_the_older_policy(
+    world: World, user: str
+) -> None:
     """Applied as `lockkeeper policy apply` does, in transactions, and without waiting for any answer between."""
     decisions, applied = world.reader(world.names.decisions), dict[str, int]()
     for number in range(CHANGES):

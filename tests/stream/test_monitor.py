@@ -75,7 +75,7 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
     assert letter.value() == b"no event"
     cluster = Path(f"{world.settings.checkpoint}-monitor", "kafka-cluster")
     assert json.loads(cluster.read_text()) == {"id": world.admin.list_topics(timeout=30).cluster_id}
-    _judge_a_backlog_by_the_policies_of_each_access(world)
+    _evaluate_a_backlog_by_the_policies_of_each_access(world)
 
 
 def _await_snapshot(world: World) -> None:
@@ -89,7 +89,7 @@ def _versions(world: World, kind: str) -> list[int]:
     return sorted(int(path.stem) for path in state.rglob(f"*.{kind}"))
 
 
-def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
+def _evaluate_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     """While no job ran, policies changed more often than snapshots are held, and accesses came in between."""
     [audit] = world.names.audit
     users = [f"late-{number}" for number in range(world.settings.snapshots_kept + 4)]
@@ -101,7 +101,7 @@ def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     world.publish(group("readers"))
     verdicts = world.reader(world.names.verdicts)
 
-    def judged(messages: list[Any]) -> list[Any]:
+    def evaluated(messages: list[Any]) -> list[Any]:
         told = (json.loads(message.value()) for message in messages)
         return [verdict for verdict in told if verdict["kind"] == "access" and verdict["event_id"].startswith("of ")]
 
@@ -109,12 +109,12 @@ def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     (monitor / "metadata").write_text('{"id": "00000000-0000-0000-0000-000000000000"}')
     with running(world.settings):
         # The monitor's checkpoint is another's: it does not start until that is mended, and decisions go on.
-        found = verdicts.until(lambda found: len(judged(found)) == 2 * len(users), "the backlog is judged")
+        found = verdicts.until(lambda found: len(evaluated(found)) == 2 * len(users), "the backlog is evaluated")
         assert not [kind for kind, subject in alerts_by_kind(world) if subject == "user:stranger"]
         monitor.rename(monitor.with_suffix(".old"))
         raised = ("unauthorized-access", "user:stranger")
         wait_until(lambda: alerts_by_kind(world)[raised] == 1, "the monitor runs without a restart of the job", 60)
-    outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in judged(found))
+    outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in evaluated(found))
     assert outcomes == {("user:stranger", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
 
 

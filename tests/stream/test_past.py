@@ -118,7 +118,7 @@ def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int
     assert not _past().rebuild(moments)
 
 
-def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
+def test_a_worker_evaluates_at_a_moment_and_reports_the_moments_whose_snapshot_it_lacks() -> None:
     older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
     key = Key(LOOKS_BACK, "Session", "dana")
     overlay = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))

@@ -1,4 +1,4 @@
-"""What earlier versions left behind is taken up by today's job: nothing lost, doubled or judged otherwise.
+"""What earlier versions left behind is taken up by today's job: nothing lost, duplicated or decided differently.
 
 `tests/released/VERSION` holds what the job of that version left; `tests.stream.record_release` makes it.
 """

@@ -41,11 +41,13 @@ SOURCE = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
 DECISION, LETTER = 0, 1
 
 
-def _sit(**limits: int) -> PartitionEvaluator:
-    return Evaluator(SNAPSHOT, Limits(**limits)).sit(SOURCE, EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT))
+def _for_partition(**limits: int) -> PartitionEvaluator:
+    return Evaluator(SNAPSHOT, Limits(**limits)).for_partition(
+        SOURCE, EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT)
+    )
 
 
-def _judging(**limits: int) -> AuditEvaluator:
+def _audit_evaluator(**limits: int) -> AuditEvaluator:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, DECISION, LETTER)
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
     return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
@@ -61,7 +63,7 @@ def _size(record: Outgoing | Result) -> int:
 
 def test_an_avro_request_whose_id_is_control_characters_is_an_error_that_says_the_id_is_shortened() -> None:
     id_ = CONTROL * 1_000_000
-    made = _sit().decide(b"key", _avro("request", request(id_, "dana", "orders")), None, 17, AT)
+    made = _for_partition().decide(b"key", _avro("request", request(id_, "dana", "orders")), None, 17, AT)
     assert made[0] == DECISION
     assert _size(made) < KAFKA_TAKES
     told = json.loads(made[2] or b"")
@@ -76,23 +78,25 @@ def test_an_avro_request_whose_id_is_control_characters_is_an_error_that_says_th
 
 def test_an_id_that_is_not_what_is_too_large_stays_whole() -> None:
     asked = request("r" * 5000, "dana", CONTROL * 900_000)
-    told = json.loads(_sit().decide(b"key", _avro("request", asked), None, 17, AT)[2] or b"")
+    told = json.loads(_for_partition().decide(b"key", _avro("request", asked), None, 17, AT)[2] or b"")
     assert told["request_id"] == "r" * 5000
     assert told["context"]["reasons"][0]["code"] == "answer-too-large"
 
 
 def test_a_key_that_leaves_no_room_for_a_decision_makes_a_dead_letter_with_hashes() -> None:
-    sitting, key = _sit(record_in=8 * MIB), b"k" * 5 * MIB
-    made = sitting.decide(key, json.dumps(request("r", "dana", "orders")).encode(), None, 17, AT)
+    partition_evaluator, key = _for_partition(record_in=8 * MIB), b"k" * 5 * MIB
+    made = partition_evaluator.decide(key, json.dumps(request("r", "dana", "orders")).encode(), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < ALWAYS_FITS
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
-    assert dict(sitting.counts) == {"dead letter": 1}
+    assert dict(partition_evaluator.counts) == {"dead letter": 1}
 
 
 def test_trace_headers_are_carried_once_each() -> None:
     headers = [{"key": "tracestate", "value": b"x" * 1000}] * 5000 + [{"key": "traceparent", "value": b"00-1"}]
-    carried = _sit().decide(b"key", json.dumps(request("r", "dana", "orders")).encode(), headers, 17, AT)[3] or []
+    carried = (
+        _for_partition().decide(b"key", json.dumps(request("r", "dana", "orders")).encode(), headers, 17, AT)[3] or []
+    )
     assert [name for name, _ in carried] == ["content-type", "tracestate", "traceparent"]
 
 
@@ -123,17 +127,17 @@ LARGE_LOGIN = {
     ids=["login", "login whose fact is larger than a document", "id of a login", "id of an access"],
 )
 def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_the_size(event: dict[str, Any]) -> None:
-    sitting = _judging()
-    made = sitting.evaluator(b"key", _avro("audit-event", event), None, 17, AT)
+    partition_evaluator = _audit_evaluator()
+    made = partition_evaluator.evaluate(b"key", _avro("audit-event", event), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < KAFKA_TAKES
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
-    assert dict(sitting.counts) == {"dead letter": 1}
+    assert dict(partition_evaluator.counts) == {"dead letter": 1}
 
 
 def test_a_verdict_whose_reasons_are_too_large_comes_without_them() -> None:
     event = {**request("e", "dana", CONTROL * 400_000), "outcome": "success"}
-    number, _, value, _ = _judging().evaluator(b"key", _avro("audit-event", event), None, 17, AT)
+    number, _, value, _ = _audit_evaluator().evaluate(b"key", _avro("audit-event", event), None, 17, AT)
     assert number == DECISION
     told = json.loads(value or b"")
     assert (told["outcome"], told["reasons"]) == ("error", [])
@@ -220,8 +224,12 @@ def test_every_decision_and_its_dead_letter_fits(
 ) -> None:
     limits = Limits(record_out=limit)
     value = _avro("request", asked) if avro else json.dumps(asked).encode()
-    sitting = _sit(record_out=limit)
-    decide = sitting.decide if output == "json" else EncodedEvaluator(sitting, SOURCE, limits, Formats(output)).decide
+    partition_evaluator = _for_partition(record_out=limit)
+    decide = (
+        partition_evaluator.decide
+        if output == "json"
+        else EncodedEvaluator(partition_evaluator, SOURCE, limits, Formats(output)).decide
+    )
     made = decide(key, value, [{"key": "traceparent", "value": b"00-1"}], 17, AT)
     assert fits(_size(made), limit), made[0]
     if made[0] == DECISION and output == "json":
@@ -234,7 +242,7 @@ def test_every_verdict_and_its_dead_letter_fits(asked: dict[str, Any], login: bo
     event = {**asked, "event": "login"} if login else {**asked, "outcome": "success"}
     event.pop("evaluations", None)
     value = _avro("audit-event", event) if avro else json.dumps(event).encode()
-    assert fits(_size(_judging(record_out=limit).evaluator(b"key", value, None, 17, AT)), limit)
+    assert fits(_size(_audit_evaluator(record_out=limit).evaluate(b"key", value, None, 17, AT)), limit)
 
 
 @settings(max_examples=25)
