@@ -315,7 +315,7 @@ class PartitionEvaluator:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
         try:
             return open_envelope(value), value
-        except MalformedRequest:  # only now is it looked whether it is Avro: JSON pays nothing for it
+        except MalformedRequest:  # the check for Avro comes last, so JSON does not pay for it
             if not is_avro(value):
                 raise
         return self._open_avro(value)
