@@ -133,7 +133,7 @@ def test_percentiles_of_a_hundred_latencies() -> None:
     assert percentiles([1.0]) == {"p50": None, "p99": None}
 
 
-def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_told() -> None:
+def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_reported() -> None:
     """Two alerts with one id are one: the newest counts."""
     found = Tracker({("denial-burst", "user:mallory")})
     found.send(traffic.probe(1))

@@ -54,15 +54,15 @@ def test_whichever_partition_is_read_ahead_all_incidents_of_a_day_are_found_and_
 
 
 def test_an_access_is_not_held_against_anybody_while_its_decision_may_lie_unread() -> None:
-    """Accesses and ticks of hours are read before the decisions of the first minute."""
+    """Accesses and heartbeats of hours are read before the decisions of the first minute."""
     monitor = PureMonitor(MonitorSettings())
     monitor.batch([verdict("1", "dana", "orders", T0 + 1000)], T0 - 1)
     monitor.batch([verdict("2", "eve", "carts", T0 + 300 * MINUTE)], T0 - 1)
     monitor.batch([], T0 - 1)
-    assert monitor.told == []
+    assert monitor.reported == []
     monitor.batch([decision("d", "dana", "orders", "allow", T0)], None)
     monitor.pass_time(T0 + 600 * MINUTE)
-    assert [(alert["kind"], alert["subject"]) for alert in monitor.told] == [("unrequested-access", "eve")]
+    assert [(alert["kind"], alert["subject"]) for alert in monitor.reported] == [("unrequested-access", "eve")]
 
 
 SMALL_BURSTS = MonitorSettings(

@@ -121,7 +121,7 @@ def test_killed_between_ranges_and_with_partitions_split_over_tasks_each_is_deci
     split = msgspec.structs.replace(world.settings, source={"minPartitions": "16"})
     for settings, step in ((world.settings, "committed"), (split, "committed"), (world.settings, "written")):
         job = Job(settings, kill_at=step)
-        assert job.await_end() == -9, job.told
+        assert job.await_end() == -9, job.reported
         assert 0 < len(_decisions(world)) < len(heavy)
     with running(split):
         wait_until(lambda: len(_decisions(world)) > len(heavy) // 2, "half of it is decided", 120)

@@ -27,7 +27,7 @@ from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.broadcasts import Facts
 from tests.stream.arrow import AT, records_batch
-from tests.stream.lots import read_lot
+from tests.stream.packed import read_packed
 from tests.stream.test_prepared_answers import SNAPSHOT, _in_order
 from tests.stream.world import request
 
@@ -35,7 +35,7 @@ PARTITION = ("requests", 3)
 
 
 class Clock:
-    """Tells the time, and how often it was asked; each look takes `step` seconds."""
+    """A clock that counts its readings; each look takes `step` seconds."""
 
     def __init__(self, step: float = 0.0) -> None:
         self.now, self._step = 0.0, step
@@ -233,16 +233,16 @@ def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
     worker = worker_of(task_of(Budget(size, 60.0, exceeds), committed))
     rows = [row.to_pydict() for row in worker(batches())]
     assert read == bounds[1:]
-    told = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
-    spans = [(one.decided.first, one.decided.end) for one in told]
+    side_outputs = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
+    spans = [(one.decided.first, one.decided.end) for one in side_outputs]
     assert [first for first, _ in spans] == [committed, *(end for _, end in spans[:-1])]
-    assert [one.decided.stopped for one in told[:-1]] == [False] * (len(told) - 1)
+    assert [one.decided.stopped for one in side_outputs[:-1]] == [False] * (len(side_outputs) - 1)
     end = spans[-1][1]
-    assert told[-1].decided.stopped == (end < 30)
+    assert side_outputs[-1].decided.stopped == (end < 30)
     assert end > committed or not exceeds
-    decided = [json.loads(decision)["request_id"] for one in told for decision in one.decisions]
+    decided = [json.loads(decision)["request_id"] for one in side_outputs for decision in one.decisions]
     assert sorted(decided) == sorted(f"r-{number}" for number in range(committed, end))
-    packed = [read_lot(cell)[2] for row in rows for cell in row["packed"] if cell is not None]
+    packed = [read_packed(cell)[2] for row in rows for cell in row["packed"] if cell is not None]
     assert sum(map(len, packed)) == end - committed
 
 

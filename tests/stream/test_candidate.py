@@ -36,9 +36,9 @@ def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
     partition_evaluator = evaluator.for_partition(
         Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1)
     )
-    for offset, told in enumerate(asked):
+    for offset, body in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
-        packed.others.append(partition_evaluator.decide(None, json.dumps(told).encode(), headers, offset, 1))
+        packed.others.append(partition_evaluator.decide(None, json.dumps(body).encode(), headers, offset, 1))
     return packed
 
 
@@ -131,6 +131,6 @@ def _counted(job: Observed) -> dict[str, float]:
     found: dict[str, float] = {}
     for (name, labels), value in job.samples().items():
         if name == "lockkeeper_candidate_decisions_total" and value:
-            told = dict(labels)
-            found[f"{told['live']} {told['candidate']}"] = value
+            named = dict(labels)
+            found[f"{named['live']} {named['candidate']}"] = value
     return found

@@ -80,22 +80,22 @@ def test_a_record_says_who_asked_for_what_without_secrets_and_unknown_fields() -
     """Also from the cache, in answers that are errors, and for each item of a batch."""
     asked = _some_request()
     asked["subject"]["properties"] = {"token": {"sub": "secret"}}
-    told = {
+    echoed = {
         "subject": {"type": asked["subject"]["type"], "id": asked["subject"]["id"]},
         "action": {"name": asked["action"]["name"]},
         "resource": {"properties": {"a": 1}, **asked["resource"]},
     }
-    asked["resource"] = {**told["resource"], "unknown": "secret"}
+    asked["resource"] = {**echoed["resource"], "unknown": "secret"}
     partition_evaluator = _for_partition()
     late = {**asked, "deadline": AT - 1}
     for request in (asked, asked, late):
         record = _decide(partition_evaluator, request)
-        assert record["context"]["request"] == told
+        assert record["context"]["request"] == echoed
         assert "secret" not in json.dumps(record)
     items = _decide(partition_evaluator, {**asked, "evaluations": [{}, {"action": {"name": "other"}}, {"subject": 1}]})[
         "evaluations"
     ]
-    assert [item["context"].get("request") for item in items] == [told, {**told, "action": {"name": "other"}}, None]
+    assert [item["context"].get("request") for item in items] == [echoed, {**echoed, "action": {"name": "other"}}, None]
 
 
 @pytest.mark.parametrize("enforced", [True, False])
@@ -112,7 +112,7 @@ def test_in_shadow_mode_every_decision_says_that_it_is_not_enforced(enforced: bo
 
 
 @pytest.mark.parametrize("field", ["subject", "action", "resource"])
-def test_the_cache_tells_requests_apart_by_every_field_that_a_decision_reads(field: str) -> None:
+def test_the_cache_distinguishes_requests_by_every_field_that_a_decision_reads(field: str) -> None:
     """One request after another that differs in one field, both of which the cache must keep apart."""
     partition_evaluator, first = _for_partition(), _some_request()
     others = [request for request in workload.requests(DOCUMENTS, 50) if request[field] != first[field]]
@@ -142,7 +142,7 @@ def test_a_cached_answer_ends_where_the_validity_of_a_document_does() -> None:
     assert [_decide(partition_evaluator, request, at)["decision"] for at in (AT - 1, AT, AT - 1)] == [True, False, True]
 
 
-def test_time_is_the_brokers_unless_the_topic_is_trusted_to_tell_it() -> None:
+def test_time_is_the_brokers_unless_the_topic_is_trusted_to_claim_it() -> None:
     request = _some_request(time="2026-01-01T00:00:00Z")
     assert _decide(_for_partition(), request)["time"] == TIME
     assert _decide(_for_partition(trust=frozenset({"time"})), request)["time"] == "2026-01-01T00:00:00.000Z"
@@ -190,9 +190,9 @@ def test_a_batch_gets_the_answers_of_decide(semantic: str) -> None:
 
 
 def test_claims_of_a_topic_that_is_not_trusted_are_not_used() -> None:
-    nobody = frozenset[str]()
-    answers = [_said(_decide(_for_partition(trust=nobody), request)) for request in workload.requests(DOCUMENTS, 50)]
-    expected = [_expected(request, trust=nobody) for request in workload.requests(DOCUMENTS, 50)]
+    no_trust = frozenset[str]()
+    answers = [_said(_decide(_for_partition(trust=no_trust), request)) for request in workload.requests(DOCUMENTS, 50)]
+    expected = [_expected(request, trust=no_trust) for request in workload.requests(DOCUMENTS, 50)]
     assert answers == expected
     assert not any(answer["decision"] for answer in answers)
 
@@ -229,11 +229,11 @@ MALFORMED: dict[str, Any] = {
     "wrong time": _some_request(time="yesterday"),
     "wrong deadline": _some_request(deadline="soon"),
     "nested too deep": _some_request(context=DEEP),
-    "nested too deep where nobody looks": _some_request(other=DEEP),
+    "nested too deep in an unread field": _some_request(other=DEEP),
     "options of a wrong type": _some_request(options=5),
     "options that are null": _some_request(options=None),
     "options of an unknown semantic": _some_request(options={"evaluations_semantic": "any"}),
-    "not UTF-8 where nobody looks": json.dumps(_some_request(other="@")).encode().replace(b"@", b"\xff"),
+    "not UTF-8 in an unread field": json.dumps(_some_request(other="@")).encode().replace(b"@", b"\xff"),
     "not UTF-8 in what is echoed": json.dumps(_some_request(id="@")).encode().replace(b"@", b"\xff"),
     "too big": _some_request(padding="x" * (1 << 20)),
 }
@@ -246,9 +246,9 @@ def test_what_is_no_request_is_a_dead_letter_also_when_its_like_was_cached(value
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     number, _, _, headers = partition_evaluator.decide(b"key", data, None, 17, AT)
     assert number == 1
-    told = dict(headers or ())
-    assert told["__connect.errors.exception.message"].startswith(b"not a request: ")
-    assert told["__connect.errors.offset"] == b"17"
+    fields = dict(headers or ())
+    assert fields["__connect.errors.exception.message"].startswith(b"not a request: ")
+    assert fields["__connect.errors.offset"] == b"17"
 
 
 def test_a_record_without_a_value_is_a_dead_letter() -> None:

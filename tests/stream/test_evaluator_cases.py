@@ -35,7 +35,7 @@ def _told(value: bytes) -> dict[str, Any]:
 
 
 def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
-    context = {name: told for name, told in record["context"].items() if name not in BATCH_FIELDS}
+    context = {name: field for name, field in record["context"].items() if name not in BATCH_FIELDS}
     items = {"evaluations": [_without_batch(item) for item in record["evaluations"]]} if "evaluations" in record else {}
     return {"decision": record["decision"], "context": context, **items}
 

@@ -35,7 +35,7 @@ from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spo
 from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
 from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
-from tests.stream.lots import read_headers
+from tests.stream.packed import read_headers
 from tests.stream.world import group, role
 
 DOCUMENTS = [
@@ -56,13 +56,13 @@ def _for_partition(evaluator: Evaluator) -> PartitionEvaluator:
 
 
 def _in_order(packed: Packed) -> list[Outgoing]:
-    """All records by their positions, which are ascending in each lot: as the sender merges the lots."""
+    """All records by their positions, which are ascending in each columns: as the sender merges them."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, lot in packed.lots():
-        positions = range(len(lot.keys)) if lot.positions is None else lot.positions.tolist()
+    for topic, columns in packed.lots():
+        positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         assert list(positions) == sorted(positions)
-        headers = (told and read_headers(told) for told in lot.headers.to_pylist())
-        outgoing = zip(itertools.repeat(topic), lot.keys.to_pylist(), lot.values(), headers, strict=False)
+        headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
+        outgoing = zip(itertools.repeat(topic), columns.keys.to_pylist(), columns.values(), headers, strict=False)
         found += zip(positions, outgoing, strict=True)
     return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
@@ -258,8 +258,8 @@ def test_prepared_queries_answer_so_whatever_the_policies_are(
     """In the epochs of documents that are valid for a time only, too."""
     evaluator = Evaluator(compile_documents(documents), LIMITS)
     for batch in range(3):
-        told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
-        plain = ({name: value for name, value in request.items() if value is not None} for request in told)
+        renamed = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
+        plain = ({name: value for name, value in request.items() if value is not None} for request in renamed)
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
         _compare(sent, evaluator, at=at)
 
@@ -379,13 +379,13 @@ def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pyte
         raise KeyError("secret")
 
     monkeypatch.setattr(evaluator_module, "columnar_batch", fail)
-    with capture_logs() as told:
+    with capture_logs() as logged:
         _compare(sent, evaluator)
-    assert [(line["log_level"], line["error"]) for line in told] == [("warning", "KeyError")]
-    assert "secret" not in repr(told)
+    assert [(line["log_level"], line["error"]) for line in logged] == [("warning", "KeyError")]
+    assert "secret" not in repr(logged)
 
 
-def test_each_decision_tells_its_own_requests_time_and_offset_where_others_are_decided_by_themselves() -> None:
+def test_each_decision_reports_its_own_requests_time_and_offset_where_others_are_decided_by_themselves() -> None:
     values = [b"{", *(json.dumps(_request(f"r-{n}")).encode() for n in range(3))]
     sent = [(b"k", value, None, AT + 1000 * late) for value, late in zip(values, (0, 3, 1, 2), strict=True)]
     made = _for_partition(_taught()).decide_all(Records(records_at(sent)))

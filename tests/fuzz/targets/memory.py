@@ -1,4 +1,4 @@
-"""Requests that no two have anything in common, to one judge: what it keeps of them is bounded."""
+"""Requests without anything in common, for one evaluator: what it keeps of them is bounded."""
 
 from random import Random
 from typing import Any

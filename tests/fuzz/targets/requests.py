@@ -33,7 +33,7 @@ from tests.fuzz.targets.judged import (
     with_secret,
 )
 from tests.stream.arrow import records_at
-from tests.stream.lots import read_headers
+from tests.stream.packed import read_headers
 
 LETTERS = 1
 TRUSTS = (DEFAULT_TRUST, CLAIMS, frozenset[str](), CLAIMS - {"groups"}, CLAIMS - {"facts", "roles"})
@@ -126,13 +126,13 @@ def _in_avro(partition_evaluator: PartitionEvaluator, source: Source, records: R
 
 
 def in_order(packed: Packed) -> list[Outgoing]:
-    """The records by their positions, each lot packed as it goes to the sender."""
+    """The records by their positions, each columns packed as it goes to the sender."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, lot in packed.lots():
-        pack("topic", [("content-type", b"application/json")], lot)
-        positions = range(len(lot.keys)) if lot.positions is None else lot.positions.tolist()
-        headers = (told and read_headers(told) for told in lot.headers.to_pylist())
-        outgoing = zip(itertools.repeat(topic), lot.keys.to_pylist(), lot.values(), headers, strict=False)
+    for topic, columns in packed.lots():
+        pack("topic", [("content-type", b"application/json")], columns)
+        positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
+        headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
+        outgoing = zip(itertools.repeat(topic), columns.keys.to_pylist(), columns.values(), headers, strict=False)
         found += zip(positions, outgoing, strict=True)
     return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
@@ -208,11 +208,11 @@ def _about_another(dice: Random, request: Data, vocabulary: list[str]) -> Data:
     """With another subject, action or resource, which is one of the world's or nearly so."""
     part = dice.choice(("subject", "action", "resource"))
     field = "name" if part == "action" else "id"
-    told = request.get(part)
-    if not isinstance(told, dict) or not isinstance(told.get(field), str):
+    entity = request.get(part)
+    if not isinstance(entity, dict) or not isinstance(entity.get(field), str):
         return request
-    text = mutate_text(dice, told[field]) if dice.random() < 0.5 else dice.choice(vocabulary)
-    return {**request, part: {**told, field: text}}
+    text = mutate_text(dice, entity[field]) if dice.random() < 0.5 else dice.choice(vocabulary)
+    return {**request, part: {**entity, field: text}}
 
 
 def _claiming(dice: Random, request: Data, vocabulary: list[str]) -> Data:
