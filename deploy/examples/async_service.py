@@ -1,4 +1,4 @@
-"""A service on asyncio: many questions on their way at once, nothing blocks.
+"""A service on asyncio: many requests in flight at once, nothing blocks.
 
 Run it with `python deploy/examples/async_service.py user:dana orders payments`.
 """
@@ -12,7 +12,7 @@ TOPICS = "kafka:topic:prod/main/{}"
 
 
 async def visible(client: AsyncClient, topics: list[str]) -> list[str]:
-    """Those of the topics that whoever acts may see. One request for each, all of them at once."""
+    """The topics that the acting subject may see: one request for each topic, all sent at once."""
     decisions = await client.authorize_many(
         [{"resource": TOPICS.format(topic)} for topic in topics],
         system="lenses6",

@@ -12,14 +12,14 @@ from streaming.client import Connection, DeadLetter, DecisionConsumer
 
 def main(group: str = "decision-log") -> None:
     """Two processes with one group share the work."""
-    with DecisionConsumer(Connection.from_environment(), group, on_dead_letter=tell) as consumer:
+    with DecisionConsumer(Connection.from_environment(), group, on_dead_letter=log_dead_letter) as consumer:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: consumer.stop())
         for decision in consumer:
             print(decision.outcome, decision.request_id, decision.policy_version[:15], flush=True)
 
 
-def tell(letter: DeadLetter) -> None:
+def log_dead_letter(letter: DeadLetter) -> None:
     """What was no request."""
     print("dead letter", letter.source, letter.message, flush=True)
 

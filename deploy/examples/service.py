@@ -1,4 +1,4 @@
-"""A service that asks before it acts, and reports what it did.
+"""A service that requests a decision before it acts, and reports what it did.
 
 Run it with `python deploy/examples/service.py user:dana`.
 
@@ -18,12 +18,12 @@ client = Client(Connection.from_environment(), timeout=60)
     resource=lambda call: f"kafka:topic:prod/main/{call['topic']}",
 )
 def describe(topic: str) -> str:
-    """Runs when whoever acts may see this topic's details; else it raises AccessDenied."""
+    """Runs if the acting subject may see the details of this topic; otherwise raises AccessDenied."""
     return f"{topic}: 6 partitions"
 
 
 def delete(topic: str) -> None:
-    """The same in a block; afterwards the deed is reported, with the decision it rests on."""
+    """The same in a block; afterwards the access is reported with its decision."""
     lrn = f"kafka:topic:prod/main/{topic}"
     with client.allowed(system="lenses6", action="kafka:DeleteTopic", resource=lrn) as decision:
         client.report(

@@ -5,7 +5,7 @@
 
 A document store: users in groups, documents in folders, permits by group and folder, and forbids.
 Engines are asked the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
-policies and entities that a request needs picked by hand, and policy.decide, each parsed once. With --stream, the
+policies and entities that a request needs selected by hand, and policy.decide, each parsed once. With --stream, the
 job decides a backlog on a broker of its own; beside it one Python process consumes the same requests, decides them with
 cedarpy and all policies and entities, and produces the decisions. Medians of three rounds; answers are compared.
 """

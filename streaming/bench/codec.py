@@ -38,7 +38,7 @@ def _decisions(asked: Sequence[bytes]) -> list[bytes]:
     snapshot = compile_documents(workload.documents())
     source = Source("authz.requests.v1", 0, "topic-id", DEFAULT_TRUST, 1)
     context = EvaluationContext(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
-    partition_evaluator = Evaluator(snapshot, Limits()).sit(source, context)
+    partition_evaluator = Evaluator(snapshot, Limits()).for_partition(source, context)
     return [partition_evaluator.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(asked)]
 
 

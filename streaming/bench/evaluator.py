@@ -155,7 +155,7 @@ def _row(name: str, size: int, found: Measured, expected: Sequence[bool]) -> dic
 
 
 def differences(expected: Sequence[bool], answers: Sequence[Sequence[bool]]) -> int:
-    """How many answers are not those that `expected` has at the same place; a pass may have ended early."""
+    """How many answers are not those that `expected` has at the same index; a pass may have ended early."""
     return sum(a != b for some in answers for a, b in zip(expected, some, strict=False))
 
 

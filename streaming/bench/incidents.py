@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, order=True):
     value: bytes
 
 
-DECISIONS, VERDICTS, LETTERS = "decisions", "verdicts", "letters"
+DECISIONS, VERDICTS, DEAD_LETTERS = "decisions", "verdicts", "letters"
 
 
 class Day:
@@ -68,7 +68,7 @@ class Day:
         }
 
     def _plant(self, kind: str, plant: Callable[[int, str], None], number: int) -> None:
-        subject = LETTERS if kind == MALFORMED_BURST else f"{kind}-{number}"
+        subject = DEAD_LETTERS if kind == MALFORMED_BURST else f"{kind}-{number}"
         plant(self._moment(), subject)
         self.incidents.add((kind, subject))
 
@@ -133,7 +133,7 @@ class Day:
             self._decision(at + number * 100, subject, self._topic(), "deny")
 
     def _malformed(self, at: int, _subject: str) -> None:
-        self._records += [Record(at + number * 100, LETTERS, b"?") for number in range(100)]
+        self._records += [Record(at + number * 100, DEAD_LETTERS, b"?") for number in range(100)]
 
     def _contradiction(self, at: int, subject: str) -> None:
         reason = Reason(CONTRADICTION, "the request claims what no document says")

@@ -51,18 +51,18 @@ def main(
 ) -> None:
     """Measure the monitor on a broker of its own."""
     log_warnings_alone(sys.stderr)
-    _tell({"machine": machine()})
+    _print({"machine": machine()})
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory() as folder:
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, checkpoint=f"{folder}/day", master="local[2]")
         spark = start_session("bench-monitor", session_settings(settings), settings.master)
         try:
-            _tell(_day(settings, spark, accesses, each))
-            _tell(_state(settings, spark, folder, keys))
+            _print(_day(settings, spark, accesses, each))
+            _print(_state(settings, spark, folder, keys))
         finally:
             spark.stop()
 
 
-def _tell(found: dict[str, Any]) -> None:
+def _print(found: dict[str, Any]) -> None:
     print(msgspec.json.encode(found).decode(), flush=True)
 
 
@@ -73,7 +73,7 @@ def _day(settings: Settings, spark: SparkSession, accesses: int, each: int) -> d
     names = {
         incidents.DECISIONS: topics.decisions,
         incidents.VERDICTS: topics.verdicts,
-        incidents.LETTERS: dead_letters_of(topics.requests[0]),
+        incidents.DEAD_LETTERS: dead_letters_of(topics.requests[0]),
     }
     with _running(settings, spark) as query:
         sent = 0

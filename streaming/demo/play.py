@@ -19,7 +19,7 @@ from rich.console import Console
 from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
-from streaming.demo.ledger import Change, Ledger, View, show_summary
+from streaming.demo.tracker import Change, Tracker, View, show_summary
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
@@ -46,17 +46,17 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     a second. Raises DemoFailed.
     """
     console = Console(stderr=machine)
-    ledger = Ledger(traffic.planted())
-    with View(ledger, console, quiet=machine) as view, _folder() as folder:
+    tracker = Tracker(traffic.planted())
+    with View(tracker, console, quiet=machine) as view, _folder() as folder:
         view.print_participants(traffic.PARTICIPANTS)
         view.say("starting a Kafka broker …")
         with EmbeddedBroker() as broker:
             address, monitor = broker.bootstrap_servers, traffic.monitor(rate)
             settings = Settings(bootstrap_servers=address, systems=traffic.SYSTEMS, monitor=monitor)
-            _Play(settings, folder, ledger, view).run(seconds, rate)
+            _Play(settings, folder, tracker, view).run(seconds, rate)
             view.say("checking every decision …")
-            found = verify(settings, demanded=ledger.demanded)
-    summary = ledger.summary(found)
+            found = verify(settings, demanded=tracker.demanded)
+    summary = tracker.summary(found)
     if machine:
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
     else:
@@ -76,12 +76,12 @@ def _folder() -> Iterator[Path]:
 class _Play:
     """One play, on a broker that runs."""
 
-    def __init__(self, settings: Settings, folder: Path, ledger: Ledger, view: View) -> None:
+    def __init__(self, settings: Settings, folder: Path, tracker: Tracker, view: View) -> None:
         self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
         self._kafka = {"bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         self._log = folder / "job.log"
         self._config = folder / "lockkeeper.yaml"
-        self._ledger = ledger
+        self._tracker = tracker
         self._view = view
 
     def run(self, seconds: float, rate: float) -> None:
@@ -89,22 +89,22 @@ class _Play:
         self._prepare()
         self._rate = rate
         topics, requests = self._settings.topics, traffic.requests()
-        sender = Sender(self._kafka, topics.requests[0], requests, rate, self._ledger)
-        performer = Performer(self._kafka, topics.audit[0], self._ledger)
+        sender = Sender(self._kafka, topics.requests[0], requests, rate, self._tracker)
+        performer = Performer(self._kafka, topics.audit[0], self._tracker)
         reader = Reader(self._kafka, topics.decisions, performer.answered)
-        alarms = Reader(self._kafka, topics.alerts, self._ledger.alert)
+        alarms = Reader(self._kafka, topics.alerts, self._tracker.alert)
         with contextlib.closing(reader), contextlib.closing(alarms), self._job() as job:
             with Worker(reader.step), Worker(alarms.step):
                 self._view.say("starting the job: Spark Structured Streaming, 15 to 60 s …")
                 sender.send(next(requests))
-                self._until(job, lambda: self._ledger.complete, START_SECONDS, "no first decision")
+                self._until(job, lambda: self._tracker.complete, START_SECONDS, "no first decision")
                 self._view.say("the first decision is there; waiting for the monitor, which raises the alerts …")
                 self._until_watched(job)
                 self._send(job, sender, performer, seconds)
                 sender.flush()
-                self._until(job, lambda: self._ledger.complete, SETTLE_SECONDS, "decisions are missing")
+                self._until(job, lambda: self._tracker.complete, SETTLE_SECONDS, "decisions are missing")
                 performer.flush()
-                self._until(job, lambda: self._ledger.alarmed, SETTLE_SECONDS, "alerts are missing")
+                self._until(job, lambda: self._tracker.alarmed, SETTLE_SECONDS, "alerts are missing")
             self._stop(job)
             reader.read_to_end()
             alarms.read_to_end()
@@ -123,7 +123,7 @@ class _Play:
         with contextlib.closing(group_consumer(monitor_settings(self._settings))) as group:
 
             def seen() -> bool:
-                return any(place.offset > 0 for place in group.committed(decisions, timeout=START_SECONDS))
+                return any(position.offset > 0 for position in group.committed(decisions, timeout=START_SECONDS))
 
             self._until(job, seen, START_SECONDS, "the monitor has not seen the first decision")
 
@@ -133,7 +133,7 @@ class _Play:
             warm_up = min(WARM_UP_SECONDS, seconds)
             self._view.say(f"warm-up for {warm_up:g} s: requests and decisions, latency is not measured yet")
             self._watch(job, warm_up)
-            self._ledger.measure()
+            self._tracker.measure()
             self._view.say(f"measuring: {self._rate:g} requests a second for {seconds:g} s")
             self._watch(job, seconds / 4)
             performer.report(traffic.intrusion())
@@ -150,7 +150,7 @@ class _Play:
     def _change(self) -> None:
         topic = self._settings.topics.policy_topics()["lenses6"]
         offsets = publish(self._settings, [document for _, document in read_documents(traffic.CHANGE)])
-        self._ledger.change(Change(topic, offsets[topic]["0"], time.monotonic()))
+        self._tracker.change(Change(topic, offsets[topic]["0"], time.monotonic()))
         self._view.say(
             "policies changed: reading prod's topics is denied, so the probes turn from allow to deny; "
             "user:trent gets a role with `*`: an alert must follow"

@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streaming.demo.ledger import Ledger
+from streaming.demo.tracker import Tracker
 from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
@@ -53,13 +53,13 @@ class Worker:
 class Sender:
     """Produces requests, booking each; ``rate`` a second."""
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, requests: Endless, rate: float, ledger: Ledger) -> None:
+    def __init__(self, kafka: Mapping[str, Any], topic: str, requests: Endless, rate: float, tracker: Tracker) -> None:
         self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
         self._topic = topic
         self._requests = requests
         self._pause = 1 / rate
         self._due: float | None = None
-        self._ledger = ledger
+        self._tracker = tracker
 
     def step(self) -> None:
         """Send one request when it is due."""
@@ -73,7 +73,7 @@ class Sender:
 
     def send(self, request: dict[str, Any]) -> None:
         """Send one request now."""
-        self._ledger.send(request)
+        self._tracker.send(request)
         value = msgspec.json.encode(request)
         self._producer.produce(self._topic, value, key=request["subject"]["id"].encode())
         self._producer.poll(0)
@@ -87,13 +87,13 @@ class Sender:
 class Performer:
     """The services: they do what they were allowed, and report some of it as audit events."""
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, ledger: Ledger) -> None:
+    def __init__(self, kafka: Mapping[str, Any], topic: str, tracker: Tracker) -> None:
         self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
-        self._topic, self._ledger, self._allowed = topic, ledger, 0
+        self._topic, self._tracker, self._allowed = topic, tracker, 0
 
     def answered(self, decision: Mapping[str, Any]) -> None:
         """Book a decision, and do what it allows."""
-        request = self._ledger.read(dict(decision))
+        request = self._tracker.read(dict(decision))
         if decision["decision"] and request is not None:
             self._allowed += 1
             if self._allowed % REPORTED == 0:
@@ -203,7 +203,7 @@ def done(request: Mapping[str, Any], decision: Mapping[str, Any]) -> dict[str, A
 
 
 def intrusion() -> dict[str, Any]:
-    """The audit event of an access that nobody requested, and the policies deny."""
+    """The audit event of an access that was not requested, and the policies deny."""
     request = _request("intrusion", "user:eve", "kafka:ReadTopicData", "kafka:topic:prod/main/payments")
     return {**request, "outcome": "success"}
 

@@ -218,7 +218,9 @@ class Answers:
         return found
 
     def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
-        """By what to answer at a moment (ms), and since when that is so: requests are judged by what is known now."""
+        """The snapshot to answer with at a moment (ms), and since when it holds. Requests are evaluated with the
+        current facts.
+        """
         return self.snapshot, FIRST
 
     def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
@@ -231,7 +233,7 @@ class Answers:
         return next((query for key in keys if (query := self._prepared.recall(key)) is not None), None)
 
     def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
-        """Prepare the query of a request, whose time is the moment to judge by; None: it is too large."""
+        """Prepare the query of a request, whose time is the time of evaluation; None: it is too large."""
         key = _key(parts)
         if len(key) + len(resource) > KEY_BYTES:
             return None
@@ -246,7 +248,7 @@ class Answers:
         return query
 
     def of(self, asked: Request | Batch) -> Answer:
-        """The answer to any request, whose `time` is the moment to judge by."""
+        """The answer to any request, whose `time` is the time of evaluation."""
         decision = answer(self.snapshot, asked, self.trust)
         if isinstance(asked, Batch):
             return to_json(decision), b"", evaluations(asked, decision)

@@ -1,7 +1,7 @@
-"""Audit events judged by the snapshot that was in force at their time. Bytes in, verdicts out.
+"""Audit events evaluated by the snapshot that was in force at their time. Bytes in, verdicts out.
 
 Most events are answered by a prepared query, like requests: of the policies of a span of time, and of the facts that
-were known at a moment of it. All others are judged one by one.
+were known at a moment of it. All others are evaluated one by one.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,7 +52,7 @@ class Access(msgspec.Struct):
     resource: Thing
 
 
-class Judged(msgspec.Struct):
+class Evaluation(msgspec.Struct):
     """The part of a verdict that says what the policies answer."""
 
     outcome: VerdictOutcome
@@ -63,10 +63,10 @@ class Judged(msgspec.Struct):
 def _form(version: str) -> Form:
     """Both parts in JSON, as a verdict by these policies has them."""
 
-    def judged(decision: Decision) -> bytes:
-        return _encode(Judged(_outcome(decision), decision.reasons, version))[1:-1]
+    def evaluation(decision: Decision) -> bytes:
+        return _encode(Evaluation(_outcome(decision), decision.reasons, version))[1:-1]
 
-    return Form(judged, _access, _judged_outcome)
+    return Form(evaluation, _access, _outcome_in)
 
 
 def _access(request: Request) -> bytes:
@@ -75,7 +75,7 @@ def _access(request: Request) -> bytes:
     return _encode(Access(request.system, things[0], Named(request.action.name), things[1]))[1:-1]
 
 
-def _judged_outcome(answer: bytes) -> str:
+def _outcome_in(answer: bytes) -> str:
     return answer.removeprefix(b'"outcome":"').partition(b'"')[0].decode()
 
 
@@ -98,7 +98,9 @@ class AuditAnswers(Answers):
         return self._policies if facts is None else self._policies.with_facts(facts)
 
     def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
-        """By what to answer at a moment (ms), and since when that is so; else queries say it by what they read."""
+        """The snapshot to answer with at a moment (ms), and since when it holds; else the queries know by
+        what they read.
+        """
         if self._facts is None or at >= self._changed_at:
             return self.snapshot, self._changed_at
         return self._policies.with_facts(self._facts, at), FIRST
@@ -125,7 +127,7 @@ class AuditSource(msgspec.Struct, frozen=True):
 
 
 class AuditEvaluator:
-    """Judges the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
+    """Evaluates the audit events of one partition in one batch. `answers_at`: those of what was in force at a moment
     (ms), to producers with the trust of the source; None: that is not known any more.
 
     `reader`: of events in Avro; None knows no registry. `counts`: what it made, for the metrics.
@@ -144,7 +146,7 @@ class AuditEvaluator:
         self._head = b'{"kind":"access","id":%b-%d-' % (_encode(source.topic_id)[:-1], source.partition)
         self._has_failed = False
 
-    def evaluator(
+    def evaluate(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
         """The record to write for one audit event: its verdict, or its dead letter. Never raises."""
@@ -157,13 +159,13 @@ class AuditEvaluator:
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
             limits = self._limits  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
-            letter = dead_letter(
+            rejected = dead_letter(
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )
-            return (source.dead_letters, *letter)
+            return (source.dead_letters, *rejected)
 
     def _prepared(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
-        """The verdict by a prepared query, encoded; None: the event is judged by itself."""
+        """The verdict by a prepared query, encoded; None: the event is evaluated by itself."""
         if value is None or len(value) + len(key or b"") > self._limits.record_in:
             return None
         try:
@@ -176,7 +178,7 @@ class AuditEvaluator:
 
     def _as_json(self, value: bytes) -> bytes:
         value = self._reader.transcode("audit-event", value) if is_avro(value) else value
-        value.decode()  # of fields that are left aside nobody else looks whether they are UTF-8
+        value.decode()  # no decoder checks that undecoded fields are UTF-8
         return value
 
     def _find(self, key: bytes | None, value: bytes, offset: int, at: int) -> bytes | None:
@@ -225,7 +227,7 @@ class AuditEvaluator:
 
         One that is too large has no reasons. All else says which access it was, by which the monitor finds its request.
         """
-        verdict = self._judged(event, id_, at)
+        verdict = self._evaluated(event, id_, at)
         encoded = encode_verdict(verdict)
         if record_size(key, encoded) > self._limits.record_out:
             encoded = encode_verdict(msgspec.structs.replace(verdict, reasons=()))
@@ -233,7 +235,7 @@ class AuditEvaluator:
         return encoded, verdict.outcome
 
     def _passed_on(self, event: AuditEvent, key: bytes | None, id_: str, at: int) -> bytes:
-        """A lifecycle event, encoded. The fact that the monitor makes of it must be no larger than a document."""
+        """A lifecycle event, encoded. The fact that the monitor derives from it must be no larger than a document."""
         lifecycle = _lifecycle(event, id_, at)
         encoded, about = encode_verdict(lifecycle), lifecycle.subject or lifecycle.resource or ""
         size = max(record_size(key, encoded), record_size(about.encode(), encoded))  # the fact's key names it, too
@@ -252,7 +254,7 @@ class AuditEvaluator:
         asked = event.subject, event.action, event.resource, event.context
         return Request(event.id, event.system, *asked, at, None, self._limits.claimed_groups)
 
-    def _judged(self, event: AuditEvent, id_: str, at: int) -> Verdict:
+    def _evaluated(self, event: AuditEvent, id_: str, at: int) -> Verdict:
         assert event.outcome is not None
         asked, answers = self._request(event, at), self._answers_at(at)
         decision, version = Decision("error", (UNKNOWN,)), ""
@@ -298,10 +300,10 @@ def _lifecycle(event: AuditEvent, id_: str, at: int) -> Lifecycle:
     )
 
 
-def _names(told: Any) -> tuple[str, ...] | None:
-    """Groups or roles at a login, sorted; None where the event does not tell them. Raises ValueError."""
-    if told is None:
+def _names(names: Any) -> tuple[str, ...] | None:
+    """Groups or roles at a login, sorted; None where the event does not name them. Raises ValueError."""
+    if names is None:
         return None
-    if not isinstance(told, list) or not all(isinstance(name, str) and name for name in told):
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise ValueError("subject.properties: groups and roles are lists of texts that are not empty")
-    return tuple(sorted(set(told)))
+    return tuple(sorted(set(names)))

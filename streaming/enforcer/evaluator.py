@@ -1,4 +1,4 @@
-"""Decides request records: bytes in, bytes out. One judge a worker process and snapshot.
+"""Decides request records: bytes in, bytes out. One evaluator for each worker process and snapshot.
 
 Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
 """
@@ -23,12 +23,12 @@ from streaming.enforcer.rendering import (
     SLOTS,
     Answered,
     Beside,
-    Frame,
+    DecisionEnvelope,
     RenderedAnswer,
     coded,
+    columnar_batch,
     echo,
     layout,
-    lot_of,
     to_json,
 )
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
@@ -74,10 +74,10 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class EvaluationContext(msgspec.Struct, frozen=True):
-    """What a batch is judged by, as its decisions tell it. `now`: ms, what deadlines are held against.
+    """The versions that a batch is evaluated with, as its decisions report them. `now`: ms, for deadlines.
 
-    `read`: the newest offset read of every documents' topic, which `min_policy_offsets` is held against. `enforced`:
-    whether anybody is to act by the decisions.
+    `read`: the newest offset read of every documents' topic, for `min_policy_offsets`. `enforced`: whether
+    clients must act on the decisions.
     """
 
     policy_version: str
@@ -97,9 +97,11 @@ class Evaluator:
         self.parts = Parts(limits.claimed_groups)
         self._answers: dict[frozenset[str], Answers] = {}
 
-    def sit(self, source: Source, basis: EvaluationContext, reader: Reader | None = None) -> "PartitionEvaluator":
+    def for_partition(
+        self, source: Source, context: EvaluationContext, reader: Reader | None = None
+    ) -> "PartitionEvaluator":
         """Begin to decide records of one partition. `reader`: of those in Avro; None knows no registry."""
-        return PartitionEvaluator(self, self.answers(source.trust), source, basis, reader or Reader(JSON_ALONE))
+        return PartitionEvaluator(self, self.answers(source.trust), source, context, reader or Reader(JSON_ALONE))
 
     def answers(self, trust: frozenset[str]) -> Answers:
         """The answers to producers with this trust."""
@@ -142,24 +144,24 @@ class PartitionEvaluator:
     """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
 
     def __init__(
-        self, evaluator: Evaluator, answers: Answers, source: Source, basis: EvaluationContext, reader: Reader
+        self, evaluator: Evaluator, answers: Answers, source: Source, context: EvaluationContext, reader: Reader
     ) -> None:
         self._evaluator, self._limits, self._answers, self._reader = evaluator, evaluator.limits, answers, reader
         self._clock = Clock()
         self.counts = no_counts()
-        self._source, self._basis = source, basis
+        self._source, self._context = source, context
         self._trusts_time = "time" in source.trust
         self._has_failed = False
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
-        told = {
-            "policy_version": basis.policy_version,
-            "policy_offsets": basis.policy_offsets,
-            "facts_offset": basis.facts_offset,
-            **({} if basis.enforced else {"enforced": False}),
+        fields = {
+            "policy_version": context.policy_version,
+            "policy_offsets": context.policy_offsets,
+            "facts_offset": context.facts_offset,
+            **({} if context.enforced else {"enforced": False}),
             "source": place,
         }
         head = f'{{"id":"{source.topic_id}-{source.partition}-'.encode()
-        self._frame = Frame(head, b"," + _encode(told)[1:].removesuffix(b"0}}"))
+        self._envelope = DecisionEnvelope(head, b"," + _encode(fields)[1:].removesuffix(b"0}}"))
 
     def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
         """The records to write for these as far as the budget goes. Never raises."""
@@ -180,13 +182,13 @@ class PartitionEvaluator:
                 decided = number
                 break
             others.append((number, made))
-        lots = self._lots(answered, records, others)
+        batches = self._batches(answered, records, others)
         others.sort(key=lambda pair: pair[0])
-        return Packed(lots, [record for _, record in others], [number for number, _ in others], decided)
+        return Packed(batches, [record for _, record in others], [number for number, _ in others], decided)
 
     def _longest(self, records: Records) -> int:
         """How many bytes a value may have whose decision is made in columns: no decision may be too large there."""
-        around = len(self._frame.head) + len(self._frame.tail) + AROUND_BYTES
+        around = len(self._envelope.head) + len(self._envelope.tail) + AROUND_BYTES
         if around + LARGEST_BYTES + records.longest_key > self._limits.record_out:
             return -1
         return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
@@ -201,7 +203,7 @@ class PartitionEvaluator:
             if parts.time is not None:
                 claimed = moment(parts.time)
                 at = claimed if self._trusts_time else at
-            if deadline is not None and not self._basis.now <= moment(deadline):
+            if deadline is not None and not self._context.now <= moment(deadline):
                 return False
             if not is_plain(id_):
                 return False
@@ -233,34 +235,34 @@ class PartitionEvaluator:
         return self._answers.prepare(parts, resource, asked) if isinstance(asked, Request) else None
 
     def _note(self, failure: Exception) -> None:
-        """A bug costs time alone, for the record is decided by itself. It is logged, without what was asked."""
+        """A bug costs time alone, for the record is decided by itself. It is logged, without the request."""
         if not isinstance(failure, EXPECTED) and not self._has_failed:
             self._has_failed = True
             log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
 
-    def _lots(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[ColumnarBatch]:
+    def _batches(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[ColumnarBatch]:
         if not answered.rows:
             return []
         try:
             which, distinct = coded(answered.answers)
-            lot = lot_of(self._frame, answered, self._beside(answered, records), which, distinct)
+            batch = columnar_batch(self._envelope, answered, self._beside(answered, records), which, distinct)
         except Exception as failure:
             self._note(failure)
             others.extend((number, self.decide(*records.row(number))) for number in answered.rows)
             return []
         for answer, count in zip(distinct, np.bincount(which).tolist(), strict=True):
             self.counts[answer.label] += count
-        return [lot]
+        return [batch]
 
     def _beside(self, answered: Answered, records: Records) -> Beside:
         rows = pa.array(answered.rows, pa.int32())
         texts = {at: self._clock.text(at) for at in sorted(set(answered.times))}
-        places = {at: place for place, at in enumerate(texts)}
-        times = np.fromiter(map(places.__getitem__, answered.times), np.int32, len(answered.times))
+        indexes = {at: index for index, at in enumerate(texts)}
+        times = np.fromiter(map(indexes.__getitem__, answered.times), np.int32, len(answered.times))
         headers = records.header_texts()
         carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in answered.rows])
-        told = DictionaryColumn(pa.array(texts.values(), pa.binary()), times)
-        return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), told, carried.cast(pa.binary()))
+        written = DictionaryColumn(pa.array(texts.values(), pa.binary()), times)
+        return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), written, carried.cast(pa.binary()))
 
     def decide(
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
@@ -272,10 +274,10 @@ class PartitionEvaluator:
             self.counts[DEAD] += 1
             # What holds the exception has no name: its traceback holds this frame, a cycle that would keep the record.
             source, limits = self._source, self._limits
-            letter = dead_letter(
+            rejected = dead_letter(
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )
-            return (source.dead_letters, *letter)
+            return (source.dead_letters, *rejected)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self._open(key, value)
@@ -315,7 +317,7 @@ class PartitionEvaluator:
             raise MalformedRequest(f"not a request: {size} bytes; at most {self._limits.record_in}")
         try:
             return open_envelope(value), value
-        except MalformedRequest:  # only now is it looked whether it is Avro: JSON pays nothing for it
+        except MalformedRequest:  # the check for Avro comes last, so JSON does not pay for it
             if not is_avro(value):
                 raise
         return self._open_avro(value)
@@ -328,20 +330,20 @@ class PartitionEvaluator:
         return open_envelope(value), value
 
     def _assemble(
-        self, asker: bytes, system: bytes, offset: int, at: int, told: bytes, evaluations: bytes = b""
+        self, asker: bytes, system: bytes, offset: int, at: int, answer: bytes, evaluations: bytes = b""
     ) -> bytes:
-        """A decision record; `told`: the answer and its request, as `Answer` has them."""
-        parts = layout(self._frame, b"%d" % offset, asker, system, self._clock.text(at), (told,), evaluations)
+        """A decision record; `answer`: the answer and its request, as `Answer` has them."""
+        parts = layout(self._envelope, b"%d" % offset, asker, system, self._clock.text(at), (answer,), evaluations)
         return b"".join(parts)
 
     def _answer(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
-        given = self._prepared(value, at) or self._work_out(envelope, value, at)
-        if envelope.deadline is not None and self._basis.now > moment(envelope.deadline):
+        given = self._prepared(value, at) or self._evaluate(envelope, value, at)
+        if envelope.deadline is not None and self._context.now > moment(envelope.deadline):
             return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
         return given
 
     def _prepared(self, value: bytes, at: int) -> Labelled | None:
-        """The answer by a prepared query, `at` being the moment to judge by."""
+        """The answer by a prepared query, `at` being the time of evaluation."""
         try:
             found = self._find(_parts(value), value, at)
         except Exception as failure:
@@ -353,10 +355,10 @@ class PartitionEvaluator:
         id_, request = resource[1:-1], query.request_text
         return id_.join(answer.pieces), b"%b%b%b" % (request.before, id_, request.after), b"", answer.label
 
-    def _work_out(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
-        """Decide, `at` being the moment to judge by; deadlines are looked at later."""
+    def _evaluate(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
+        """Decide, `at` being the time of evaluation; deadlines are looked at later."""
         asked = self._evaluator.parts.request(envelope, value, at)
-        stale = staleness(asked, self._basis.read)
+        stale = staleness(asked, self._context.read)
         if stale is not None:
             asker = echo(asked) if isinstance(asked, Request) else b""
             return _error(envelope.system, "policies-behind", stale, asker)
@@ -414,10 +416,10 @@ def _carried(headers: list[dict[str, Any]]) -> list[Header]:
 
 
 class EncodedEvaluator:
-    """A sitting whose decisions are Avro."""
+    """A partition evaluator whose decisions are Avro."""
 
-    def __init__(self, sitting: PartitionEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
-        self._sitting, self._source, self._limits = sitting, source, limits
+    def __init__(self, evaluator: PartitionEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
+        self._evaluator, self._source, self._limits = evaluator, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
         self._content_type = content_type(formats.output)
 
@@ -425,7 +427,7 @@ class EncodedEvaluator:
         self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
     ) -> Outgoing:
         """The record to write for one request record, as `PartitionEvaluator.decide` has it. Never raises."""
-        record = number, key_, made, told = self._sitting.decide(key, value, headers, offset, at)
+        record = number, key_, made, carried = self._evaluator.decide(key, value, headers, offset, at)
         if number != DECISIONS or made is None:
             return record
         try:
@@ -433,13 +435,13 @@ class EncodedEvaluator:
             size = record_size(key_, encoded)
             if not fits(size, self._limits.record_out):
                 raise TooLarge("the decision", size, self._limits.record_out)
-            return number, key_, encoded, told and with_content_type(told, self._content_type)
+            return number, key_, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
             source, limits = (
                 self._source,
                 self._limits,
             )  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
-            letter = dead_letter(
+            rejected = dead_letter(
                 Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
             )
-            return (source.dead_letters, *letter)
+            return (source.dead_letters, *rejected)

@@ -93,17 +93,17 @@ class Enforcer:
             settings.topics.verdicts,
             *map(dead_letters_of, self._inputs),
         )
-        self._ledger = self._open_ledger()
+        self._tracker = self._open_tracker()
         retention = read_retention(settings)
         self._policies = Policies(
             settings,
-            self._ledger.committed,
+            self._tracker.committed,
             watch.compiled,
             self._logs,
             retention,
-            self._ledger.unanalysed,
+            self._tracker.unanalysed,
             stop,
-            self._ledger.replaced,
+            self._tracker.replaced,
         )
         self._broadcasts, self._facts = (
             Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
@@ -113,7 +113,7 @@ class Enforcer:
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
         self._outage = Outage(stop, watch)
-        self._ticks = Ticks(settings)
+        self._heartbeats = Heartbeats(settings)
         self._busy = threading.Lock()  # batches and what is done between them write with the same producer
         self._failure: Exception | None = None
         self._ending = False
@@ -121,7 +121,7 @@ class Enforcer:
         self._proposed_before = self._checkpoint.proposed()  # the newest that a run before this one has begun
         self._limits, self._slots = ReadLimits(settings.max_records), spark.sparkContext.defaultParallelism
         self._last_commit = time.monotonic()
-        watch.follow(settings.job_name, lambda: lags(self._admin, self._ledger.committed))
+        watch.follow(settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
     def _open_candidate(self) -> Candidate | None:
         if not self._settings.candidate:
@@ -129,7 +129,7 @@ class Enforcer:
         send = self._spark.sparkContext.broadcast
         return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
 
-    def _open_ledger(self) -> OffsetTracker:
+    def _open_tracker(self) -> OffsetTracker:
         topics = (*self._inputs, *document_topics(self._settings.topics))
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids
@@ -139,7 +139,7 @@ class Enforcer:
         )
 
     def run(self) -> None:
-        """Start the query, look after it, and end in order."""
+        """Start the query, watch it, and end in order."""
         with contextlib.suppress(Stopping):
             query = self._start()
             with contextlib.suppress(Stopping), self._watch.running():
@@ -163,7 +163,7 @@ class Enforcer:
         """Where a query without a checkpoint begins: at the committed offsets, new partitions at their first."""
         partitions = partitions_of(self._admin, self._inputs, RETRIED_SECONDS)
         first = first_offsets(self._admin, partitions, RETRIED_SECONDS)
-        return {partition: self._ledger.committed.get(partition, first[partition]) for partition in partitions}
+        return {partition: self._tracker.committed.get(partition, first[partition]) for partition in partitions}
 
     def _start_again(self, ended: StreamingQuery) -> StreamingQuery:
         """The query, started again at its checkpoint, after Spark gave up waiting for Kafka; else raise why it ended.
@@ -198,13 +198,13 @@ class Enforcer:
         """The path of a micro-batch, or of a part of one; whether something of it is left to decide."""
         # Rule 3: the ends come from Spark's own offset log, and every partition is committed, also a row-less one.
         starts, ends = self._checkpoint.range_of(batch)
-        self._ledger.check_range(batch, starts)
+        self._tracker.check_range(batch, starts)
         range_ = self._first_range(ends, batch) if is_first else self._next_range(ends)
         self._on_step("range-fixed", batch)
         self._until_committed(lambda: self._decide(records, range_, batch))
-        is_left = self._ledger.lacks(ends)
+        is_left = self._tracker.lacks(ends)
         self._last_batch = self._last_batch if is_left else batch
-        self._ticks.wind()
+        self._heartbeats.start()
         self._on_step("committed", batch)
         return is_left
 
@@ -216,24 +216,26 @@ class Enforcer:
         """Evaluate what is not decided of a range, and commit it in one transaction."""
         evaluated, task, version = self._evaluate(self._read(records, range_), range_, batch)
         self._check_inputs()
-        self._ledger.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
+        self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
         self._limits.note(range_, evaluated.told)
         self._commit([], range_.decided(evaluated.told), evaluated, batch)
-        self._watch.decided((told.tally for told in evaluated.told), task.now, version)
-        self._watch.compared(told.compared for told in evaluated.told)
-        self._watch.decisions(itertools.chain.from_iterable(told.decisions for told in evaluated.told))
+        self._watch.decided((one.tally for one in evaluated.told), task.now, version)
+        self._watch.compared(one.compared for one in evaluated.told)
+        self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.told))
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
-            self._limits.be_wary(ends, self._ledger.committed)
-        return self._limits.first(ends, self._ledger.committed, self._ledger.is_of(self._checkpoint.query_id(), batch))
+            self._limits.be_wary(ends, self._tracker.committed)
+        return self._limits.first(
+            ends, self._tracker.committed, self._tracker.is_of(self._checkpoint.query_id(), batch)
+        )
 
     def _next_range(self, ends: Offsets) -> OffsetRange:
         newest: Offsets = {}
         with contextlib.suppress(KafkaException, TimeoutError):  # what is newer then waits for the next range
             newest = last_stable_offsets(self._admin, ends, RETRIED_SECONDS)
-        return self._limits.next(ends, newest, self._ledger.committed)
+        return self._limits.next(ends, newest, self._tracker.committed)
 
     def _read(self, records: DataFrame, range_: OffsetRange) -> DataFrame:
         """The records of a range; `records`: of the Spark batch."""
@@ -254,16 +256,16 @@ class Enforcer:
             if self._candidate is not None:
                 self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
-            eras = (*self._past.held(), *snapshots)
+            published = (*self._past.held(), *snapshots)
             facts = self._facts.current(self._policies.overlay, self._policies.take_fact_changes())
-            task = self._task(eras, facts, self._budgets(range_))
-            broadcasts = [era.broadcast for era in eras]
+            task = self._task(published, facts, self._budgets(range_))
+            broadcasts = [one.broadcast for one in published]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes)
             evaluated = self._output.evaluate(records, worker)
             if not all(which := counted(evaluated.told)):
                 evaluated = self._output.kept(evaluated, which)
-            needed = itertools.chain.from_iterable(told.needed for told in evaluated.told)
-            moments = itertools.chain.from_iterable(told.moments for told in evaluated.told)
+            needed = itertools.chain.from_iterable(one.needed for one in evaluated.told)
+            moments = itertools.chain.from_iterable(one.moments for one in evaluated.told)
             learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
             if not learned and not rebuilt:
                 return evaluated, task, snapshots[-1].version
@@ -280,14 +282,14 @@ class Enforcer:
                 break
             except (KafkaException, TimeoutError) as error:
                 self._watch.policies_unread(since)
-                if is_reachable(self._admin):  # it is these topics alone that cannot be read
-                    self._tell(self._stale.unread(before, since, str(error)))
+                if is_reachable(self._admin):  # only these topics cannot be read
+                    self._alert(self._stale.unread(before, since, str(error)))
                 self._outage.wait("the policies and facts up to their end", error)
         self._watch.policies_read(len(self._policies.overlay))
         if self._outage.since is not None and not self._outage.reported:
             alerts = self._stale.unread(before, since, self._outage.cause)
             self._outage.reported = bool(alerts)
-            self._tell(alerts)
+            self._alert(alerts)
 
     def _check_inputs(self) -> None:
         """Raise TopicChanged when what was evaluated may be of a re-created topic: offsets mean other records there.
@@ -315,7 +317,7 @@ class Enforcer:
     def _task(self, snapshots: Sequence[Published], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
         return Task(
             topics=self._output_topics,
-            committed=self._ledger.committed,
+            committed=self._tracker.committed,
             topic_ids=self._topic_ids,
             trust={topic: self._settings.trust_of(topic) for topic in self._inputs},
             outputs={topic: self._outputs_of(topic) for topic in self._inputs},
@@ -345,7 +347,7 @@ class Enforcer:
         evaluated: Evaluated | None = None,
         batch: int = IDLE,
     ) -> None:
-        """One transaction: what was evaluated, these results, what there is to tell of the policies, all offsets.
+        """One transaction: what was evaluated, these results, the pending records of the policies, all offsets.
 
         Until it is committed; but raises CannotWrite where it was not, and what was evaluated may be out of date.
         """
@@ -353,17 +355,17 @@ class Enforcer:
         results, committed = tuple(results), False
         while not committed:
             said = self._policies.pending()
-            self._ledger.unanalysed = self._policies.unanalysed()
-            offsets = self._ledger.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
-            told = self._encodings.encoded(itertools.chain(said, results))
+            self._tracker.unanalysed = self._policies.unanalysed()
+            offsets = self._tracker.to_commit({**ends, **self._policies.positions}, checkpoint, batch)
+            encoded = self._encodings.encoded(itertools.chain(said, results))
             try:
-                self._output.publish(told, offsets, evaluated, lambda: self._on_step("written", batch))
+                self._output.publish(encoded, offsets, evaluated, lambda: self._on_step("written", batch))
                 committed = True
             except CannotWrite as error:
                 committed = self._resume(error, offsets)
                 if not committed and evaluated is not None:
                     raise
-        self._ledger.advance(offsets)
+        self._tracker.advance(offsets)
         self._policies.told()
         self._watch.committed(said)
         self._broadcasts.tidy()
@@ -383,10 +385,10 @@ class Enforcer:
         self._outage.retry(awaited, self._output.reopen)
         group, partitions = self._output.group, [(tp.topic, tp.partition) for tp in offsets]
         found = self._outage.retry(awaited, lambda: read_committed(group, partitions, RETRIED_SECONDS))
-        return self._ledger.resume(found)
+        return self._tracker.resume(found)
 
     def _between_batches(self) -> None:
-        """Also while there are no requests: policies are read and told of, and offsets committed (rule 3)."""
+        """Also while there are no requests: policies are read and published, and offsets committed (rule 3)."""
         if not self._busy.acquire(timeout=self._settings.idle_seconds):
             return
         try:
@@ -395,16 +397,16 @@ class Enforcer:
             with self._noting_failure():
                 self._read_policies()
                 self._published()
-                self._tell([*self._stale.stuck(), *self._ticks.due()])
+                self._alert([*self._stale.stuck(), *self._heartbeats.due()])
                 self._watch.policies_stuck(self._stale.late)
                 overdue = time.monotonic() - self._last_commit > self._settings.idle_commit_seconds
-                if overdue or self._policies.has_news or self._ledger.lacks(self._policies.positions):
+                if overdue or self._policies.has_news or self._tracker.lacks(self._policies.positions):
                     self._commit([], {})
                 self._outage.end()
         finally:
             self._busy.release()
 
-    def _tell(self, alerts: list[Result]) -> None:
+    def _alert(self, alerts: list[Result]) -> None:
         if alerts:
             self._commit(alerts, {})
             self._watch.committed(alerts)
@@ -458,23 +460,23 @@ def _brief(ended: StreamingQuery) -> str:
     return next(iter(str(ended.exception()).splitlines()), "")
 
 
-class Ticks:
-    """Wound up by each batch, it ticks until the monitor has nothing left to wait for."""
+class Heartbeats:
+    """Started by each batch; it writes heartbeats until the monitor has nothing left to wait for."""
 
     def __init__(self, settings: Settings) -> None:
         monitor = settings.monitor
         self._topic, self._every = settings.topics.verdicts, monitor.tick_seconds
         self._runs_for = monitor.longest_wait_seconds if monitor.enabled else 0.0
         self._until = self._next = time.monotonic()
-        self.wind()  # whoever ran before may have left something
+        self.start()  # a run before this one may have left something
 
-    def wind(self) -> None:
+    def start(self) -> None:
         """Note that a batch was written, which itself shows the time."""
         now = time.monotonic()
         self._until, self._next = now + self._runs_for, now + self._every
 
     def due(self) -> list[Result]:
-        """The tick to write now, if any."""
+        """The heartbeat to write now, if any."""
         now = time.monotonic()
         if not self._next <= now < self._until:
             return []

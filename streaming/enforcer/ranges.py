@@ -41,32 +41,32 @@ class OffsetRange(msgspec.Struct, frozen=True):
         counts = {partition: end - self.starts[partition] for partition, end in self.ends.items()}
         return {partition: count for partition, count in counts.items() if count > 0}
 
-    def decided(self, told: Iterable[SideOutput]) -> Offsets:
+    def decided(self, side_outputs: Iterable[SideOutput]) -> Offsets:
         """Up to where each partition is decided: to the end, or to where the first of its tasks stopped."""
-        return {**self.ends, **stops(told)}
+        return {**self.ends, **stops(side_outputs)}
 
 
-def stops(told: Iterable[SideOutput]) -> Offsets:
+def stops(side_outputs: Iterable[SideOutput]) -> Offsets:
     """Where tasks stopped, by partition: the first undecided offset."""
     found: Offsets = {}
-    for partition, decided in ((_partition(one), one.decided) for one in told):
+    for partition, decided in ((_partition(one), one.decided) for one in side_outputs):
         if decided.stopped:
             found[partition] = min(decided.end, found.get(partition, decided.end))
     return found
 
 
-def counted(told: Iterable[SideOutput]) -> list[bool]:
+def counted(side_outputs: Iterable[SideOutput]) -> list[bool]:
     """Whether each Arrow batch counts: not beyond where another task of its partition stopped, if Spark split it.
 
     That of the task that stopped counts also where it decided nothing: it says where its partition ends.
     """
-    told = list(told)
-    stopped = stops(told)
-    return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in told]
+    side_outputs = list(side_outputs)
+    stopped = stops(side_outputs)
+    return [one.decided.first <= stopped.get(_partition(one), one.decided.first) for one in side_outputs]
 
 
-def _partition(told: SideOutput) -> Partition:
-    return told.tally.topic, told.decided.partition
+def _partition(side_output: SideOutput) -> Partition:
+    return side_output.tally.topic, side_output.decided.partition
 
 
 class ReadLimits:
@@ -111,11 +111,14 @@ class ReadLimits:
                 reached[partition] = max(min(newest.get(partition, start), start + limit), start)
         return OffsetRange(starts, reached)
 
-    def note(self, range_: OffsetRange, told: Iterable[SideOutput]) -> None:
+    def note(self, range_: OffsetRange, side_outputs: Iterable[SideOutput]) -> None:
         """Learn from what was decided of a range."""
-        told = list(told)
-        stopped, shares = stops(told), dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
-        for one in told:
+        side_outputs = list(side_outputs)
+        stopped, shares = (
+            stops(side_outputs),
+            dict.fromkeys(range_.undecided, 0.0),
+        )  # some may have held aborted records alone
+        for one in side_outputs:
             shares[_partition(one)] = max(one.decided.share, shares.get(_partition(one), 0.0))
         self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}
         for partition, share in shares.items():

@@ -20,7 +20,9 @@ from streaming.records.packing import NO_TEXT, Codes, ColumnarBatch, DictionaryC
 TEMPLATE_BYTES = 1_000  # beside its texts
 ANSWER_BYTES = 8192  # a larger answer is not made in columns …
 SLOTS = 8  # … nor one that names the resource more often
-PERMISSION, OBJECT, ROUTE = MARKS = [f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")]
+PERMISSION, OBJECT, ROUTE = PLACEHOLDERS = [
+    f"{name}-{secrets.token_hex(16)}" for name in ("permission", "object", "route")
+]
 OBJECT_BYTES = OBJECT.encode()
 
 _encode = msgspec.json.encode
@@ -37,7 +39,7 @@ class Context(msgspec.Struct, gc=False):
 
 def to_json(decision: Decision) -> bytes:
     """A decision as its record has it, up to and with `claims`."""
-    # Decision.to_record in other words: the same fields, without plain data made of them in between.
+    # The same fields as Decision.to_record, without the plain data in between.
     context = _encode(Context(decision.outcome, decision.reasons, decision.missing, decision.claims))
     return b'"decision":%b,"context":%b' % (b"true" if decision.allowed else b"false", context[:-1])
 
@@ -99,9 +101,9 @@ DECISION = Form()
 """As decision records have it."""
 
 
-def rendered(system: str, answer: bytes, form: Form, mark: bytes | None = None) -> RenderedAnswer:
-    """An answer in JSON; `mark` stands where the resource's id is to be filled in."""
-    pieces = (answer,) if mark is None else tuple(answer.split(mark))
+def rendered(system: str, answer: bytes, form: Form, placeholder: bytes | None = None) -> RenderedAnswer:
+    """An answer in JSON; `placeholder` stands where the resource's id is to be filled in."""
+    pieces = (answer,) if placeholder is None else tuple(answer.split(placeholder))
     size = sum(map(len, pieces))
     is_large = size > ANSWER_BYTES or len(pieces) > SLOTS
     return RenderedAnswer(pieces, size, label(system, form.outcome(pieces[0])), is_large)
@@ -109,28 +111,28 @@ def rendered(system: str, answer: bytes, form: Form, mark: bytes | None = None) 
 
 def rendered_request(request: Request, form: Form) -> RenderedRequest:
     """The request for any id of its resource."""
-    marked = msgspec.structs.replace(request, resource=msgspec.structs.replace(request.resource, id=OBJECT))
-    before, _, after = form.request(marked).partition(OBJECT_BYTES)
+    with_placeholders = msgspec.structs.replace(request, resource=msgspec.structs.replace(request.resource, id=OBJECT))
+    before, _, after = form.request(with_placeholders).partition(OBJECT_BYTES)
     return RenderedRequest(_encode(request.system), before, after)
 
 
 class Template:
-    """The answer that a grant (or the lack of one) determines for all queries that are alike, with three marks.
+    """The answer that a grant (or the lack of one) determines for all queries that are alike, with three placeholders.
 
-    `pieces` are the texts around the marks. `order` picks pieces and texts in the order in which they make the answer,
+    `pieces` are the texts around the placeholders. `order` selects pieces and texts in the order of the answer,
     from the pieces with the texts after them.
     """
 
     __slots__ = ("order", "pieces")
 
     def __init__(self, answer: bytes) -> None:
-        marks = [mark.encode() for mark in MARKS]
+        placeholders = [placeholder.encode() for placeholder in PLACEHOLDERS]
         either = _either()
         self.pieces = (*either.split(answer), b"")
-        texts = [len(self.pieces) + marks.index(mark) for mark in either.findall(answer)]
-        picked = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
+        texts = [len(self.pieces) + placeholders.index(found) for found in either.findall(answer)]
+        indexes = [number for pair in zip(range(len(texts)), texts, strict=True) for number in pair]
         # With the empty piece there are always two at least: with one alone, itemgetter gives no tuple.
-        self.order = operator.itemgetter(*picked, len(texts), len(self.pieces) - 1)
+        self.order = operator.itemgetter(*indexes, len(texts), len(self.pieces) - 1)
 
     def fill(self, texts: tuple[bytes, bytes, bytes]) -> bytes:
         """The answer with this permission, object and route, as JSON has them between quotes."""
@@ -139,7 +141,7 @@ class Template:
 
 @cache
 def _either() -> "re.Pattern[bytes]":
-    return re.compile("|".join(MARKS).encode())
+    return re.compile("|".join(PLACEHOLDERS).encode())
 
 
 class Templates:
@@ -166,35 +168,37 @@ class Templates:
         key = (system, atom.rule, atom.because, *query.beside, None if grant is None else id(grant))
         template = self._templates.get(key)
         if template is None:
-            marked = msgspec.structs.replace(atom, permission_text=PERMISSION, object_text=OBJECT)
-            template = Template(self._form.answer(query.conclude(marked, _by_route(grant))))
+            with_placeholders = msgspec.structs.replace(atom, permission_text=PERMISSION, object_text=OBJECT)
+            template = Template(self._form.answer(query.conclude(with_placeholders, _by_route(grant))))
             self._templates.hold(key, template, TEMPLATE_BYTES + sum(map(len, template.pieces)) + len(atom.because))
         return template
 
 
 def _by_route(grant: Grant | None) -> tuple[Grant, ...]:
-    """The grant with the mark for its principal: no membership leads there, so the mark is the whole route."""
+    """The grant with a placeholder for its principal. No membership leads there, so it is the whole route."""
     return () if grant is None else (msgspec.structs.replace(grant, principal=ROUTE),)
 
 
 Shared = TypeVar("Shared")
 
 
-class Frame(msgspec.Struct, frozen=True):
+class DecisionEnvelope(msgspec.Struct, frozen=True):
     """What all decisions on records of one partition in one batch begin and end with."""
 
     head: bytes
     tail: bytes
 
 
-def layout(frame: Frame, number: Any, asker: Any, system: Any, at: Any, told: Any, evaluations: Any = b"") -> Any:
-    """The texts that make a decision record: bytes, or parts of a lot.
+def layout(
+    envelope: DecisionEnvelope, number: Any, asker: Any, system: Any, at: Any, answer: Any, evaluations: Any = b""
+) -> Any:
+    """The texts that make a decision record: bytes, or parts of a columnar batch.
 
-    `number`: the offset; `asker`: the request's id, as JSON; `at`: its time; `told`: the texts of the answer and its
+    `number`: the offset; `asker`: the request's id, as JSON; `at`: its time; `answer`: the texts of the answer and its
     request, as `Answer` has them.
     """
-    begin = (frame.head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', at, b'",')
-    return *begin, *told, frame.tail, number, b"}}", evaluations, b"}"
+    begin = (envelope.head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', at, b'",')
+    return *begin, *answer, envelope.tail, number, b"}}", evaluations, b"}"
 
 
 class Answered:
@@ -234,8 +238,8 @@ class Beside(msgspec.Struct, frozen=True):
     headers: pa.BinaryArray
 
 
-def lot_of(
-    frame: Frame, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]
+def columnar_batch(
+    envelope: DecisionEnvelope, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]
 ) -> ColumnarBatch:
     """The decisions. `which`: of the answers."""
     number = beside.offsets.cast(pa.string()).cast(pa.binary())
@@ -246,8 +250,8 @@ def lot_of(
         DictionaryColumn(pa.array(texts, pa.binary()), of)
         for texts in zip(*((request.system, request.before, request.after) for request in requests), strict=True)
     )
-    told = *_answers(which, answers, resources), before, resources, after
-    parts = layout(frame, number, ids, system, beside.times, told)
+    answer = *_answers(which, answers, resources), before, resources, after
+    parts = layout(envelope, number, ids, system, beside.times, answer)
     return ColumnarBatch(beside.keys, beside.headers, parts, np.array(answered.rows, np.int32))
 
 
@@ -268,8 +272,8 @@ def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part
 
 
 def coded(shared: list[Shared]) -> tuple[Codes, list[Shared]]:
-    """Objects that are shared as codes: the places of the distinct ones in a list."""
+    """Objects that are shared as codes: their indexes in the list of the distinct ones."""
     distinct = {id(one): one for one in shared}
-    places = {number: place for place, number in enumerate(distinct)}
-    codes = np.fromiter(map(places.__getitem__, map(id, shared)), np.int32, len(shared))
+    indexes = {number: index for index, number in enumerate(distinct)}
+    codes = np.fromiter(map(indexes.__getitem__, map(id, shared)), np.int32, len(shared))
     return codes, list(distinct.values())

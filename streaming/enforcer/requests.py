@@ -34,7 +34,7 @@ NO_CONTEXT: Final[dict[str, Any]] = {}
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """A request with the parts that only a cache miss reads left as they came."""
+    """A request with the parts that only a cache miss reads left undecoded."""
 
     id: str
     system: str
@@ -54,17 +54,17 @@ _decode = msgspec.json.Decoder(Envelope).decode
 def open_envelope(value: bytes) -> Envelope:
     """The envelope of a request in JSON; raises MalformedRequest."""
     try:
-        value.decode()  # of fields that are left aside nobody else looks whether they are UTF-8
+        value.decode()  # no decoder checks that undecoded fields are UTF-8
         envelope = _decode(value)
     except (ValueError, RecursionError) as error:
         raise MalformedRequest(f"not a request: {error}") from error
-    if not envelope.id:  # the one field that must be looked at though no answer depends on it
+    if not envelope.id:  # no answer depends on this field, so it is checked here
         raise MalformedRequest("not a request: id must not be empty")
     return envelope
 
 
 def must_be_read_whole(envelope: Envelope, value: bytes) -> bool:
-    """Whether a request is more than its parts: several questions, or perhaps nested too deep where none of them is."""
+    """Whether a request is more than its parts: several requests, or perhaps nested too deep where none of them is."""
     return bool(envelope.evaluations or envelope.options) or value.count(b"{") + value.count(b"[") > MAX_NESTING
 
 
@@ -88,19 +88,19 @@ class Parts:
         self._resource = msgspec.json.Decoder(Resource).decode
 
     def request(self, envelope: Envelope, value: bytes, at: int) -> Request | Batch:
-        """The question to answer, with `at` for its time and without a deadline; raises MalformedRequest.
+        """The request to answer, with `at` for its time and without a deadline; raises MalformedRequest.
 
         The same as `decode_request(value)`, which it leaves everything to that is not plain.
         """
         if must_be_read_whole(envelope, value) or bytes(envelope.context) not in PLAIN_CONTEXTS:
-            return _judged_at(decode_request(value, self._max_claimed_groups), at)
+            return _with_time(decode_request(value, self._max_claimed_groups), at)
         try:
             subject, action = self._known_subject(bytes(envelope.subject)), self._known_action(bytes(envelope.action))
             resource = self._resource(envelope.resource)
         except ValueError:
-            return _judged_at(decode_request(value, self._max_claimed_groups), at)
+            return _with_time(decode_request(value, self._max_claimed_groups), at)
         if not (envelope.system and resource.type and resource.id):
-            return _judged_at(decode_request(value, self._max_claimed_groups), at)
+            return _with_time(decode_request(value, self._max_claimed_groups), at)
         most = self._max_claimed_groups
         return Request(envelope.id, envelope.system, subject, action, resource, NO_CONTEXT, at, None, most)
 
@@ -125,10 +125,10 @@ class Parts:
         return action
 
 
-def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
+def _with_time(asked: Request | Batch, at: int) -> Request | Batch:
     if isinstance(asked, Request):
         return msgspec.structs.replace(asked, time=at, deadline=None)
-    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
+    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in asked.items)
     return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
 
 
@@ -178,7 +178,7 @@ def decide_lines(
 ) -> Iterator[dict[str, Any]]:
     """One record for each line that is not blank: a decision as in the stream, or `line` and `error`.
 
-    Decisions have no offsets and no source, since there are none. Judged by the requests' own time, if `trust` has it.
+    Decisions have no offsets and no source. Requests are evaluated at the requests' own time, if `trust` has it.
     """
     limits = limits or Limits()
     for number, line in enumerate(lines, 1):
@@ -216,7 +216,7 @@ def _parse(line: bytes, limits: Limits) -> Request | Batch:
 
 
 def _answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Decision:
-    """Documents from files have no offsets, so whoever demands some cannot be answered."""
+    """Documents from files have no offsets, so a request that names some cannot be answered."""
     stale = staleness(asked, {})
     if stale is not None:
         return Decision("error", (Reason("policies-behind", stale),))

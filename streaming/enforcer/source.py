@@ -45,7 +45,7 @@ COMPILE_LATE = (
 
 
 def session_settings(settings: Settings) -> dict[str, str]:
-    """What the session needs; `settings.spark` goes before it."""
+    """What the session needs; `settings.spark` takes precedence."""
     stacks = " -Dlockkeeper.stacks=whole" if settings.log.level == "debug" else ""
     local = {"spark.sql.streaming.checkpointFileManagerClass": LOCAL_MANAGER}
     return {
@@ -222,12 +222,12 @@ class Records:
         self._batch = batch
         # Spark has a setting by which the columns are of another type.
         self.values, beside = (batch.column(name).cast(pa.binary()) for name in ("value", "beside"))
-        head, self._beside = _taken_apart(beside)
+        head, self._beside = _split(beside)
         self.offsets: Numbers = head["offset"].astype(np.int64)
         self.times: Numbers = head["time"].astype(np.int64)
         self.longest_key = max(int(head["key"].max()), 0)
         self._key_is_null, self._has_headers = head["key"] < 0, head["headers"] >= 0
-        self.topic, self.partition = _place(self._piece(_TOPIC), head["partition"])
+        self.topic, self.partition = _partition_of(self._piece(_TOPIC), head["partition"])
 
     def __len__(self) -> int:
         return len(self.values)
@@ -289,7 +289,7 @@ class Records:
         return self._beside.take(pa.array(np.arange(piece, len(self._beside), _PIECES)))
 
 
-def _taken_apart(beside: pa.BinaryArray) -> tuple[npt.NDArray[np.void], pa.BinaryArray]:
+def _split(beside: pa.BinaryArray) -> tuple[npt.NDArray[np.void], pa.BinaryArray]:
     """The numbers that stand beside values, and all their pieces, one value's after the other's."""
     _, offsets, content = beside.buffers()
     ends = np.frombuffer(offsets, np.int32)[beside.offset : beside.offset + len(beside) + 1]
@@ -303,7 +303,7 @@ def _taken_apart(beside: pa.BinaryArray) -> tuple[npt.NDArray[np.void], pa.Binar
     return head, _pieces_of(bounds, ends[-1], content)
 
 
-def _place(topics: pa.BinaryArray, partitions: npt.NDArray[np.int32]) -> tuple[str, int]:
+def _partition_of(topics: pa.BinaryArray, partitions: npt.NDArray[np.int32]) -> tuple[str, int]:
     """The topic and partition that all records share: a Kafka task reads exactly one."""
     names, numbers = pc.unique(topics).to_pylist(), np.unique(partitions).tolist()
     if len(names) != 1 or len(numbers) != 1:
@@ -312,7 +312,7 @@ def _place(topics: pa.BinaryArray, partitions: npt.NDArray[np.int32]) -> tuple[s
 
 
 def _pieces_of(bounds: npt.NDArray[np.int32], end: np.int32, content: pa.Buffer) -> pa.BinaryArray:
-    """What stands in a buffer between these places, one row of them after the other, and before `end`.
+    """What stands in a buffer between these offsets, one row of them after the other, and before `end`.
 
     They rise, and so cover all that is between the first and the last: nothing is copied.
     """

@@ -39,14 +39,14 @@ from streaming.snapshots.candidate import compare
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
 DRAINED_BYTES = 256 << 20  # of what a task does not decide; a worker that leaves more is not used again
-LOOKUPS_HELD = 50_000  # of facts that have changed; a judge that has seen none of them for longer starts from nothing
-MOMENTS_TOLD = 1000  # of an Arrow batch; when snapshots of these are there, others follow
+LOOKUPS_HELD = 50_000  # of facts that have changed; an evaluator that is further behind starts with empty caches
+MOMENTS_REPORTED = 1000  # of an Arrow batch; when snapshots of these are there, others follow
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """The numbers of the outputs for what becomes of an input topic's records. `verdicts` None: they are requests."""
+    """The numbers of the outputs for the records of an input topic. `verdicts` None: they are requests."""
 
     dead_letters: int
     verdicts: int | None = None
@@ -60,7 +60,7 @@ class Task(msgspec.Struct, frozen=True):
     (ms) and until when each of the snapshots in the broadcasts was in force, and which of this run's it is, oldest
     first; the last one is in force. `segments`: how those of the present follow one
     another. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
-    `enforced`: whether anybody is to act by the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
+    `enforced`: whether clients must act on the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
     each decision is to be logged. `budgets`: of the tasks, by partition.
     """
 
@@ -100,10 +100,10 @@ class Worker:
         self._changes = tuple(changes)
         self._moments: set[int] = set()  # of which no snapshot is held
         self._since = [since for since, _, _ in task.snapshots]
-        self._audited: dict[tuple[int, frozenset[str]], AuditAnswers] = {}  # by the place of the snapshot
+        self._audited: dict[tuple[int, frozenset[str]], AuditAnswers] = {}  # by the index of the snapshot
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield rows for each Arrow batch that has any records to decide: lots of records, and what is told of it.
+        """Yield rows for each Arrow batch that has any records to decide: packed columnar batches, and its side output.
 
         Until the task's budget is used up.
         """
@@ -113,19 +113,19 @@ class Worker:
             BUDGET.most = self._task.limits.cached_bytes
             if records is not None:
                 usage = usage or self._begin(records)
-                packed, told = self._evaluator(records, usage)
-                beside = [_encode(told), *itertools.repeat(None, len(packed) - 1)]
+                packed, side_output = self._evaluate(records, usage)
+                beside = [_encode(side_output), *itertools.repeat(None, len(packed) - 1)]
                 columns = (pa.array(cells, pa.binary()) for cells in (packed, beside))
                 yield pa.RecordBatch.from_arrays(list(columns), SCHEMA.fieldNames())
-                if told.decided.stopped:
+                if side_output.decided.stopped:
                     _drain(batches)
                     break
         _set_caches_aside()
 
     def _begin(self, records: Records) -> Usage:
         """The usage of the task's budget, from now on: without what the first task of a process has to prepare."""
-        self._newest_judge()
-        _snapshots.keep({era[2] for era in self._task.snapshots})
+        self._newest_evaluator()
+        _snapshots.keep({number for _, _, number in self._task.snapshots})
         return Usage(self._task.budgets[records.topic, records.partition])
 
     def _undecided(self, batch: pa.RecordBatch) -> Records | None:
@@ -138,8 +138,8 @@ class Worker:
             return records
         return Records(batch.filter(pa.array(undecided))) if undecided.any() else None
 
-    def _evaluator(self, records: Records, usage: Usage) -> tuple[list[bytes | None], SideOutput]:
-        """The packed lots of the first of these, as far as the budget goes, and what is told of them."""
+    def _evaluate(self, records: Records, usage: Usage) -> tuple[list[bytes | None], SideOutput]:
+        """The first of these, as far as the budget goes, as packed columnar batches, with their side output."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
         made, counts = self._make(records, reader, usage)
@@ -150,12 +150,12 @@ class Worker:
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
-        packed: list[bytes | None] = [self._pack(number, lot) for number, lot in made.lots()]
+        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.lots()]
         usage.records += count
-        usage.bytes += sum(len(lot or b"") for lot in packed[: len(made.shortly)])
+        usage.bytes += sum(len(one or b"") for one in packed[: len(made.shortly)])
         decided = _decided(records, count, usage)
-        told = SideOutput(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
-        return packed or [None], told
+        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
+        return packed or [None], side_output
 
     def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:
         """What is to be written for the first of these, as far as the budget goes, and its counts."""
@@ -167,77 +167,78 @@ class Worker:
             return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
         return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
 
-    def _pack(self, number: int, lot: ColumnarBatch) -> bytes:
+    def _pack(self, number: int, batch: ColumnarBatch) -> bytes:
         decisions = [content_type(self._task.formats.output)]
-        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_HEADERS, lot)
+        return pack(self._task.topics[number], decisions if number == DECISIONS else JSON_HEADERS, batch)
 
     def _decide(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
-        task, sitting = self._task, self._sit(self._newest_judge(), source, reader)
+        task, evaluator = self._task, self._for_partition(self._newest_evaluator(), source, reader)
         if task.formats.output == "json":
-            return sitting.decide_all(records, usage), sitting.counts
-        encoded = EncodedEvaluator(sitting, source, task.limits, task.formats)
-        return _one_by_one(encoded.decide, records, sitting.counts, usage), sitting.counts
+            return evaluator.decide_all(records, usage), evaluator.counts
+        encoded = EncodedEvaluator(evaluator, source, task.limits, task.formats)
+        return _one_by_one(encoded.decide, records, evaluator.counts, usage), evaluator.counts
 
     def _source(self, records: Records, dead_letters: int) -> Source:
         topic, task = records.topic, self._task
         return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
 
-    def _sit(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
+    def _for_partition(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
         task, version = self._task, evaluator.snapshot.version
-        basis = EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
-        return evaluator.sit(source, basis, reader)
+        context = EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
+        return evaluator.for_partition(source, context, reader)
 
     def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
-        """What the candidate would answer, held against the live answers."""
-        judges = self._newest_judge(), self._candidate_judge()
-        live, candidate = (self._sit(evaluator, source, reader).decide_all(records) for evaluator in judges)
+        """Compare the answers of the candidate policies with the live ones."""
+        both = self._newest_evaluator(), self._candidate_evaluator()
+        live, candidate = (self._for_partition(evaluator, source, reader).decide_all(records) for evaluator in both)
         return compare(live, candidate)
 
-    def _candidate_judge(self) -> Evaluator:
+    def _candidate_evaluator(self) -> Evaluator:
         assert self._candidate is not None
         held, task = _facts_of(self._task.facts, self._facts), self._task
-        return _judge_of(task.candidate, held, self._candidate, task.limits, _candidates)
+        return _evaluator_of(task.candidate, held, self._candidate, task.limits, _candidate_evaluators)
 
     def _audit(
         self, verdicts: int, dead_letters: int, reader: Reader, records: Records, usage: Usage
     ) -> tuple[Packed, Counts]:
         topic, task = records.topic, self._task
         source = AuditSource(topic, records.partition, task.topic_ids[topic], task.trust[topic], verdicts, dead_letters)
-        sitting = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
-        return _one_by_one(sitting.evaluator, records, sitting.counts, usage), sitting.counts
+        evaluator = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
+        return _one_by_one(evaluator.evaluate, records, evaluator.counts, usage), evaluator.counts
 
-    def _newest_judge(self) -> Evaluator:
-        place = len(self._snapshots) - 1
+    def _newest_evaluator(self) -> Evaluator:
+        index = len(self._snapshots) - 1
         held = _facts_of(self._task.facts, self._facts)
-        return _judge_of(self._task.snapshots[place][2], held, self._policies(place), self._task.limits, _judges)
+        number = self._task.snapshots[index][2]
+        return _evaluator_of(number, held, self._policies(index), self._task.limits, _evaluators)
 
-    def _policies(self, place: int) -> "HasSnapshot":
+    def _policies(self, index: int) -> "HasSnapshot":
         """A snapshot without facts; Broadcasts keep their value in this process once it was asked for."""
-        segments, number = self._task.segments, self._task.snapshots[place][2]
+        segments, number = self._task.segments, self._task.snapshots[index][2]
         which = bisect.bisect_right(segments, number, key=lambda segment: segment.first) - 1
         if which < 0:
-            return self._snapshots[place]
-        return HeldSnapshot(number, segments[which], self._snapshots[place], self._changes[which])
+            return self._snapshots[index]
+        return HeldSnapshot(number, segments[which], self._snapshots[index], self._changes[which])
 
     def _answers_at(self, trust: frozenset[str], at: int) -> AuditAnswers | None:
         """Those of the policies in force at a moment (ms), the newest as a rule; None: it is older than all held."""
-        place = bisect.bisect_right(self._since, at) - 1
-        until = self._task.snapshots[place][1]
-        if place < 0 or (until is not None and at >= until):
-            if len(self._moments) < MOMENTS_TOLD:
+        index = bisect.bisect_right(self._since, at) - 1
+        until = self._task.snapshots[index][1]
+        if index < 0 or (until is not None and at >= until):
+            if len(self._moments) < MOMENTS_REPORTED:
                 self._moments.add(at)
             return None
-        answers = self._audited.get((place, trust))
+        answers = self._audited.get((index, trust))
         if answers is None:
-            answers = self._audited[place, trust] = self._answers_of(place, trust)
+            answers = self._audited[index, trust] = self._answers_of(index, trust)
         return answers
 
-    def _answers_of(self, place: int, trust: frozenset[str]) -> AuditAnswers:
+    def _answers_of(self, index: int, trust: frozenset[str]) -> AuditAnswers:
         """Those of the policies of a span of time, with the facts that are known now; kept in this process."""
         for key in [key for key in _audited if key[0] not in self._since]:
             del _audited[key]
-        facts, key = _facts_of(self._task.facts, self._facts), (self._since[place], trust)
-        policies = self._policies(place).value  # the same object as long as this process holds the snapshot
+        facts, key = _facts_of(self._task.facts, self._facts), (self._since[index], trust)
+        policies = self._policies(index).value  # the same object as long as this process holds the snapshot
         held = _audited.get(key)
         changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
         if held is None or changed is None or held.policies is not policies:
@@ -252,7 +253,7 @@ class Worker:
 def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: int) -> int:
     """The last gate: in place of each record that is too large for Kafka a dead letter with hashes. Returns how many.
 
-    Lots of decisions made in columns hold none: requests and answers are bounded before.
+    Decisions in columns are never too large: requests and answers are bounded before.
     """
     sizes = [record_size(key, value, headers) for _, key, value, headers in made.others]
     beyond = [number for number, size in enumerate(sizes) if not fits(size, limit)]
@@ -276,7 +277,7 @@ def _one_by_one(decide: Decide, records: Records, counts: Counts, usage: Usage) 
 
 
 def _decided(records: Records, count: int, usage: Usage) -> Decided:
-    """How it stands with a task when the first of these are decided, so many."""
+    """What a task has decided: the first ``count`` of these records."""
     stopped = count < len(records)
     end = int(records.offsets[count]) if stopped else int(records.offsets[-1]) + 1
     return Decided(records.partition, int(records.offsets[0]), end, stopped, usage.share)
@@ -298,7 +299,7 @@ _tasks = itertools.count(1)
 
 
 def _set_caches_aside() -> None:
-    """Spark searches everything for cycles after each task: a quarter of the time, and our caches hold none.
+    """Spark collects garbage after each task, a quarter of the time, and the caches hold no cycles.
 
     What is there by then is left out of the search, but for one task of many: others may have left cycles.
     """
@@ -309,9 +310,9 @@ def _set_caches_aside() -> None:
 
 
 class HeldFacts:
-    """The facts that this process knows: a layer, and how many changes of it are applied.
+    """The facts in this process: an overlay, and how many changes of it are applied.
 
-    `changes`: what may be answered otherwise after some of them, the newest last, by system: see `changed_since`.
+    `changes`: the lookups whose answer they may change, the newest last, by system: see `changed_since`.
     """
 
     def __init__(self, base: int, overlay: FactOverlay) -> None:
@@ -342,7 +343,7 @@ class HeldFacts:
 
 
 class HasSnapshot(Protocol):
-    """A snapshot without facts, when it is asked for: a broadcast of it, or what it is made from."""
+    """A snapshot without facts, when it is asked for: a broadcast of it, or what it is built from."""
 
     @property
     def value(self) -> Snapshot:
@@ -357,11 +358,11 @@ class HeldSnapshots:
         self._held: dict[int, Snapshot] = {}
 
     def keep(self, numbers: Container[int]) -> None:
-        """Let go of all but these, once the newest is there, which may be made from one that is not needed any more."""
+        """Drop all but these, once the newest is there, which may be built from one that is no longer needed."""
         self._held = {number: snapshot for number, snapshot in self._held.items() if number in numbers}
 
     def nearest(self, segment: Segment, number: int) -> tuple[int, Snapshot] | None:
-        """The newest that a later one of a segment can be made from."""
+        """The newest that a later one of a segment can be built from."""
         if segment.run != self._run:
             self._run, self._held = segment.run, {}
         first = segment.first - (segment.bridge is not None)
@@ -374,7 +375,7 @@ class HeldSnapshots:
 
 
 class HeldSnapshot:
-    """A snapshot of a segment. It is made out of the nearest one before it that this process has."""
+    """A snapshot of a segment. It is built from the nearest one before it that this process has."""
 
     def __init__(
         self,
@@ -406,7 +407,7 @@ class HeldSnapshot:
 
 
 class HeldEvaluator(msgspec.Struct):
-    """A judge, and how many changes of the facts it has seen."""
+    """An evaluator, and how many changes of the facts it has applied."""
 
     evaluator: Evaluator
     applied: int
@@ -426,9 +427,9 @@ _audited: dict[tuple[int, frozenset[str]], HeldAuditAnswers] = {}
 
 _facts: dict[int, HeldFacts] = {}
 _snapshots = HeldSnapshots()
-_judges: dict[tuple[int, int], HeldEvaluator] = {}
-_candidates: dict[tuple[int, int], HeldEvaluator] = {}
-"""The judge of the newest policies that this process has seen, with its caches. At most one of each.
+_evaluators: dict[tuple[int, int], HeldEvaluator] = {}
+_candidate_evaluators: dict[tuple[int, int], HeldEvaluator] = {}
+"""The evaluator of the newest policies that this process has seen, with its caches. At most one of each.
 
 By the numbers of the snapshot and of the layer of facts.
 """
@@ -443,28 +444,28 @@ def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts
     return held
 
 
-def _judge_of(
+def _evaluator_of(
     number: int,
     facts: HeldFacts,
     snapshot: "HasSnapshot",
     limits: Limits,
-    judges: dict[tuple[int, int], HeldEvaluator],
+    evaluators: dict[tuple[int, int], HeldEvaluator],
 ) -> Evaluator:
-    """The judge of a snapshot with the facts that are known now. It keeps answers that no change of them affects."""
-    held = judges.get((number, facts.base))
+    """The evaluator of a snapshot with the current facts. It keeps the answers that no change of them affects."""
+    held = evaluators.get((number, facts.base))
     if held is not None and held.applied == facts.applied:
         return held.evaluator
     now = snapshot.value.with_facts(facts.overlay)
-    held = held or next((one for (_, base), one in judges.items() if base == facts.base), None)
+    held = held or next((one for (_, base), one in evaluators.items() if base == facts.base), None)
     changed = facts.changed_since(held.applied) if held else None
     if held is not None and changed is not None:
-        judges.clear()
+        evaluators.clear()
         held.evaluator.follow(now, changed)
         held.applied = facts.applied
-        judges[number, facts.base] = held
+        evaluators[number, facts.base] = held
     else:
-        judges.clear()
-        held = judges[number, facts.base] = HeldEvaluator(Evaluator(now, limits), facts.applied)
+        evaluators.clear()
+        held = evaluators[number, facts.base] = HeldEvaluator(Evaluator(now, limits), facts.applied)
         # Snapshot and caches hold no cycles: to search them for some again and again takes half of the time.
         gc.freeze()
         gc.set_threshold(ALLOCATIONS_BETWEEN_COLLECTIONS)

@@ -86,7 +86,7 @@ def decode_inputs(cell: bytes) -> InputsByKey:
 
 
 class Key(msgspec.Struct, frozen=True):
-    """Whom a state is about: a `subject`, a `job` or a `topic` of dead letters (then without a system)."""
+    """What a state is about: a `subject`, a `job` or a `topic` of dead letters (then without a system)."""
 
     about: str
     system: str
@@ -119,7 +119,7 @@ def happened_id(event_id: str, access: bytes, time: int) -> str:
 
 
 ACCESS_BYTES = 16
-"""The length of an access id. Another way to work it out needs another length: stored ones are known by it."""
+"""The length of an access id. Another way to compute it needs another length: stored ones are known by it."""
 
 
 def access_id(request: Request) -> bytes:

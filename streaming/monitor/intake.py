@@ -116,7 +116,7 @@ class Intake:
     def _decision(self, value: bytes) -> _Decision:
         try:
             return _decode_decision(value)
-        except msgspec.DecodeError:  # only now is it looked whether it is Avro: JSON pays nothing for it
+        except msgspec.DecodeError:  # the check for Avro comes last, so JSON does not pay for it
             if not is_avro(value):
                 raise
         return _decode_decision(self._reader.transcode("decision", value))
@@ -184,7 +184,7 @@ def _what(asked: Verdict | _Request) -> str:
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:
-    """The inputs with decisions of the same access and outcome made one where they are within a window (ms)."""
+    """The inputs with decisions of the same access and outcome merged where they are within a window (ms)."""
     merged: dict[tuple[bytes, bool], Decided] = {}
     others: list[Input] = []
     for input_ in inputs:

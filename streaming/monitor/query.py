@@ -93,26 +93,26 @@ class MonitorQuery:
             output = Output(self._settings, self._spark, self._watch.dropped)
             self._output = opened.enter_context(contextlib.closing(output))
             self._checkpoint = Checkpoint(self._spark, self._settings.checkpoint, plainly=False)
-            self._ledger = self._open_ledger()
+            self._tracker = self._open_tracker()
             self._opened = opened.pop_all()
-        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._ledger.committed))
+        self._watch.follow(self._settings.job_name, lambda: lags(self._admin, self._tracker.committed))
 
-    def _open_ledger(self) -> OffsetTracker:
+    def _open_tracker(self) -> OffsetTracker:
         """Raises CannotStart. Without a checkpoint nothing is known of re-created topics: they are simply read."""
         ids = self._topic_ids
         moved_away = self._checkpoint.query_id() is None
         accepted = tuple(ids.values()) if moved_away else self._settings.accepted_topic_ids
         group, cluster = self._output.group, cluster_id(self._admin)
-        ledger = open_ledger(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
-        self._check_committed(ledger)
-        return ledger
+        tracker = open_ledger(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
+        self._check_committed(tracker)
+        return tracker
 
-    def _check_committed(self, ledger: OffsetTracker) -> None:
+    def _check_committed(self, tracker: OffsetTracker) -> None:
         """Kafka forgets the offsets of a deleted topic; Spark would read the new one where the old one ended."""
         completed = self._checkpoint.completed()
         _, ends = self._checkpoint.range_of(completed) if completed >= 0 else ({}, {})
         for (topic, number), end in ends.items():
-            if end and (topic, number) in self._partitions and (topic, number) not in ledger.committed:
+            if end and (topic, number) in self._partitions and (topic, number) not in tracker.committed:
                 raise CannotStart(
                     f"the checkpoint has read {topic}-{number} up to offset {end}, and the group has no committed "
                     f"offset there: was the topic deleted and re-created? {self._move_away()}"
@@ -128,7 +128,7 @@ class MonitorQuery:
     def start(self) -> StreamingQuery:
         """Start the query at its checkpoint; without one at the committed offsets, new partitions at their first."""
         first = first_offsets(self._admin, self._partitions)
-        starts = {partition: self._ledger.committed.get(partition, first[partition]) for partition in self._partitions}
+        starts = {partition: self._tracker.committed.get(partition, first[partition]) for partition in self._partitions}
         self._publish([], starts)
         if self._checkpoint.query_id() is None and any(starts[partition] > first[partition] for partition in first):
             log.warning("the monitor's checkpoint is gone: alerts may repeat, under the same ids, or be missed")
@@ -157,7 +157,7 @@ class MonitorQuery:
         topics, window = settings.topics, monitor.narrowest_window_ms
         formats = self._encodings.of_decisions(topics.decisions)
         intake = Intake(topics.decisions, topics.verdicts, window, formats)
-        # No more tasks at once than the state has: the enforcer's must find a place beside them.
+        # No more tasks at once than the state has: the enforcer's tasks need slots too.
         inputs = records.coalesce(monitor.partitions).selectExpr(*COLUMNS).mapInArrow(intake, SCHEMA)
         keyed = inputs.withWatermark("at", f"{SKEW_MS} milliseconds").groupBy(f.col("bucket"))
         return keyed.transformWithState(Processor(monitor), OUTPUT, "update", "eventTime")
@@ -178,7 +178,7 @@ class MonitorQuery:
 
     def _watch_batch(self, results: DataFrame, batch: int) -> None:
         starts, ends = self._checkpoint.range_of(batch)
-        self._ledger.check_range(batch, starts)
+        self._tracker.check_range(batch, starts)
         times = self._times(batch, ends)
         send_times(self._spark, times)
         found = results.toArrow().to_pylist()  # in any case: the state moves on with it
@@ -186,14 +186,14 @@ class MonitorQuery:
         self._on_step("monitor-evaluated", batch)
         if self._is_committed(ends, batch):
             log.info("a batch ran again for its state alone; its output is committed", batch=batch)
-        elif found or self._ledger.lacks(ends):
+        elif found or self._tracker.lacks(ends):
             read_until = None if math.isinf(times.until) else int(times.until)
             self._publish(list(map(self._result, found)), ends, self._checkpoint.query_id(), batch, read_until)
         self._on_step("monitor-committed", batch)
 
     def _times(self, batch: int, ends: Mapping[Partition, int]) -> Times:
         """A batch that runs again for its state alone must hold back what it held back before."""
-        found, last = self._alignment.times(ends), self._ledger.last
+        found, last = self._alignment.times(ends), self._tracker.last
         times = found._replace(least=max(found.least, self._checkpoint.watermark_of(batch) + SKEW_MS))
         if batch == last.batch and self._is_committed(ends, batch):
             return times._replace(until=math.inf if last.read_until is None else last.read_until)
@@ -214,9 +214,9 @@ class MonitorQuery:
         Neither is sufficient alone: batches without data have the ends of the one before, and under an older copy of
         the checkpoint batch numbers come again with other ends.
         """
-        last = self._ledger.last
+        last = self._tracker.last
         same = last.checkpoint == self._checkpoint.query_id()
-        return same and batch <= last.batch and not self._ledger.lacks(ends)
+        return same and batch <= last.batch and not self._tracker.lacks(ends)
 
     def _publish(
         self,
@@ -226,10 +226,10 @@ class MonitorQuery:
         batch: int = -1,
         read_until: int | None = None,
     ) -> None:
-        offsets = self._ledger.to_commit(ends, checkpoint, batch, read_until)
+        offsets = self._tracker.to_commit(ends, checkpoint, batch, read_until)
         written = self._encodings.encoded(results)
         self._output.publish(written, offsets, before_commit=lambda: self._on_step("monitor-written", batch))
-        self._ledger.advance(offsets)
+        self._tracker.advance(offsets)
         self._watch.alerted(results)
 
     def _result(self, row: Mapping[str, Any]) -> Result:
@@ -285,9 +285,9 @@ REASON_CHARACTERS = 1000  # of what Spark says, which may be whole plans
 
 
 class RunningMonitor:
-    """The monitor while a job runs, on a thread of its own: nothing that happens to it keeps decisions waiting.
+    """The monitor while a job runs, on its own thread: no failure of it delays decisions.
 
-    It is started again, after a pause that grows, whatever it failed by. Where another instance of the job fenced it,
+    It is started again, after a pause that grows, after any failure. Where another instance of the job fenced it,
     that one fenced the enforcer too, which notices with its next commit and ends the job. `stop`: that of the job.
     It starts once `decided` is set, or after `LATEST_START`: after a restart decisions go first.
     """

@@ -235,7 +235,7 @@ class Accesses(msgspec.Struct, array_like=True):
         asked.note(decided, int(rules.window_seconds * 1000))
 
     def await_allow(self, happened: Happened, rules: Rules) -> None:
-        """Wait for an access's allow, unless nobody can tell any more; the same event waits once."""
+        """Wait for an access's allow, unless it is no longer known whether there was one; the same event waits once."""
         if happened.known - happened.time <= rules.lateness_seconds * 1000:
             self.waiting.setdefault(happened.id, happened)
 

@@ -67,7 +67,7 @@ class Monitor:
             self._exempt.setdefault(exemption.subject, []).append(exemption)
 
     def rules_of(self, system: str) -> Rules:
-        """The rules of a system, worked out once."""
+        """The rules of a system, computed once."""
         if system not in self._rules:
             self._rules[system] = self._settings.rules_of(system)
         return self._rules[system]

@@ -94,7 +94,7 @@ class Episodes:
 
 
 def _episode(record: Record, alert: Alert) -> bytes:
-    """The alert's id; for an alert without one, its place."""
+    """The alert's id; for an alert without one, its topic, partition and offset."""
     text = alert.id or f"{record.topic}\0{record.partition}\0{record.offset}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -207,7 +207,7 @@ def sum_up_dead_letters(records: Iterable[Record], span: Span) -> DeadLetterTota
 
 
 def _reason(headers: dict[str, bytes]) -> str:
-    """The message, so that two which differ in a size or a place count as one."""
+    """The message, so that two which differ in a size or a position count as one."""
     message = _header(headers, "exception.message") or _header(headers, "exception.class.name")
     return NUMBERS.sub("#", message) or "no reason in the headers"
 

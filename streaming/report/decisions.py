@@ -99,8 +99,8 @@ class Bins:
     def _coarsen(self, width: int) -> None:
         for system, bins in self._bins.items():
             coarser: dict[int, list[int]] = {}
-            for place, counts in bins.items():
-                into = coarser.setdefault(place * self._width // width, [0] * len(OUTCOMES))
+            for index, counts in bins.items():
+                into = coarser.setdefault(index * self._width // width, [0] * len(OUTCOMES))
                 into[:] = [a + b for a, b in zip(into, counts, strict=True)]
             self._bins[system] = coarser
         self._width = width
@@ -116,8 +116,8 @@ class Bins:
 
     def _steps(self, bins: Mapping[int, list[int]], axis: Span) -> list[list[int]]:
         steps = [[0] * len(OUTCOMES) for _ in range(axis.steps)]
-        for place, counts in bins.items():
-            into = steps[(place * self._width - axis.first) // axis.step]
+        for index, counts in bins.items():
+            into = steps[(index * self._width - axis.first) // axis.step]
             into[:] = [a + b for a, b in zip(into, counts, strict=True)]
         return steps
 

@@ -67,7 +67,7 @@ def unusual(report: Report) -> str:
 
 
 def _unusual(report: Report) -> Iterator[str]:
-    decisions, alerts, letters = report.decisions, report.alerts, report.dead_letters
+    decisions, alerts, dead_letters = report.decisions, report.alerts, report.dead_letters
     if alerts.grave:
         newest = alerts.newest_grave[0]
         yield f"{_counted(alerts.grave, 'alert')} critical or high, the newest {newest.kind} ({_short(newest.subject)})"
@@ -81,8 +81,8 @@ def _unusual(report: Report) -> Iterator[str]:
         at = decisions.axis.first + denials.index(peak) * decisions.axis.step
         step = length_text(decisions.axis.step)
         yield f"{peak:,} denials in the {step} from {_moment(at)}, the median is {usual:,}"
-    if letters.total > MANY_ERRORS * (decisions.total + letters.total):
-        yield _counted(letters.total, "dead letter")
+    if dead_letters.total > MANY_ERRORS * (decisions.total + dead_letters.total):
+        yield _counted(dead_letters.total, "dead letter")
 
 
 def _counted(number: int, what: str) -> str:
@@ -183,8 +183,8 @@ def _stack(axes: Axes, system: SystemTotals) -> None:
         colour, hatch = LOOKS[outcome]
         counts = [step[number] for step in system.steps]
         label = f"{outcome}  {getattr(system, outcome):,}"
-        places = range(len(counts))
-        bars = axes.bar(places, counts, 0.9, below, color=colour, hatch=hatch, linewidth=0, label=label)
+        positions = range(len(counts))
+        bars = axes.bar(positions, counts, 0.9, below, color=colour, hatch=hatch, linewidth=0, label=label)
         drawn.append(bars)
         below = [low + high for low, high in zip(below, counts, strict=True)]
     axes.set_title(f"{system.system}: {system.total:,}", loc="left", fontsize=10.5, fontweight="bold")
@@ -209,11 +209,11 @@ def _bare(axes: Axes) -> None:
 def _label_times(axes: Axes, span: Span) -> None:
     """At most so many labels as can be read; with the day where it begins, or throughout in long ranges."""
     stride = -(-span.steps // LABELS)
-    places = range(0, span.steps, stride)
-    moments = [span.first + place * span.step for place in places]
+    positions = range(0, span.steps, stride)
+    moments = [span.first + position * span.step for position in positions]
     days = [None, *(moment // DAY for moment in moments)]
     texts = [_time_label(m, before != m // DAY, span.step) for m, before in zip(moments, days, strict=False)]
-    axes.set_xticks([place - 0.5 for place in places], texts)
+    axes.set_xticks([position - 0.5 for position in positions], texts)
     axes.set_xlim(-0.7, span.steps - 0.3)
 
 
@@ -252,8 +252,8 @@ def plot_alerts(totals: AlertTotals) -> str:
 def _add_severity(axes: Axes, severity: str, counts: Sequence[int], left: Sequence[int]) -> None:
     colour, hatch = GRAVITY[severity]
     label = f"{severity}  {sum(counts):,}"
-    places = range(len(counts))
-    axes.barh(places, counts, height=0.72, left=left, color=colour, hatch=hatch, linewidth=0, label=label)
+    positions = range(len(counts))
+    axes.barh(positions, counts, height=0.72, left=left, color=colour, hatch=hatch, linewidth=0, label=label)
 
 
 def _label(name: str) -> str:
@@ -264,8 +264,8 @@ def _label(name: str) -> str:
 def _name_bars(axes: Axes, names: Sequence[str], totals: Sequence[int]) -> None:
     axes.set_yticks(range(len(names)), [_label(name) for name in names])
     axes.invert_yaxis()
-    for place, total in enumerate(totals):
-        axes.annotate(f"{total:,}", (total, place), xytext=(5, 0), textcoords="offset points", va="center")
+    for position, total in enumerate(totals):
+        axes.annotate(f"{total:,}", (total, position), xytext=(5, 0), textcoords="offset points", va="center")
     axes.legend(loc="center left", bbox_to_anchor=(1.04, 0.5), frameon=False, handleheight=1.1)
     axes.margins(x=0.08)
     _bare(axes)
@@ -319,7 +319,7 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
     The same figure gives the same text. Within `Drawing`.
     """
     out = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"):  # of letters that its font lacks: the page's font shows them
+    with warnings.catch_warnings(action="ignore"):  # of characters that its font lacks: the page's font shows them
         figure.savefig(out, format="svg", metadata=NO_METADATA)
     root = ElementTree.fromstring(out.getvalue())
     for element in root.findall(f"{{{SVG}}}metadata"):

@@ -30,7 +30,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Answered:
-    """Remembers answers by the place of the request.
+    """Remembers answers by the source (topic, partition, offset) of the request.
 
     ``topic_ids``: Kafka's ids of the request topics, which begin the ids of their decisions: offsets of a topic that
     was deleted and re-created since then, or of one that is no request topic any more, are not remembered.
@@ -47,39 +47,39 @@ class Answered:
 
     def note(self, decision: Decision) -> None:
         """Remember how a request, or each evaluation of a batch, was answered."""
-        place, items = decision.context.source, decision.evaluations
+        source, items = decision.context.source, decision.evaluations
         code = BATCH if items else CODES[decision.context.outcome]
-        topic_id = self._topic_ids.get(place.topic)
+        topic_id = self._topic_ids.get(source.topic)
         if topic_id is None or not decision.id.startswith(f"{topic_id}-") or len(items) > self._room:
             return
-        if (chunk := self._chunk(place)) is None:
+        if (chunk := self._chunk(source)) is None:
             return
-        chunk[place.offset % CHUNK] = code
-        self._widen(place)
+        chunk[source.offset % CHUNK] = code
+        self._widen(source)
         if items:
             self._room -= len(items)
-            self._batches[place] = bytes(CODES[item.context.outcome] for item in items)
+            self._batches[source] = bytes(CODES[item.context.outcome] for item in items)
 
-    def _chunk(self, place: Place) -> bytearray | None:
-        key = (place.topic, place.partition, place.offset // CHUNK)
+    def _chunk(self, source: Place) -> bytearray | None:
+        key = (source.topic, source.partition, source.offset // CHUNK)
         chunk = self._chunks.get(key)
         if chunk is None and len(self._chunks) < self._most_chunks:
             chunk = self._chunks[key] = bytearray(CHUNK)
         return chunk
 
-    def _widen(self, place: Place) -> None:
-        partition, offset = (place.topic, place.partition), place.offset
+    def _widen(self, source: Place) -> None:
+        partition, offset = (source.topic, source.partition), source.offset
         known = self._ranges.get(partition)
         if known is None:
             self._ranges[partition] = Range(offset, offset + 1)
         elif not known.first <= offset < known.end:
             self._ranges[partition] = Range(min(known.first, offset), max(known.end, offset + 1))
 
-    def of(self, place: Place) -> tuple[Outcome, ...]:
+    def of(self, source: Place) -> tuple[Outcome, ...]:
         """The answers to the request there: one, or those of a batch in order; none when there is no decision."""
-        chunk = self._chunks.get((place.topic, place.partition, place.offset // CHUNK))
-        code = chunk[place.offset % CHUNK] if chunk is not None else 0
-        codes: Iterable[int] = self._batches.get(place, b"") if code == BATCH else (code,) if code else ()
+        chunk = self._chunks.get((source.topic, source.partition, source.offset // CHUNK))
+        code = chunk[source.offset % CHUNK] if chunk is not None else 0
+        codes: Iterable[int] = self._batches.get(source, b"") if code == BATCH else (code,) if code else ()
         return tuple(OUTCOMES[number - 1] for number in codes)
 
     def ranges(self) -> dict[Partition, Range]:

@@ -112,11 +112,11 @@ UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})  # controls, dire
 
 
 def shortened(text: str, longest: int = LONGEST) -> str:
-    """``text``, or its beginning with a mark that says how long it is and, by a hash, which."""
+    """``text``, or its beginning with its length and a hash."""
     if len(text) <= longest:
         return text
-    mark = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{text[:longest]}… ({len(text):,} characters, sha256 {mark})"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[:longest]}… ({len(text):,} characters, sha256 {digest})"
 
 
 def visible(text: str) -> str:

@@ -46,8 +46,8 @@ class _Steps:
         self._offsets.append(offset)
 
     def before(self, moment: int) -> int:
-        place = bisect.bisect_left(self._times, moment)
-        return self._offsets[place - 1] if place else -1
+        index = bisect.bisect_left(self._times, moment)
+        return self._offsets[index - 1] if index else -1
 
 
 def _readable(records: Iterable[Record], end: int) -> Iterator[tuple[int, int]]:

@@ -62,14 +62,14 @@ def read_request(value: bytes, at: int, trust: frozenset[str], max_claimed_group
     envelope = decode_request(value, max_claimed_groups)
     if envelope.time is not None and "time" in trust:
         at = envelope.time
-    return Asked(envelope, _judged_at(envelope, at), at)
+    return Asked(envelope, _with_time(envelope, at), at)
 
 
-def _judged_at(asked: Request | Batch, at: int) -> Request | Batch:
+def _with_time(asked: Request | Batch, at: int) -> Request | Batch:
     """The query with the time of evaluation. Deadlines are compared with the job's clock instead."""
     if isinstance(asked, Request):
         return msgspec.structs.replace(asked, time=at, deadline=None)
-    items = tuple(_judged_at(item, at) if isinstance(item, Request) else item for item in asked.items)
+    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in asked.items)
     return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
 
 
@@ -98,9 +98,9 @@ class Answers:
         trust |= TIME  # the time of evaluation is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
-        place = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
+        versions = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
         try:
-            snapshot = self._snapshot(place, decision, request.at)
+            snapshot = self._snapshot(versions, decision, request.at)
         except NoLongerKnown as unknown:
             yield str(unknown)
             return
@@ -109,16 +109,16 @@ class Answers:
         if late is not None:
             yield from late
             return
-        expected = self._expected(place, asked, snapshot, trust, decision)
+        expected = self._expected(versions, asked, snapshot, trust, decision)
         yield from self._check_outcomes(expected, asked, snapshot, trust, decision)
 
-    def _snapshot(self, place: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
-        found = self._snapshots.get(place)
+    def _snapshot(self, versions: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
+        found = self._snapshots.get(versions)
         if found is None:
             if len(self._snapshots) >= SNAPSHOTS_HELD:
                 del self._snapshots[next(iter(self._snapshots))]
-            found = self._log.snapshot_at(decision.policy_offsets, place[1], moment)
-            self._snapshots[place] = found
+            found = self._log.snapshot_at(decision.policy_offsets, versions[1], moment)
+            self._snapshots[versions] = found
         return found
 
     def _check_version(self, snapshot: Snapshot, decision: Decision) -> Iterator[Contradiction | Unknown]:
@@ -146,15 +146,15 @@ class Answers:
             yield Contradiction("unlike_reference", _text(expected), _text(found))
 
     def _expected(
-        self, place: object, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
+        self, versions: object, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
     ) -> Outcomes:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
         if not all(_covers(named, demand) for demand in _demands(asked.request)):
             return ("error",)
         policy_set = snapshot.policy_sets.get(asked.envelope.system)
         dated = asked.at if policy_set is not None and policy_set.edges else 0
-        undated = msgspec.structs.replace(_judged_at(asked.request, 0), id="")
-        key = (place, trust, dated, msgspec.json.encode(undated))
+        undated = msgspec.structs.replace(_with_time(asked.request, 0), id="")
+        key = (versions, trust, dated, msgspec.json.encode(undated))
         found = self._outcomes.get(key)
         if found is None:
             if len(self._outcomes) >= ANSWERS_HELD:
@@ -188,7 +188,7 @@ def _check_deadline(asked: Asked, received: int, decision: Decision, written: in
 def _reference(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Outcomes:
     try:
         outcomes = reference.answer(snapshot, asked, trust)
-    except Exception:  # what cannot be worked out is an error
+    except Exception:  # what cannot be computed is an error
         return ("error",)
     if isinstance(outcomes, str):
         return (outcomes,)

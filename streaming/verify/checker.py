@@ -111,7 +111,7 @@ class Checker:
     `ranges`: what to look at, by request partition. `topic_ids`: Kafka's ids of the request topics. `demanded`: of
     requests with these ids, the newest offset by topic that was acknowledged before they were produced.
     `clocks_ms`: by how much the clocks of two brokers may differ. `json`: see `Json`. `sample`: of which part of the
-    decisions the answers are held against the reference evaluator, which is slow; the other checks are made of all.
+    decisions the answers are compared with the reference evaluator, which is slow; the other checks cover all.
     """
 
     def __init__(

@@ -105,5 +105,5 @@ def broken_documents(rng: random.Random, name: str) -> Iterator[tuple[str, bytes
         yield key, rng.choice((whole, whole, b"{broken", whole[:-9], b"[]", rng.randbytes(50)))
 
 
-def _avro(kind: str, told: dict[str, Any]) -> bytes:
-    return Writer(cast(Kind, kind), "avro-single-object").encode(json.dumps(told).encode())
+def _avro(kind: str, record: dict[str, Any]) -> bytes:
+    return Writer(cast(Kind, kind), "avro-single-object").encode(json.dumps(record).encode())

@@ -162,8 +162,8 @@ def monitor_and_kafka_restarted(run: Run) -> None:
 
     def accesses(count: int) -> Iterator[bytes]:
         for number in itertools.islice(numbers, count):
-            told = request(f"{name}-{number}", f"{name}-{number}", "orders", outcome="success")
-            yield json.dumps(told).encode()
+            event = request(f"{name}-{number}", f"{name}-{number}", "orders", outcome="success")
+            yield json.dumps(event).encode()
 
     [audit] = run.world.names.audit
     with run.fault():

@@ -87,11 +87,13 @@ def decisions() -> tuple[bytes, ...]:
 
 def _decided(scene: Scene) -> Iterator[bytes]:
     evaluator, source = Evaluator(scene.snapshot, Limits()), Source("requests", 0, "topic-id", scene.stage.claims, 1)
-    sitting = evaluator.sit(source, EvaluationContext(scene.snapshot.version, OFFSETS, -1, {}, NOW))
+    partition_evaluator = evaluator.for_partition(
+        source, EvaluationContext(scene.snapshot.version, OFFSETS, -1, {}, NOW)
+    )
     for number, expectation in enumerate(scene.stage.expect):
         asked = {"id": "1", **scene.request(expectation)}
         at = to_ms(asked.pop("time", NOW))
-        to, _, record, _ = sitting.decide(b"key", json.dumps(asked).encode(), None, number, at)
+        to, _, record, _ = partition_evaluator.decide(b"key", json.dumps(asked).encode(), None, number, at)
         if to == 0 and record is not None:
             yield record
 

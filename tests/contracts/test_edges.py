@@ -25,29 +25,29 @@ SINGLE = Writer("request", "avro-single-object")
 AVRO_OUT = Formats(output="avro-single-object")
 
 
-def _sit(reader: Reader | None = None) -> PartitionEvaluator:
-    basis = EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT)
-    return Evaluator(SNAPSHOT, Limits()).sit(SOURCE, basis, reader)
+def _for_partition(reader: Reader | None = None) -> PartitionEvaluator:
+    context = EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT)
+    return Evaluator(SNAPSHOT, Limits()).for_partition(SOURCE, context, reader)
 
 
-def _encoded(sitting: PartitionEvaluator) -> EncodedEvaluator:
-    return EncodedEvaluator(sitting, SOURCE, Limits(), AVRO_OUT)
+def _encoded(partition_evaluator: PartitionEvaluator) -> EncodedEvaluator:
+    return EncodedEvaluator(partition_evaluator, SOURCE, Limits(), AVRO_OUT)
 
 
 def test_a_request_in_avro_gets_the_answer_of_the_same_in_json() -> None:
     """Byte for byte, in turn, so that both find what the other left in the caches."""
-    sitting = _sit()
+    partition_evaluator = _for_partition()
     for value in REQUESTS:
-        answers = {sitting.decide(b"k", one, None, 17, AT) for one in (value, SINGLE.encode(value), value)}
+        answers = {partition_evaluator.decide(b"k", one, None, 17, AT) for one in (value, SINGLE.encode(value), value)}
         assert len(answers) == 1
 
 
 def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
-    sitting = _sit()
+    partition_evaluator = _for_partition()
     headers: list[dict[str, Any]] = [{"key": "traceparent", "value": b"00-1"}]
     for value in REQUESTS:
-        number, key, record, told = _encoded(sitting).decide(b"k", value, headers, 17, AT)
-        plain = sitting.decide(b"k", value, headers, 17, AT)[2] or b""
+        number, key, record, told = _encoded(partition_evaluator).decide(b"k", value, headers, 17, AT)
+        plain = partition_evaluator.decide(b"k", value, headers, 17, AT)[2] or b""
         assert (number, key) == (0, b"k")
         assert json.loads(Reader(JSON_ALONE).transcode("decision", record or b"")) == json.loads(plain)
         assert told == [("content-type", CONTENT_TYPES["avro-single-object"]), ("traceparent", b"00-1")]
@@ -55,7 +55,7 @@ def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
 
 @pytest.mark.parametrize("encoding", CONTENT_TYPES)
 def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encoding: Encoding) -> None:
-    record = _sit().decide(b"k", REQUESTS[0], None, 17, AT)[2] or b""
+    record = _for_partition().decide(b"k", REQUESTS[0], None, 17, AT)[2] or b""
     written = record if encoding == "json" else Writer("decision", encoding, 7).encode(record)
     assert json.loads(own_json("decision", written)) == json.loads(record)
     read = read_decision(written)
@@ -65,7 +65,7 @@ def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encodi
 
 
 def test_decisions_in_avro_carry_the_usual_headers_as_those_in_json_do() -> None:
-    made = Packed([], [_encoded(_sit()).decide(b"k", value, None, 17, AT) for value in REQUESTS])
+    made = Packed([], [_encoded(_for_partition()).decide(b"k", value, None, 17, AT) for value in REQUESTS])
     [(number, lot)] = made.lots()
     assert (number, len(lot.keys), lot.headers.null_count) == (0, len(REQUESTS), len(REQUESTS))
 
@@ -74,14 +74,14 @@ def test_decisions_in_avro_carry_the_usual_headers_as_those_in_json_do() -> None
     "value", [b"\xc3\x01" + bytes(9), b"\0\0\0\0\7x", b"\0", b"{", SINGLE.encode(REQUESTS[0])[:-2]]
 )
 def test_what_cannot_be_read_is_a_dead_letter_in_whatever_encoding(value: bytes) -> None:
-    number, key, kept, headers = _encoded(_sit()).decide(b"k", value, None, 17, AT)
+    number, key, kept, headers = _encoded(_for_partition()).decide(b"k", value, None, 17, AT)
     assert (number, key, kept) == (2, b"k", value)
     assert dict(headers or ())["__connect.errors.exception.message"].startswith(b"not a request: ")
 
 
 def test_a_request_whose_schema_must_be_asked_for_is_noted() -> None:
     reader = Reader(Formats(registry=True))
-    _sit(reader).decide(b"k", b"\0\0\0\0\7x", None, 17, AT)
+    _for_partition(reader).decide(b"k", b"\0\0\0\0\7x", None, 17, AT)
     assert reader.needed == {7}
 
 
@@ -89,7 +89,7 @@ def test_a_token_in_avro_is_masked_in_the_dead_letter() -> None:
     request = json.loads(REQUESTS[0])
     request["subject"]["properties"] = {"token": {"sub": "s3cret"}}
     value = SINGLE.encode(json.dumps(request).encode()) + b"too much"
-    number, _, kept, headers = _sit().decide(b"k", value, None, 17, AT)
+    number, _, kept, headers = _for_partition().decide(b"k", value, None, 17, AT)
     assert number == 2
     assert b"s3cret" not in (kept or b"")
     assert not any(b"s3cret" in text for _, text in headers or ())
@@ -102,7 +102,7 @@ def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_noth
         raise Unencodable("not a record")
 
     monkeypatch.setattr(Writer, "encode", unfit)
-    number, key, kept, headers = _encoded(_sit()).decide(b"k", REQUESTS[0], None, 17, AT)
+    number, key, kept, headers = _encoded(_for_partition()).decide(b"k", REQUESTS[0], None, 17, AT)
     assert (number, key, kept) == (2, b"k", REQUESTS[0])
     assert dict(headers or ())["__connect.errors.exception.message"] == b"not a record"
 
@@ -110,11 +110,13 @@ def test_a_decision_that_does_not_fit_its_schema_is_a_dead_letter_and_stops_noth
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_audit_event_in_avro_gets_the_verdict_of_the_same_in_json(number: int) -> None:
     source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 3), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    sitting = AuditEvaluator(source, lambda _at: answers, Limits())
+    partition_evaluator = AuditEvaluator(source, lambda _at: answers, Limits())
     value = json.dumps(documents()["audit-event.json"]["examples"][number]).encode()
     avro = Writer("audit-event", "avro-single-object").encode(value)
-    assert sitting.evaluator(b"k", avro, None, 17, AT) == sitting.evaluator(b"k", value, None, 17, AT)
-    assert sitting.evaluator(b"k", value, None, 17, AT)[0] == 1
-    to, _, _, headers = sitting.evaluator(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
+    assert partition_evaluator.evaluate(b"k", avro, None, 17, AT) == partition_evaluator.evaluate(
+        b"k", value, None, 17, AT
+    )
+    assert partition_evaluator.evaluate(b"k", value, None, 17, AT)[0] == 1
+    to, _, _, headers = partition_evaluator.evaluate(b"k", SINGLE.encode(REQUESTS[0]), None, 17, AT)
     assert to == 3
     assert b"avro/audit-event.avsc" in dict(headers or ())["__connect.errors.exception.message"]

@@ -94,12 +94,12 @@ def test_decisions_and_alerts_are_read_by_confluents_deserializer(
 ) -> None:
     encodings, limits = Encodings(settings), Limits()
     source, topics = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1), settings.topics
-    sitting = Evaluator(SNAPSHOT, limits).sit(
+    partition_evaluator = Evaluator(SNAPSHOT, limits).for_partition(
         source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 4}}, 7, {}, AT)
     )
     asked = json.dumps(ASKED).encode()
-    plain = json.loads(sitting.decide(b"k", asked, None, 17, AT)[2] or b"")
-    encoded = EncodedEvaluator(sitting, source, limits, encodings.formats())
+    plain = json.loads(partition_evaluator.decide(b"k", asked, None, 17, AT)[2] or b"")
+    encoded = EncodedEvaluator(partition_evaluator, source, limits, encodings.formats())
     number, key, value, headers = encoded.decide(b"k", asked, [{"key": "traceparent", "value": b"00"}], 17, AT)
     assert (number, key) == (0, b"k")
     content_type = ("content-type", b"application/vnd.apache.avro; encoding=confluent")

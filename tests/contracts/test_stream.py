@@ -121,7 +121,7 @@ def test_while_the_registry_is_away_requests_wait_and_then_are_decided(
 
 
 def _batches_begun(job: Job | ServedJob) -> int:
-    return sum(step["step"] == "policies-read" for step in job.told)
+    return sum(step["step"] == "policies-read" for step in job.reported)
 
 
 @pytest.mark.usefixtures("job")

@@ -25,7 +25,7 @@ def test_the_demo_ends_with_a_summary_that_holds() -> None:
     assert summary["outcomes"]["allow"] > 0
     assert summary["outcomes"]["deny"] > 0
     assert summary["policy_change_in_force_ms"] is not None
-    assert summary["alerts"] >= 4, "an access nobody requested and the policies deny, a burst, a role with *"
+    assert summary["alerts"] >= 4, "an access that was not requested and the policies deny, a burst, a role with *"
     assert summary["incidents_missed"] == summary["alerts_invented"] == 0
 
 

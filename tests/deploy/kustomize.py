@@ -14,18 +14,18 @@ Resource = dict[str, Any]
 
 def build(folder: Path) -> list[Resource]:
     """The resources of a folder with `kustomization.yaml`; fails for a file, target or path that is not there."""
-    told = read_yaml(folder / "kustomization.yaml")
-    resources = [resource for entry in told["resources"] for resource in _read(folder / entry)]
-    resources += [_config_map(folder, entry) for entry in told.get("configMapGenerator", ())]
-    for patch in told.get("patches", ()):
+    kustomization = read_yaml(folder / "kustomization.yaml")
+    resources = [resource for entry in kustomization["resources"] for resource in _read(folder / entry)]
+    resources += [_config_map(folder, entry) for entry in kustomization.get("configMapGenerator", ())]
+    for patch in kustomization.get("patches", ()):
         _apply(patch, folder, resources)
     for resource in resources:
-        _label(resource, told)
+        _label(resource, kustomization)
     return resources
 
 
 def key(resource: Resource) -> tuple[str, str]:
-    """What a resource is told by within a namespace."""
+    """What identifies a resource within a namespace."""
     return resource["kind"], resource["metadata"]["name"]
 
 
@@ -33,19 +33,19 @@ def _read(path: Path) -> list[Resource]:
     return build(path) if path.is_dir() else read_documents(path)
 
 
-def _config_map(folder: Path, told: Resource) -> Resource:
-    data = {name: (folder / name).read_text(encoding="utf-8") for name in told["files"]}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": told["name"]}, "data": data}
+def _config_map(folder: Path, kustomization: Resource) -> Resource:
+    data = {name: (folder / name).read_text(encoding="utf-8") for name in kustomization["files"]}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": kustomization["name"]}, "data": data}
 
 
-def _label(resource: Resource, told: Resource) -> None:
+def _label(resource: Resource, kustomization: Resource) -> None:
     metadata = resource["metadata"]
-    for labels in told.get("labels", ()):
+    for labels in kustomization.get("labels", ()):
         metadata["labels"] = {**metadata.get("labels", {}), **labels["pairs"]}
-    if "namespace" in told:
-        metadata["namespace"] = told["namespace"]
+    if "namespace" in kustomization:
+        metadata["namespace"] = kustomization["namespace"]
         for subject in resource.get("subjects", ()):
-            subject["namespace"] = told["namespace"]
+            subject["namespace"] = kustomization["namespace"]
 
 
 def _apply(patch: Resource, folder: Path, resources: list[Resource]) -> None:

@@ -407,7 +407,7 @@ def test_verify_sends_with_the_rights_of_those_who_may_ask_and_change_policies(
     assert _names(said, "User:checker", lacking, broker), said
 
 
-def test_nobody_writes_a_topic_but_its_writers(session_of: SessionOf) -> None:
+def test_only_its_writers_write_a_topic(session_of: SessionOf) -> None:
     """The trust root: policies by their owners alone, what was decided by the job alone."""
     for user in USERS:
         may = {p.name for p in permissions_of(SETTINGS, user) if p.type == "topic" and p.operation == "Write"}
@@ -424,7 +424,7 @@ def test_nobody_writes_a_topic_but_its_writers(session_of: SessionOf) -> None:
         assert refused == dict.fromkeys(set(TOPICS) - may, "TOPIC_AUTHORIZATION_FAILED"), user
 
 
-def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session_of: SessionOf) -> None:
+def test_only_the_job_uses_its_group_and_transactional_ids_have_one_owner(session_of: SessionOf) -> None:
     own = {OWNERS[system]: transactional_id(SETTINGS, [system]) for system in SETTINGS.systems}
     ids = [JOB, monitor_settings(SETTINGS).job_name, *own.values()]
     for user in STEPS:
@@ -445,7 +445,7 @@ def test_nobody_else_uses_the_jobs_group_or_a_transactional_id_of_others(session
             assert partition.error.name() == "GROUP_AUTHORIZATION_FAILED"
 
 
-def test_nobody_deletes_a_topic_or_changes_its_settings_or_the_acls(session_of: SessionOf) -> None:
+def test_no_user_deletes_a_topic_or_changes_its_settings_or_the_acls(session_of: SessionOf) -> None:
     for user in USERS:
         settings = session_of(user).settings
         admin = AdminClient({**settings.kafka, "bootstrap.servers": settings.bootstrap_servers, "log_level": "2"})

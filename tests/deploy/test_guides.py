@@ -78,8 +78,10 @@ def test_images_of_ours_have_the_tag_that_the_build_gives_them_and_no_version_th
 
 
 def test_the_guides_build_gives_the_image_its_version_and_the_tag_of_the_manifests() -> None:
-    told = [c.text for b in blocks(PAGES / "guides/deploy.md") for c in b.commands if c.text.startswith("docker build")]
-    [command] = told
+    builds = [
+        c.text for b in blocks(PAGES / "guides/deploy.md") for c in b.commands if c.text.startswith("docker build")
+    ]
+    [command] = builds
     words = shlex.split(command)
     assert words[words.index("--tag") + 1] == "lockkeeper:local"
     assert words[words.index("--file") + 1] == "deploy/Dockerfile"

@@ -42,7 +42,7 @@ def test_the_base_is_pinned_and_its_python_is_one_that_the_project_supports() ->
 
 
 def test_it_does_not_run_as_root_and_says_so_by_number() -> None:
-    """Kubernetes' runAsNonRoot cannot tell by a name."""
+    """Kubernetes' runAsNonRoot cannot check a name."""
     user, group = instruction("USER").split(":")
     assert int(user) > 0
     assert int(group) > 0
@@ -88,7 +88,7 @@ def test_the_checkpoint_is_on_the_volume_and_workers_run_the_images_python() -> 
     assert _variables()["PATH"].startswith(f"{_variables()['UV_PROJECT_ENVIRONMENT']}/bin:")
 
 
-def test_its_entry_point_is_a_module_that_runs_the_job_unless_told_otherwise() -> None:
+def test_its_entry_point_is_a_module_that_runs_the_job_by_default() -> None:
     python, option, module = in_exec_form("ENTRYPOINT")
     assert (python, option) == ("python", "-m")
     assert find_spec(module) is not None
@@ -99,14 +99,14 @@ def test_its_entry_point_is_a_module_that_runs_the_job_unless_told_otherwise() -
 
 def test_as_a_driver_it_is_spark_submit_with_the_connectors_jars() -> None:
     """The rest is what Spark wrote: the file of its settings, the class, the main file and its arguments."""
-    told = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "a.B", "local:///main.py", "run"]
-    command = container.command_of(["driver", *told], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.5"})
+    arguments = ["--properties-file", "/opt/spark/conf/spark.properties", "--class", "a.B", "local:///main.py", "run"]
+    command = container.command_of(["driver", *arguments], {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.5"})
     assert command[0] == str(pyspark_folder() / "bin" / "spark-submit")
     assert command[1:5] == ["--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.5"]
     assert command[5] == "--driver-class-path"
     assert "spark-sql-kafka" in command[6]
     assert all(Path(jar).is_file() for jar in command[6].split(os.pathsep))
-    assert command[7:] == told
+    assert command[7:] == arguments
 
 
 def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
@@ -118,9 +118,9 @@ def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
     assert folder == "/opt/spark/conf"
     assert list(Path(spark).parent.glob("spark-kubernetes_*.jar"))
     assert any("spark-sql-kafka" in jar for jar in jars)
-    told = dict(zip(command[17::2], command[18::2], strict=True))
+    options = dict(zip(command[17::2], command[18::2], strict=True))
     assert command[16].endswith("KubernetesExecutorBackend")
-    assert told == {option: EXECUTOR[name] for option, name in container.TOLD.items()}
+    assert options == {option: EXECUTOR[name] for option, name in container.TOLD.items()}
 
 
 def test_an_executor_that_spark_did_not_start_is_refused_naming_what_lacks() -> None:

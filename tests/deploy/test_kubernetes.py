@@ -44,9 +44,9 @@ def _container(folder: Path, part: str = "driverSpec") -> Resource:
 
 def _environment(folder: Path) -> dict[str, str]:
     """The driver's variables, secrets replaced as Kubernetes does it."""
-    told = _container(folder)["env"]
+    entries = _container(folder)["env"]
     values: dict[str, str] = {}
-    for entry in told:
+    for entry in entries:
         text = entry["value"] if "value" in entry else f"secret {entry['valueFrom']['secretKeyRef']['key']}"
         for name, value in values.items():
             text = text.replace(f"$({name})", value)
@@ -158,9 +158,9 @@ def test_spark_is_of_the_version_that_the_project_pins_and_starts_as_the_job_wan
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     spec = _named(folder, "SparkApplication")["spec"]
     assert f"pyspark=={spec['runtimeVersions']['sparkVersion']}" in project["optional-dependencies"]["job"]
-    wanted, told = session_settings(Settings()), spec["sparkConf"]
-    assert told["spark.driver.memory"] == wanted["spark.driver.memory"]
-    *options, logging = told["spark.driver.extraJavaOptions"].split()
+    wanted, conf = session_settings(Settings()), spec["sparkConf"]
+    assert conf["spark.driver.memory"] == wanted["spark.driver.memory"]
+    *options, logging = conf["spark.driver.extraJavaOptions"].split()
     assert options == wanted["spark.driver.extraJavaOptions"].split()
     log_config = logging.removeprefix(f"-Dlog4j2.configurationFile=file://{IN_IMAGE}")
     assert (ROOT / log_config).is_file()

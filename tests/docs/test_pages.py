@@ -76,10 +76,10 @@ def test_python_compiles_and_without_a_broker_runs(block: Block) -> None:
 
 @pytest.mark.parametrize("system", generate.NAMES)
 def test_each_system_has_a_page_with_documents_and_decisions(system: str) -> None:
-    told = [block for block in blocks(PAGES / f"guides/policies/{system}.md") if block.language == "yaml"]
-    documents = [part for block in told for part in yaml.safe_load_all(block.body) if "kind" in part]
+    examples = [block for block in blocks(PAGES / f"guides/policies/{system}.md") if block.language == "yaml"]
+    documents = [part for block in examples for part in yaml.safe_load_all(block.body) if "kind" in part]
     assert {document["system"] for document in documents} == {system}
-    cases = [yaml.safe_load(block.body) for block in told if block.title == "cases.yaml"]
+    cases = [yaml.safe_load(block.body) for block in examples if block.title == "cases.yaml"]
     assert [case["system"] for case in cases] == [system]
 
 

@@ -127,7 +127,7 @@ def test_every_rule_and_every_open_question_is_there(system: str) -> None:
 
 
 def test_the_faults_page_has_a_row_for_each_scenario_that_was_measured() -> None:
-    """The table is made of the lines that `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them."""
+    """The table is generated from what `make chaos` wrote: `--output docs/measured/faults.jsonl` adds to them."""
     page = generate.faults()
     measured = {json.loads(line)["scenario"] for line in (generate.MEASURED / "faults.jsonl").read_text().splitlines()}
     assert measured <= SCENARIOS.keys(), "delete the lines of scenarios that are no more"
@@ -154,7 +154,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_site_builds_strictly_and_asks_nobody_else(site: Path) -> None:
+def test_the_site_builds_strictly_and_loads_nothing_from_other_hosts(site: Path) -> None:
     home = (site / "index.html").read_text()
     assert "lockkeeper is a streaming authorization enforcer" in home
     assert not re.findall(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//', home)

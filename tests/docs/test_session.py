@@ -42,9 +42,9 @@ PORT, SERVE_PORT = variable(("metrics", "port")), variable(("serve", "port"))
 
 @pytest.fixture
 def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> dict[str, str]:
-    """What tells commands of the broker, and of topics and a job that nobody else has."""
+    """The variables that name the broker, and topics and a job of this test alone."""
     prefix = fresh_name("docs")
-    told: dict[tuple[str, ...], str] = {
+    values: dict[tuple[str, ...], str] = {
         ("bootstrap_servers",): broker.bootstrap_servers,
         ("job_name",): prefix,
         ("checkpoint",): (tmp_path / "checkpoint").as_uri(),
@@ -56,7 +56,7 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
         **{("topics", name): f"{prefix}.{name}" for name in ("facts", "history", "decisions", "verdicts", "alerts")},
     }
-    return environment_of(**{variable(path): value for path, value in told.items()})
+    return environment_of(**{variable(path): value for path, value in values.items()})
 
 
 def _free_port() -> int:
@@ -77,8 +77,10 @@ def _is_ready(environment: dict[str, str]) -> bool:
 @contextmanager
 def _job(command: str, folder: Path, environment: dict[str, str], log: Path) -> Iterator[None]:
     """The job, as a page starts it, until SIGTERM; it must end well."""
-    with log.open("wb") as told:
-        job = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=environment, stdout=told, stderr=told)
+    with log.open("wb") as output:
+        job = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"], cwd=folder, env=environment, stdout=output, stderr=output
+        )
         try:
             wait_until(lambda: _is_ready(environment) or job.poll() is not None, "the job is ready", READY_SECONDS)
             assert job.poll() is None, f"the job ended by itself:\n{log.read_text()[-3000:]}"
@@ -95,7 +97,7 @@ def _asking(page: Path) -> bool:
     return any(map(needs_broker, blocks(page)))
 
 
-def test_whoever_follows_the_pages_gets_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
+def test_the_commands_of_the_pages_give_the_output_that_they_show(environment: dict[str, str], tmp_path: Path) -> None:
     """The tutorial first, as its topics and its job are the others' as well."""
     others = [page for page in pages() if page != TUTORIAL and _asking(page)]
     with ExitStack() as jobs:

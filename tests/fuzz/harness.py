@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """An input that was run: what it told or what is wrong, its size, and the processor's time it took."""
+    """An input that was run: what it reported or what is wrong, its size, and the processor's time it took."""
 
     execution: Execution
     finding: Finding | None
@@ -180,5 +180,5 @@ def _marked(value: Any) -> Any:
 def decode(text: str) -> Any:
     """The reverse."""
     return json.loads(
-        text, object_hook=lambda told: base64.b64decode(told["$bytes"]) if told.keys() == {"$bytes"} else told
+        text, object_hook=lambda value: base64.b64decode(value["$bytes"]) if value.keys() == {"$bytes"} else value
     )

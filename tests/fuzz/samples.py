@@ -144,6 +144,6 @@ def plain_sample(sample: Sample) -> Data:
     return {"policies": list(sample.policies), "facts": list(sample.facts)}
 
 
-def built_of(told: Data) -> World:
+def built_of(data: Data) -> World:
     """The reverse."""
-    return build(Sample(tuple(told["policies"]), tuple(told["facts"]), (), ()))
+    return build(Sample(tuple(data["policies"]), tuple(data["facts"]), (), ()))

@@ -118,8 +118,8 @@ class Day:
 
     def _traffic(self, system: str) -> None:
         """In two phases other users are allowed; some keep it, some lose it, some get it."""
-        kept, lost, got, strangers = (
-            [f"{system}-{what}-{number}" for number in range(EACH)] for what in ("kept", "lost", "got", "stranger")
+        kept, lost, got, outsiders = (
+            [f"{system}-{what}-{number}" for number in range(EACH)] for what in ("kept", "lost", "got", "outsider")
         )
         for phase in range(6):
             at = START + phase * PHASE
@@ -141,7 +141,7 @@ class Day:
             user = kept[number]
             self._access(START + 3 * PHASE - MINUTE, system, user, f"got {got[number]}")  # somebody else's decision
             self._plant("unrequested-access", system, user)
-        for user in strangers:
+        for user in outsiders:
             for number in range(25):
                 self._request(START + 2 * PHASE + number * SECOND, system, user, f"burst {user} {number}")
             self._plant("denial-burst", system, user)
@@ -227,7 +227,7 @@ class Day:
         self.accesses += 1
 
     def _allow(self, at: int, system: str, users: list[str]) -> None:
-        """From now on these may do what `ASKS` says of the system, and nobody else."""
+        """From now on these may do what `ASKS` says of the system, and no other user does."""
         publish = self.cluster.publish
         if system == "lenses6":
             statement = {"effect": "allow", "action": ["kafka:*"], "resource": ["kafka:topic:prod/main/*"]}
@@ -247,7 +247,7 @@ class Day:
             publish(at, system, "Object", "pipeline:orders", **_pipeline(*(f"user:{user}" for user in users)))
         else:
             for number in range(2 * EACH):
-                user = users[number] if number < len(users) else "nobody"
+                user = users[number] if number < len(users) else "someone"
                 publish(at, system, "Grant", f"g{number}", user=user, entity="dataset:shop.orders", privileges=["READ"])
 
     def _run(self) -> Iterator[Record]:
@@ -256,17 +256,17 @@ class Day:
         yield from ((LETTERS, 0, number, START + number * SECOND // 10, b"?") for number in range(100))
         self.incidents.add(("malformed-burst", LETTERS))
         source = AuditSource("audit", 0, "audit-id", DEFAULT_TRUST, 1, 2)
-        sitting = AuditEvaluator(source, self.cluster.answers_at, Limits())
+        partition_evaluator = AuditEvaluator(source, self.cluster.answers_at, Limits())
         for offset, (at, event) in enumerate(self._done):
-            written, _, value, _ = sitting.evaluator(b"", msgspec.json.encode(event), None, offset, at)
+            written, _, value, _ = partition_evaluator.evaluate(b"", msgspec.json.encode(event), None, offset, at)
             assert written == 1, value
             yield VERDICTS, 0, offset, at + SECOND, value or b""
 
     def _decide(self, at: int, name: str, asked: Mapping[str, Any]) -> Record:
         request = parse_request({**asked, "time": at})
         decision = answer(self.cluster.snapshot_at(at), request, DEFAULT_TRUST)
-        told = b"{%b%b}}" % (to_json(decision), echo(request))  # type: ignore[arg-type]
-        record = {"id": f"d-{name}", "system": asked["system"], "time": to_text(at), **msgspec.json.decode(told)}
+        encoded = b"{%b%b}}" % (to_json(decision), echo(request))  # type: ignore[arg-type]
+        record = {"id": f"d-{name}", "system": asked["system"], "time": to_text(at), **msgspec.json.decode(encoded)}
         return DECISIONS, 0, 0, at + SECOND // 10, msgspec.json.encode(record)
 
 

@@ -1,4 +1,4 @@
-"""The monitor without Spark: the same intake and the same states, told records batch by batch."""
+"""The monitor without Spark: the same intake and the same states, given records batch by batch."""
 
 import json
 import math
@@ -19,7 +19,7 @@ Record = tuple[str, int, int, int, bytes]
 
 
 class PureMonitor:
-    """States by key; `alerts` by id, the newest; `told`: all of them; `facts`: by key, the newest."""
+    """States by key; `alerts` by id, the newest; `reported`: all of them; `facts`: by key, the newest."""
 
     def __init__(self, settings: MonitorSettings) -> None:
         self._intake = Intake(DECISIONS, VERDICTS, settings.narrowest_window_ms)
@@ -29,13 +29,13 @@ class PureMonitor:
         self.now = 0
         self._newest = self._read = 0
         self._until = math.inf
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.facts: dict[str, bytes | None] = {}
 
     @property
     def alerts(self) -> dict[str, dict[str, Any]]:
         """The newest of each id."""
-        return {alert["id"]: alert for alert in self.told}
+        return {alert["id"]: alert for alert in self.reported}
 
     def batch(self, records: Iterable[Record], until: int | None = None) -> None:
         """One micro-batch: time is what was known before it, as Spark's watermark is.
@@ -43,19 +43,19 @@ class PureMonitor:
         `until`: up to when (ms) every partition is read with it; None: all to their ends.
         """
         self.now, self._until = self._newest, math.inf if until is None else until
-        told: dict[Key, list[Input]] = {}
+        by_key: dict[Key, list[Input]] = {}
         for record in records:
             self._read = max(self._read, record[3])
             for key, input_ in self._intake.read(*record):
-                told.setdefault(key, []).append(input_)
+                by_key.setdefault(key, []).append(input_)
         self._newest = max(self._newest, int(min(self._read, self._until)))
-        for key, inputs in told.items():
+        for key, inputs in by_key.items():
             state = self.states.setdefault(key, State())
             self._results(key, state, merge_decided(inputs, self._window))
         self._timers()
 
     def pass_time(self, to: int) -> None:
-        """Ticks alone come until then (ms)."""
+        """Only heartbeats come until then (ms)."""
         self._newest, self._until = max(self._newest, to), math.inf
         while self.now < self._newest:
             self.now = self._newest
@@ -74,7 +74,7 @@ class PureMonitor:
                 self.facts[result.key] = result.to_value()
             else:
                 assert isinstance(result, Raised)
-                self.told.append(alert_of(result))
+                self.reported.append(alert_of(result))
         if state.empty:
             self.states.pop(key, None)
 
@@ -90,8 +90,8 @@ def decision(
     **context: Any,
 ) -> Record:
     """A decision of a request that came at `at` (ms)."""
-    told = {"outcome": outcome, "reasons": [], "request": _request(user, resource), **context}
-    record = {"id": id_, "request_id": id_, "system": system, "time": to_text(at), "context": told}
+    answer = {"outcome": outcome, "reasons": [], "request": _request(user, resource), **context}
+    record = {"id": id_, "request_id": id_, "system": system, "time": to_text(at), "context": answer}
     return DECISIONS, 0, 0, at if known is None else known, json.dumps(record).encode()
 
 
@@ -106,7 +106,7 @@ def verdict(
     **more: Any,
 ) -> Record:
     """An access that succeeded at `at` (ms), judged."""
-    told: Mapping[str, Any] = {
+    content: Mapping[str, Any] = {
         "kind": "access",
         "id": f"v-{id_}",
         "event_id": id_,
@@ -119,13 +119,21 @@ def verdict(
         **(request or _request(user, resource)),
         **more,
     }
-    return VERDICTS, 0, 0, at if known is None else known, json.dumps(told).encode()
+    return VERDICTS, 0, 0, at if known is None else known, json.dumps(content).encode()
 
 
 def lifecycle(event: str, at: int, known: int | None = None, **more: Any) -> Record:
     """A login, or a job that starts or stops, at `at` (ms)."""
-    told = {"kind": "lifecycle", "id": "v", "event_id": "e", "system": "streamsets", "event": event, "time": at, **more}
-    return VERDICTS, 0, 0, at if known is None else known, json.dumps(told).encode()
+    content = {
+        "kind": "lifecycle",
+        "id": "v",
+        "event_id": "e",
+        "system": "streamsets",
+        "event": event,
+        "time": at,
+        **more,
+    }
+    return VERDICTS, 0, 0, at if known is None else known, json.dumps(content).encode()
 
 
 def letter(offset: int, at: int) -> Record:

@@ -13,7 +13,7 @@ from streaming.bench import incidents
 from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, PureMonitor, Record, decision, letter, verdict
 
-TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.LETTERS: LETTERS}
+TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}
 DAY = incidents.Day(seed=7, accesses=5000, each=10)
 MINUTE = 60_000
 
@@ -47,22 +47,22 @@ def test_whichever_partition_is_read_ahead_all_incidents_of_a_day_are_found_and_
     for batch, until in _portions(_partitions(records, rng, 3), rng, 500):
         monitor.batch(batch, until)
     monitor.pass_time(incidents.START + 2 * incidents.DAY)
-    names = {LETTERS: incidents.LETTERS}
+    names = {LETTERS: incidents.DEAD_LETTERS}
     alerts = {(alert["kind"], names.get(alert["subject"], alert["subject"])) for alert in monitor.alerts.values()}
     assert alerts == DAY.incidents
     assert len(monitor.alerts) == len(DAY.incidents), "one alert for one incident"
 
 
 def test_an_access_is_not_held_against_anybody_while_its_decision_may_lie_unread() -> None:
-    """Accesses and ticks of hours are read before the decisions of the first minute."""
+    """Accesses and heartbeats of hours are read before the decisions of the first minute."""
     monitor = PureMonitor(MonitorSettings())
     monitor.batch([verdict("1", "dana", "orders", T0 + 1000)], T0 - 1)
     monitor.batch([verdict("2", "eve", "carts", T0 + 300 * MINUTE)], T0 - 1)
     monitor.batch([], T0 - 1)
-    assert monitor.told == []
+    assert monitor.reported == []
     monitor.batch([decision("d", "dana", "orders", "allow", T0)], None)
     monitor.pass_time(T0 + 600 * MINUTE)
-    assert [(alert["kind"], alert["subject"]) for alert in monitor.told] == [("unrequested-access", "eve")]
+    assert [(alert["kind"], alert["subject"]) for alert in monitor.reported] == [("unrequested-access", "eve")]
 
 
 SMALL_BURSTS = MonitorSettings(

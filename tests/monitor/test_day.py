@@ -6,7 +6,7 @@ from streaming.bench import incidents
 from streaming.monitor_settings import MonitorSettings
 from tests.monitor.pure import DECISIONS, LETTERS, VERDICTS, PureMonitor
 
-TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.LETTERS: LETTERS}
+TOPICS = {incidents.DECISIONS: DECISIONS, incidents.VERDICTS: VERDICTS, incidents.DEAD_LETTERS: LETTERS}
 
 
 @pytest.mark.parametrize("size", [50, 5000])
@@ -18,7 +18,7 @@ def test_all_planted_incidents_are_found_and_none_is_invented(size: int) -> None
     for start in range(0, len(records), size):
         monitor.batch(records[start : start + size])
     monitor.pass_time(incidents.START + 2 * incidents.DAY)
-    names = {LETTERS: incidents.LETTERS}
+    names = {LETTERS: incidents.DEAD_LETTERS}
     alerts = {(alert["kind"], names.get(alert["subject"], alert["subject"])) for alert in monitor.alerts.values()}
     assert alerts == day.incidents
     assert len(monitor.alerts) == len(day.incidents), "one alert for one incident"

@@ -13,7 +13,7 @@ MINUTE = 60_000
 
 
 def watch(*batches: list[Record], until: int = T0 + 60 * MINUTE, **settings: Any) -> PureMonitor:
-    """A monitor that was told the batches, and then nothing more."""
+    """A monitor that has read the batches, and then nothing more."""
     monitor = PureMonitor(msgspec.convert(settings, MonitorSettings))
     for batch in batches:
         monitor.batch(batch)
@@ -42,7 +42,7 @@ def test_unauthorized_access_is_what_the_policy_denied_when_it_happened() -> Non
     assert "role x denies" in alert["evidence"][1]["what"]
 
 
-def test_a_denial_by_policies_of_another_time_accuses_nobody() -> None:
+def test_a_denial_by_policies_of_another_time_raises_no_alert() -> None:
     """Versions before 0.2 judged what was older than all policies held by the oldest of them, and said so."""
     asked = decision("1", "dana", "orders", "allow", T0)
     assert kinds(watch([asked], [verdict("a", "dana", "orders", T0 + 1000, "deny", by_oldest=True)])) == []
@@ -124,7 +124,7 @@ def test_a_decision_about_something_else_excuses_no_access(named: str) -> None:
     assert kinds(watch([*asked, another], [event])) == [("unrequested-access", "dana", 1)]
 
 
-def test_what_an_older_version_remembered_accuses_nobody_after_an_upgrade() -> None:
+def test_what_an_older_version_remembered_raises_no_alert_after_an_upgrade() -> None:
     """It knew accesses by other hashes; what it saw allowed cannot be compared, and is taken as forgotten."""
     monitor = PureMonitor(MonitorSettings())
     monitor.batch([decision("1", "dana", "orders", "allow", T0)])
@@ -140,14 +140,14 @@ def test_what_an_older_version_remembered_accuses_nobody_after_an_upgrade() -> N
 
 
 @pytest.mark.parametrize("outcome", ["allow", "error"])
-def test_an_access_that_the_policy_allowed_or_could_not_judge_is_not_unauthorized(outcome: str) -> None:
+def test_an_access_that_the_policy_allowed_or_could_not_evaluate_is_not_unauthorized(outcome: str) -> None:
     monitor = watch(
         [decision("1", "dana", "orders", "allow", T0)], [verdict("a", "dana", "orders", T0 + 1000, outcome)]
     )
     assert kinds(monitor) == []
 
 
-def test_unrequested_access_is_one_that_nobody_asked_for() -> None:
+def test_unrequested_access_is_one_without_a_request() -> None:
     other = [decision("1", "dana", "payments", "allow", T0), decision("2", "eve", "orders", "allow", T0)]
     monitor = watch(other, [verdict("a", "dana", "orders", T0 + 1000)])
     assert kinds(monitor) == [("unrequested-access", "dana", 1)]
@@ -178,7 +178,7 @@ def test_a_decision_that_comes_late_but_within_the_grace_period_is_no_alert() ->
     too_late = decision("1", "dana", "orders", "allow", T0, known=T0 + 60_000)
     heartbeat = decision("9", "other", "other", "allow", T0 + 7000)
     assert kinds(watch([event], [in_time])) == []
-    assert kinds(watch([event], [heartbeat], [in_time])) == [], "told with the time itself"
+    assert kinds(watch([event], [heartbeat], [in_time])) == [], "reported with the time itself"
     assert kinds(watch([event], [heartbeat], [], [too_late])) == [("unrequested-access", "dana", 1)]
 
 
@@ -191,8 +191,8 @@ def test_an_event_that_comes_late_is_held_against_the_requests_of_its_own_time()
     assert kinds(watch([asked], [later], [unasked])) == [("unrequested-access", "dana", 1)]
 
 
-def test_an_event_that_comes_too_late_is_judged_by_the_policy_alone() -> None:
-    """Nobody knows any more who asked: that is no reason for an alert."""
+def test_an_event_that_comes_too_late_is_checked_by_the_policy_alone() -> None:
+    """It is no longer known who asked: that is no reason for an alert."""
     late = verdict("a", "dana", "orders", T0, known=T0 + 11 * MINUTE)
     late_and_denied = verdict("b", "eve", "orders", T0, "deny", known=T0 + 11 * MINUTE)
     assert kinds(watch([late, late_and_denied])) == [("unauthorized-access", "eve", 1)]
@@ -251,14 +251,14 @@ def test_fact_contradiction_is_what_a_decision_notes() -> None:
     assert kinds(watch([decision("1", "dana", "orders", "allow", T0, reasons=[reason])])) == []
 
 
-def test_one_episode_is_one_alert_told_when_it_begins_when_it_grows_and_when_it_ends() -> None:
+def test_one_episode_is_one_alert_raised_when_it_begins_when_it_grows_and_when_it_ends() -> None:
     events = [verdict(str(n), "dana", f"t{n}", T0 + n * 1000, "deny") for n in range(150)]
     monitor = watch(*([event] for event in events), rules={"grace_seconds": 10_000})
-    ids = {alert["id"] for alert in monitor.told if alert["kind"] == "unauthorized-access"}
-    counts = [a["evidence"][0]["count"] for a in monitor.told if a["kind"] == "unauthorized-access"]
+    ids = {alert["id"] for alert in monitor.reported if alert["kind"] == "unauthorized-access"}
+    counts = [a["evidence"][0]["count"] for a in monitor.reported if a["kind"] == "unauthorized-access"]
     assert len(ids) == 1
     assert counts == [1, 10, 100, 150]
-    assert [a["severity"] for a in monitor.told][:3] == ["high", "high", "critical"]
+    assert [a["severity"] for a in monitor.reported][:3] == ["high", "high", "critical"]
 
 
 def test_after_a_quiet_time_another_episode_begins() -> None:
@@ -273,7 +273,7 @@ def test_rules_are_settings_by_system_and_kind() -> None:
     strict = {"lenses6": {"kinds": {"denial-burst": {"more_than": 3, "severity": "critical"}}}}
     monitor = watch(denials, systems=strict)
     assert kinds(monitor) == [("denial-burst", "dana", 5)]
-    assert {alert["severity"] for alert in monitor.told} == {"critical"}
+    assert {alert["severity"] for alert in monitor.reported} == {"critical"}
     assert kinds(watch(denials, systems={"cdap": strict["lenses6"]})) == []
     off = {"rules": {"kinds": {"unrequested-access": {"severity": "low", "enabled": False}}}}
     assert kinds(watch([verdict("a", "dana", "t", T0)], **off)) == []
@@ -292,17 +292,17 @@ def test_rules_are_settings_by_system_and_kind() -> None:
     ],
 )
 def test_subjects_are_exempt_until_a_date_for_systems_and_kinds(exemption: dict[str, Any], exempt: bool) -> None:
-    told = {"subject": "dana", "reason": "nightly backup", "until": T0 + 1, **exemption}
-    monitor = watch([verdict("a", "dana", "t", T0, "deny")], exempt=[told])
-    assert ("unauthorized-access" not in {alert["kind"] for alert in monitor.told}) is exempt
+    exempted = {"subject": "dana", "reason": "nightly backup", "until": T0 + 1, **exemption}
+    monitor = watch([verdict("a", "dana", "t", T0, "deny")], exempt=[exempted])
+    assert ("unauthorized-access" not in {alert["kind"] for alert in monitor.reported}) is exempt
 
 
 @pytest.mark.parametrize("lacking", ["reason", "until", "subject"])
 def test_an_exemption_without_reason_or_end_is_refused(lacking: str) -> None:
-    told = {"subject": "dana", "reason": "backup", "until": "2027-01-01T00:00:00Z"}
-    del told[lacking]
+    exempted = {"subject": "dana", "reason": "backup", "until": "2027-01-01T00:00:00Z"}
+    del exempted[lacking]
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"exempt": [told]}, MonitorSettings)
+        msgspec.convert({"exempt": [exempted]}, MonitorSettings)
 
 
 def test_settings_that_are_none_are_refused() -> None:

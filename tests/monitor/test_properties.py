@@ -36,7 +36,7 @@ def traffic(draw: st.DrawFn) -> list[Record]:
 
 
 def _outcome(batches: list[list[Record]]) -> tuple[Counter[tuple[str, str]], dict[str, bytes | None]]:
-    """Occurrences by kind and subject, and the facts, after everything was told and time went on."""
+    """Occurrences by kind and subject, and the facts, after everything was read and time went on."""
     monitor = PureMonitor(PATIENT)
     for batch in batches:
         monitor.batch(batch)
@@ -60,19 +60,19 @@ def test_order_batches_and_duplicates_change_nothing(records: list[Record], rng:
 
 @settings(max_examples=100, deadline=None)
 @given(traffic())
-def test_every_success_without_an_allow_in_its_window_is_told_of_and_no_other(records: list[Record]) -> None:
+def test_every_success_without_an_allow_in_its_window_raises_an_alert_and_no_other(records: list[Record]) -> None:
     """Held against nested loops over the records."""
     monitor = PureMonitor(PATIENT)
-    told = [next(iter(monitor._intake.read(*record)))[1] for record in records]
+    inputs = [next(iter(monitor._intake.read(*record)))[1] for record in records]
     window, grace = 20_000, 3_000_000
     expected = 0
-    for happened in told:
+    for happened in inputs:
         if type(happened).__name__ != "Happened":
             continue
-        key = {id(h): r for h, r in zip(told, records, strict=True)}[id(happened)]
+        key = {id(h): r for h, r in zip(inputs, records, strict=True)}[id(happened)]
         mine = [
             decided
-            for decided, record in zip(told, records, strict=True)
+            for decided, record in zip(inputs, records, strict=True)
             if type(decided).__name__ == "Decided" and decided.access == happened.access and _who(record) == _who(key)
         ]
         expected += not any(

@@ -19,15 +19,17 @@ DOCUMENTS = workload.documents(100)
 SNAPSHOT = compile_documents(DOCUMENTS)
 
 
-def _sit(**limits: int) -> PartitionEvaluator:
+def _for_partition(**limits: int) -> PartitionEvaluator:
     source = Source("requests", 0, "topic-id", DEFAULT_TRUST, 1)
-    return Evaluator(SNAPSHOT, Limits(**limits)).sit(source, EvaluationContext(SNAPSHOT.version, {}, -1, {}, NOW))
+    return Evaluator(SNAPSHOT, Limits(**limits)).for_partition(
+        source, EvaluationContext(SNAPSHOT.version, {}, -1, {}, NOW)
+    )
 
 
-def _tally(sitting: PartitionEvaluator, values: list[bytes]) -> tuple[Tally, list[Any]]:
+def _tally(partition_evaluator: PartitionEvaluator, values: list[bytes]) -> tuple[Tally, list[Any]]:
     """The tally of some records, and the decisions made of them."""
-    made = [sitting.decide(b"key", value, None, number, NOW) for number, value in enumerate(values)]
-    told = tally("requests", NOW, sitting.counts, np.full(len(values), NOW), [None] * len(values))
+    made = [partition_evaluator.decide(b"key", value, None, number, NOW) for number, value in enumerate(values)]
+    told = tally("requests", NOW, partition_evaluator.counts, np.full(len(values), NOW), [None] * len(values))
     return told, [json.loads(value or b"") for number, _, value, _ in made if number == 0]
 
 
@@ -49,7 +51,7 @@ def test_decisions_are_counted_as_their_records_say_also_from_the_cache() -> Non
         *_requests(5, context={"min_policy_offsets": {"unknown": {"0": 1}}}),
         *_requests(6, system="\u0000 strange allow"),
     ]
-    told, decisions = _tally(_sit(), values)
+    told, decisions = _tally(_for_partition(), values)
     assert len(decisions) == len(values)
     assert {(system, outcome): count for system, outcome, count in told.outcomes} == _counted(decisions)
     assert {outcome for _, outcome, _ in told.outcomes} == {"allow", "deny", "error"}
@@ -57,13 +59,13 @@ def test_decisions_are_counted_as_their_records_say_also_from_the_cache() -> Non
 
 
 def test_an_answer_that_is_too_large_is_counted_as_the_error_it_became() -> None:
-    told, decisions = _tally(_sit(record_out=4096), _requests(2, evaluations=[{}] * 100))
+    told, decisions = _tally(_for_partition(record_out=4096), _requests(2, evaluations=[{}] * 100))
     assert [d["context"]["reasons"][0]["code"] for d in decisions] == ["answer-too-large"] * 2
     assert told.outcomes == [("lenses6", "error", 2)]
 
 
 def test_what_is_no_request_is_a_dead_letter() -> None:
-    told, _ = _tally(_sit(), [b"", b"{", *_requests(1)])
+    told, _ = _tally(_for_partition(), [b"", b"{", *_requests(1)])
     assert told.dead_letters == 2
     assert sum(count for _, _, count in told.outcomes) == 1
 
@@ -73,7 +75,7 @@ ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, 
 
 def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() -> None:
     source, answers = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, 1, 2), AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
-    sitting = AuditEvaluator(source, lambda _: answers, Limits())
+    partition_evaluator = AuditEvaluator(source, lambda _: answers, Limits())
     events: list[Any] = [
         {"id": "1", "system": "lenses6", **ACCESS, "outcome": "success"},
         {"id": "2", "system": "lenses6", "event": "login", "subject": ACCESS["subject"]},
@@ -81,8 +83,8 @@ def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() 
         {"id": "4"},
     ]
     for number, event in enumerate(events):
-        sitting.evaluator(b"k", json.dumps(event).encode(), None, number, NOW)
-    told = tally("audit", NOW, sitting.counts, np.full(4, NOW), [None] * 4)
+        partition_evaluator.evaluate(b"k", json.dumps(event).encode(), None, number, NOW)
+    told = tally("audit", NOW, partition_evaluator.counts, np.full(4, NOW), [None] * 4)
     assert sorted(told.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
     assert told.dead_letters == 1
 

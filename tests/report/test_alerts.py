@@ -85,7 +85,7 @@ def test_evidence_is_reported_in_sentences() -> None:
     assert [json.loads(item) for item in alert.evidence] == evidence
 
 
-def test_what_is_no_alert_is_told_and_stops_nothing() -> None:
+def test_what_is_no_alert_is_reported_and_stops_nothing() -> None:
     world = World()
     world.alert()
     bad = (b"", b"\x00avro", b"[1]", b'{"severity": "low"}', b'{"kind": 7}')

@@ -34,7 +34,7 @@ onload = () => {{
 
 
 class Listener:
-    """A server that notes whoever connects."""
+    """A server that notes who connects."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))

@@ -27,7 +27,7 @@ def test_a_new_document_is_added_with_all_that_it_says() -> None:
     assert change.details == ("+ role:r allow kafka/Get* on kafka/topic/prod/main/orders",)
 
 
-def test_a_changed_document_tells_what_went_and_what_came() -> None:
+def test_a_changed_document_shows_what_was_removed_and_added() -> None:
     """The version before may lie before the range."""
     before, after = role("r", ("allow", "kafka:Get*", ORDERS)), role("r", ("deny", "kafka:Get*", ORDERS))
     change = _only((BEGIN - 1, "Role/r", before), (BEGIN, "Role/r", after))
@@ -43,7 +43,7 @@ def test_memberships_count_and_so_do_fields_that_are_neither() -> None:
     assert _only((0, key, before), (BEGIN, key, described)).details == ('description: nothing → "new"',)
 
 
-def test_a_deletion_tells_what_went_and_a_second_one_is_no_change() -> None:
+def test_a_deletion_shows_what_was_removed_and_a_second_one_is_no_change() -> None:
     first = (0, "Role/r", role("r", ("allow", "kafka:Get*", ORDERS)))
     totals = _changes(first, (BEGIN, "Role/r", b""), (BEGIN, "Role/r", b""))
     assert [change.manner for change in totals.newest] == ["deleted"]
@@ -67,13 +67,13 @@ def test_a_refused_document_says_why_and_the_next_good_one_is_compared_with_what
     assert (totals.refused, totals.systems[0].same) == (3, 1)
 
 
-def test_a_large_change_is_told_in_part() -> None:
+def test_a_large_change_is_shown_in_part() -> None:
     statements = [("allow", "kafka:Get*", f"kafka:topic:prod/main/{n}") for n in range(10)]
     change = _only((BEGIN, "Role/r", role("r", *statements)))
     assert (len(change.details), change.more) == (6, 4)
 
 
-def test_changes_before_and_after_the_range_are_not_told() -> None:
+def test_changes_before_and_after_the_range_are_not_reported() -> None:
     totals = _changes(*((at, f"Role/{at}", role(str(at))) for at in (BEGIN - 1, BEGIN, SPAN.end)))
     assert [change.document for change in totals.newest] == [f"lenses6/Role/{BEGIN}"]
 

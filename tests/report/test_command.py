@@ -21,7 +21,7 @@ def test_help_shows_examples(lockkeeper: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--last", "soon"], "--last soon: write a number and a unit"),
         (["--from", "yesterday"], "--from: 'yesterday' is not RFC 3339"),
@@ -32,13 +32,15 @@ def test_help_shows_examples(lockkeeper: Command) -> None:
         (["--top", "0"], "Invalid value for '--top'"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_read(lockkeeper: Command, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_reported_before_a_topic_is_read(
+    lockkeeper: Command, arguments: list[str], message: str
+) -> None:
     shown = lockkeeper("report", *arguments, "--bootstrap", "127.0.0.1:1")
     assert shown.code == 2
-    assert told in shown.err
+    assert message in shown.err
 
 
-def test_a_broker_that_does_not_answer_is_told(
+def test_a_broker_that_does_not_answer_is_reported(
     lockkeeper: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(importlib.import_module("streaming.cli.app"), "SECONDS", 0.2)

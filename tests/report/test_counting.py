@@ -1,4 +1,4 @@
-"""Counting strangers' names: exact while there is room, bounded always, and honest about the rest."""
+"""Counting names that clients choose: exact while there is room, bounded always, and honest about the rest."""
 
 import collections
 
@@ -17,22 +17,22 @@ def test_counts_are_exact_while_there_is_room_and_equal_ones_stand_by_name() -> 
 
 
 @given(names, st.integers(1, 6))
-def test_no_count_is_too_high_none_lower_than_told_and_no_frequent_name_is_lost(found: list[str], room: int) -> None:
+def test_no_count_is_too_high_none_below_its_bound_and_no_frequent_name_is_lost(found: list[str], room: int) -> None:
     counter, truth = BoundedCounter(room), collections.Counter(found)
     for name in found:
         counter.add(name)
         assert len(counter) <= 2 * room
     ranking = counter.top(100)
-    told = {row.name: row.count for row in ranking.rows}
-    assert all(truth[name] - ranking.missed <= told.get(name, 0) <= truth[name] for name in truth)
+    counts = {row.name: row.count for row in ranking.rows}
+    assert all(truth[name] - ranking.missed <= counts.get(name, 0) <= truth[name] for name in truth)
     assert ranking.missed <= len(found) / (room + 1)
-    assert ranking.exact == (told == truth)
+    assert ranking.exact == (counts == truth)
 
 
-def test_a_million_strangers_fill_no_memory_and_hide_nobody() -> None:
+def test_a_million_rare_names_fill_no_memory_and_hide_no_frequent_one() -> None:
     counter = BoundedCounter(100)
     for number in range(100_000):
-        counter.add(f"stranger-{number}")
+        counter.add(f"rare-{number}")
         if number % 10 == 0:
             counter.add("regular")
     ranking = counter.top(1)

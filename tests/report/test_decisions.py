@@ -59,7 +59,7 @@ def test_what_lies_outside_of_the_range_does_not_count_though_kafka_gave_it() ->
     assert world.tally()[0].totals().total == 2
 
 
-def test_what_is_no_decision_is_told_and_stops_nothing() -> None:
+def test_what_is_no_decision_is_reported_and_stops_nothing() -> None:
     world = orders_world()
     world.ask(query("user:dana", "GetTopicDetails", "orders"))
     bad = (b"", b"\xc3\x01avro", b"[]", b'{"id": "x"}', b"{" * 100_000, {"id": "x", "system": "s", "context": {}})
@@ -123,12 +123,12 @@ def test_answers_beyond_the_bound_are_left_out_and_not_held() -> None:
     answered = Answered({"requests": TOPIC_ID}, most_chunks=1, most_items=2)
     item = {"decision": False, "context": {"outcome": "deny"}}
     for offset, evaluations in ((5, []), (CHUNK, []), (6, [item, item]), (7, [item])):
-        told = decision_record(query("u", "a", "t"), DENY, offset) | {"evaluations": evaluations}
-        decision = read_decision(record(DECISIONS, 0, 0, told).value)
+        written = decision_record(query("u", "a", "t"), DENY, offset) | {"evaluations": evaluations}
+        decision = read_decision(record(DECISIONS, 0, 0, written).value)
         assert decision is not None
         answered.note(decision)
-    told = [answered.of(Place(REQUESTS, 0, offset)) for offset in (5, CHUNK, 6, 7)]
-    assert told == [("deny",), (), ("deny", "deny"), ()]
+    outcomes = [answered.of(Place(REQUESTS, 0, offset)) for offset in (5, CHUNK, 6, 7)]
+    assert outcomes == [("deny",), (), ("deny", "deny"), ()]
 
 
 def test_an_empty_range_is_no_failure() -> None:

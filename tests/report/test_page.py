@@ -50,10 +50,10 @@ def busy_world() -> World:
 def test_numbers_stand_on_the_page() -> None:
     changed = [record("policies", 7, BEGIN, role("new", ("allow", "kafka:*", ORDERS)), "Role/new")]
     page = Page(render(busy_world().report(changes=changed)))
-    told = " ".join(page.texts)
+    shown = " ".join(page.texts)
     for text in ("1,207", "99.4 %", "0.6 %", "user:dana", "something is wrong", "not a request: no id"):
         assert text in page.texts
-    assert "Decisions of this range name 2 of them" in told
+    assert "Decisions of this range name 2 of them" in shown
     assert "role:r allow kafka/List* on kafka/topic/prod/main/orders" in page.texts
     assert "+ role:new allow kafka/* on kafka/topic/prod/main/orders" in page.texts
 
@@ -122,22 +122,22 @@ def test_nothing_may_be_loaded_or_run() -> None:
 
 def test_an_empty_range_says_so_everywhere() -> None:
     page = Page(render(World().report()))
-    told = " ".join(page.texts)
-    assert "Nothing was recorded in this range:" in told
+    shown = " ".join(page.texts)
+    assert "Nothing was recorded in this range:" in shown
     for what in ("No decisions", "Nothing was denied", "No alerts", "No policy changed", "No statements", "No dead"):
-        assert what in told
+        assert what in shown
     assert "svg" not in page.tags
 
 
-def test_what_could_not_be_looked_up_or_read_is_told() -> None:
+def test_what_could_not_be_looked_up_or_read_is_reported() -> None:
     world = busy_world()
     world.requests = world.requests[:-3]
     world.decisions.append(record("decisions", 1, BEGIN, b"\xc3\x01"))
     world.alerts.append(record("alerts", 1, BEGIN, b"\xc3\x01"))
-    told = " ".join(Page(render(world.report())).texts)
-    assert "Of 7 denied answers, the requests of 3 could not be looked up" in told
-    assert "1 record of the decisions topic could not be read" in told
-    assert "1 record of the alerts topic could not be read" in told
+    shown = " ".join(Page(render(world.report())).texts)
+    assert "Of 7 denied answers, the requests of 3 could not be looked up" in shown
+    assert "1 record of the decisions topic could not be read" in shown
+    assert "1 record of the alerts topic could not be read" in shown
 
 
 def test_approximate_counts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +145,8 @@ def test_approximate_counts_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     world = busy_world()
     for number in range(20):
         world.ask(query(f"user:{number}", "GetTopicDetails", "orders"), times=1 + number % 3)
-    told = " ".join(Page(render(world.report())).texts)
-    assert "Approximate: there were too many different names to hold" in told
+    shown = " ".join(Page(render(world.report())).texts)
+    assert "Approximate: there were too many different names to hold" in shown
 
 
 def test_tables_have_headers_and_drawings_say_what_they_are() -> None:
@@ -158,14 +158,14 @@ def test_tables_have_headers_and_drawings_say_what_they_are() -> None:
     assert ("lang", "en") in page.attributes
 
 
-def test_lengths_are_told_in_their_largest_whole_unit() -> None:
-    told = [length_text(length) for length in (1, 1000, 90_000, HOUR, 7 * 24 * HOUR)]
-    assert told == ["1 millisecond", "1 second", "90 seconds", "1 hour", "7 days"]
+def test_lengths_are_shown_in_their_largest_whole_unit() -> None:
+    shown = [length_text(length) for length in (1, 1000, 90_000, HOUR, 7 * 24 * HOUR)]
+    assert shown == ["1 millisecond", "1 second", "90 seconds", "1 hour", "7 days"]
 
 
-def test_the_range_and_the_zone_are_told() -> None:
-    told = " ".join(Page(render(World().report(SPAN))).texts)
-    assert "2026-11-21 11:00:00 to 2026-11-22 11:00:00 UTC" in told
+def test_the_range_and_the_zone_are_shown() -> None:
+    shown = " ".join(Page(render(World().report(SPAN))).texts)
+    assert "2026-11-21 11:00:00 to 2026-11-22 11:00:00 UTC" in shown
 
 
 def test_the_sentence_on_top_says_what_is_unusual() -> None:

@@ -22,7 +22,7 @@ def test_the_options_name_a_range(since: str | None, until: str | None, last: st
 
 
 @pytest.mark.parametrize(
-    ("since", "until", "last", "told"),
+    ("since", "until", "last", "message"),
     [
         ("2026-11-22T12:00:00Z", None, None, "the range is empty: --from 2026-11-22T12:00:00.000Z is not before"),
         ("2026-11-22", None, None, "--from: '2026-11-22' is not RFC 3339"),
@@ -33,8 +33,8 @@ def test_the_options_name_a_range(since: str | None, until: str | None, last: st
         ("2026-11-22T10:00:00Z", None, "1h", "--from and --last both say"),
     ],
 )
-def test_what_is_no_range_is_told(since: str | None, until: str | None, last: str | None, told: str) -> None:
-    with pytest.raises(SpanError, match=told.replace("+", r"\+")):
+def test_what_is_no_range_is_reported(since: str | None, until: str | None, last: str | None, message: str) -> None:
+    with pytest.raises(SpanError, match=message.replace("+", r"\+")):
         span_of(since, until, last, NOW)
 
 

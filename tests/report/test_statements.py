@@ -44,7 +44,7 @@ def test_one_that_matched_but_is_never_named_is_redundant_and_not_unused() -> No
     assert _unused(totals) == []
     assert _places(totals.redundant) == [("a", 0), ("b", 0)]
     assert totals.redundant[1].beside == "lenses6/Role/a statement 0"
-    assert _unused(world.statements(replay=0)) == [("b", None)], "without replay they cannot be told apart"
+    assert _unused(world.statements(replay=0)) == [("b", None)], "without replay they cannot be distinguished"
 
 
 def test_one_that_was_needed_alone_once_is_not_redundant() -> None:
@@ -76,7 +76,7 @@ def test_a_decision_under_an_older_version_says_nothing_of_the_newer_one() -> No
     assert world.tally()[0].named == {origin: 1}
 
 
-def test_one_that_is_younger_than_the_range_is_not_judged_and_one_of_within_says_since_when() -> None:
+def test_one_that_is_younger_than_the_range_is_not_reported_and_one_of_within_says_since_when() -> None:
     names = ("old", "within", "after")
     world = World(*(role(name, ("allow", "kafka:Get*", ORDERS)) for name in names))
     for name, at in zip(names, (BEGIN - HOUR, BEGIN + HOUR, SPAN.end), strict=True):
@@ -99,8 +99,8 @@ def test_the_replay_asks_the_same_question_once_and_no_more_than_it_may() -> Non
     world = World(role("r", ("allow", "kafka:*", ORDERS)), group("g", ["r"], "user:dana"))
     for name in ("Get", "List", "Read", "Get", "Get"):
         world.ask(query("user:dana", f"{name}Topic", "orders"))
-    told = world.statements(replay=2).replayed
-    assert (told.requests, told.covered, told.questions, told.complete) == (5, 4, 2, False)
+    usage = world.statements(replay=2).replayed
+    assert (usage.requests, usage.covered, usage.questions, usage.complete) == (5, 4, 2, False)
     assert world.statements(replay=3).replayed.complete
 
 

@@ -58,7 +58,7 @@ class Range:
         self._await(self.world.names.decisions, 5)
 
     def _within(self) -> None:
-        """Two roles that say the same, one that nobody has, one that goes, and one that is refused."""
+        """Two roles that say the same, one without members, one that is deleted, and one that is refused."""
         both = {**group("readers", "user:dana"), "spec": {"roles": ["readers", "twins"], "members": ["user:dana"]}}
         publish(self.world.settings, [role("twins", ORDERS), both], [Key("lenses6", "Role", "leaver")])
         self.world.publish({**role("carts", CARTS), "enforcment": True})
@@ -153,7 +153,7 @@ def test_a_range_without_anything_gives_a_page_that_says_so(
     assert "Nothing was recorded in this range" in out.read_text()
 
 
-def test_requests_that_are_gone_are_told(lockkeeper: Command, happened: Range) -> None:
+def test_requests_that_are_gone_are_reported(lockkeeper: Command, happened: Range) -> None:
     """Their topic kept them for less long than the decisions."""
     topic = happened.world.names.requests[0]
     ends = [TopicPartition(topic, number, -1) for number in range(2)]

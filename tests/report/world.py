@@ -53,8 +53,8 @@ def decision_record(request: dict[str, Any], answer: dict[str, Any], offset: int
     """What the job writes about the request at an offset."""
     source = {"topic": REQUESTS, "partition": 0, "offset": offset}
     about = {**answer["context"], "source": source, "policy_offsets": {"policies": {"0": 99}}, **context}
-    told = {"id": f"{TOPIC_ID}-0-{offset}", "request_id": request["id"], "system": request["system"], "time": "?"}
-    return {**told, **answer, "context": about}
+    head = {"id": f"{TOPIC_ID}-0-{offset}", "request_id": request["id"], "system": request["system"], "time": "?"}
+    return {**head, **answer, "context": about}
 
 
 def record(topic: str, offset: int, at: int, value: Any, key: str = "k") -> Record:
@@ -104,8 +104,8 @@ class World:
 
     def dead_letter(self, why: str, at: int = BEGIN, topic: str = REQUESTS) -> None:
         """A record that was no request."""
-        told = {"topic": topic, "exception.message": why}
-        headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in told.items())
+        fields = {"topic": topic, "exception.message": why}
+        headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in fields.items())
         self.dead.append(Record(DEAD, 0, len(self.dead), at, b"k", b"?", headers))
 
     def tally(self, span: Span = SPAN) -> tuple[Tally, Answered]:

@@ -28,8 +28,8 @@ def records_at(
 
 
 def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition: bytes, topic: bytes) -> bytes:
-    told = msgspec.json.encode([{"key": k, "value": v} for k, v in headers]) if headers else None
-    lengths = (-1 if text is None else len(text) for text in (key, told))
+    encoded = msgspec.json.encode([{"key": k, "value": v} for k, v in headers]) if headers else None
+    lengths = (-1 if text is None else len(text) for text in (key, encoded))
     return b"".join(
-        (struct.pack(">qq", offset, at), partition, struct.pack(">ii", *lengths), key or b"", told or b"", topic)
+        (struct.pack(">qq", offset, at), partition, struct.pack(">ii", *lengths), key or b"", encoded or b"", topic)
     )

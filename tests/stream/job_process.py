@@ -23,23 +23,23 @@ from streaming.errors import JobStopped
 from streaming.settings import Settings
 
 
-def _tell(told: dict[str, Any]) -> None:
-    """One line, written at once: two queries tell of their steps."""
-    os.write(sys.stdout.fileno(), json.dumps(told).encode() + b"\n")
+def _report(report: dict[str, Any]) -> None:
+    """One line, written at once: two queries report their steps."""
+    os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
 
 
 def main(settings: Settings, deadly: str | None, stop: threading.Event) -> int:
     """Run until `stop` is set; 1 when the job stopped by itself, which it explains on standard output."""
 
     def on_step(step: str, batch: int) -> None:
-        _tell({"step": step, "batch": batch})
+        _report({"step": step, "batch": batch})
         if step == deadly and batch >= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     try:
         run(settings, stop, on_step)
     except JobStopped as stopped:
-        _tell({"stopped": type(stopped).__name__, "why": str(stopped)})
+        _report({"stopped": type(stopped).__name__, "why": str(stopped)})
         return 1
     return 0
 
@@ -61,7 +61,7 @@ def serve() -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     while (job := jobs.get()) is not None:
-        _tell({"ended": main(job[0], None, job[1])})
+        _report({"ended": main(job[0], None, job[1])})
 
 
 def _until_sigterm() -> threading.Event:

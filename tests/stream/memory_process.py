@@ -103,7 +103,9 @@ def _run(requests: Iterator[dict[str, Any]], evaluator: Evaluator) -> None:
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
     while asked := list(itertools.islice(requests, BATCH)):
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in asked]
-        evaluator.sit(source, EvaluationContext("v", {}, 7, {}, AT)).decide_all(Records(records_batch(sent, AT)))
+        evaluator.for_partition(source, EvaluationContext("v", {}, 7, {}, AT)).decide_all(
+            Records(records_batch(sent, AT))
+        )
 
 
 def main(held_mib: str, *scenarios: str) -> None:

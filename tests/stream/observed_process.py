@@ -47,8 +47,8 @@ def main(settings: Settings, deadly: list[str]) -> None:
     for span in spans.get_finished_spans():
         parent = span.parent.span_id if span.parent else None
         links = [f"{link.context.trace_id:032x}" for link in span.links]
-        told = {"name": span.name, "id": span.context.span_id, "parent": parent, "links": links}
-        print(json.dumps({**told, "status": span.status.status_code.name}), flush=True)
+        fields = {"name": span.name, "id": span.context.span_id, "parent": parent, "links": links}
+        print(json.dumps({**fields, "status": span.status.status_code.name}), flush=True)
 
 
 def _broken_at(deadly: str) -> Callable[[str, int], None]:

@@ -93,7 +93,7 @@ def _produce(broker: TestBroker, records: list[Kept], exact: Collection[str], tr
     """Write the records at their offsets.
 
     In `exact` topics, what compaction took away becomes a deletion of nothing; in `transactional` ones a transaction
-    ends where its marker was. The others get no gaps: nobody knows them by their offsets.
+    ends where its marker was. The others get no gaps: nothing refers to them by offset.
     """
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     ends: dict[tuple[str, int], int] = defaultdict(int)
@@ -154,10 +154,10 @@ def _new_ids(admin: AdminClient, committed: list[Committed], records: list[Kept]
     return {id_: found[topic] for topic, id_ in recorded.items()}
 
 
-def _commit(world: World, group_id: str, told: list[Committed]) -> None:
+def _commit(world: World, group_id: str, committed: list[Committed]) -> None:
     """Commit a group's offsets as they were."""
     settings = {"bootstrap.servers": world.settings.bootstrap_servers, "group.id": group_id}
     consumer = Consumer({**settings, "enable.auto.commit": "false"})
-    offsets = [TopicPartition(row.topic, row.partition, row.offset, row.metadata) for row in told]
+    offsets = [TopicPartition(row.topic, row.partition, row.offset, row.metadata) for row in committed]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()

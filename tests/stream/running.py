@@ -22,11 +22,11 @@ PROCESS = [sys.executable, "-m", "tests.stream.job_process"]
 
 
 class Job:
-    """A job process and what it has told so far."""
+    """A job process and what it has reported so far."""
 
     def __init__(self, settings: Settings, kill_at: str | None = None) -> None:
         command = [*PROCESS, msgspec.json.encode(settings).decode()]
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.logged: list[str] = []
         self.process = subprocess.Popen(
             [*command, *([kill_at] if kill_at else [])], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -38,7 +38,7 @@ class Job:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.startswith("{"):
-                self.told.append(json.loads(line))
+                self.reported.append(json.loads(line))
             else:
                 self.logged.append(line)
 
@@ -49,7 +49,7 @@ class Job:
 
     def await_start(self) -> None:
         """Return when its first transaction is written: it holds the policies and knows where to begin."""
-        wait_until(lambda: bool(self.told) or self.process.poll() is not None, "the job has begun", START_SECONDS)
+        wait_until(lambda: bool(self.reported) or self.process.poll() is not None, "the job has begun", START_SECONDS)
 
     @property
     def ended(self) -> bool:
@@ -59,7 +59,7 @@ class Job:
     @property
     def why(self) -> str:
         """What it said as it stopped by itself."""
-        return why(self.told)
+        return why(self.reported)
 
     def await_end(self) -> int:
         """Its exit code; -9 when it was killed."""
@@ -78,9 +78,9 @@ class Job:
         self.process.wait()
 
 
-def why(told: list[dict[str, Any]]) -> str:
+def why(reported: list[dict[str, Any]]) -> str:
     """What a job said as it stopped by itself."""
-    [stopped] = [one for one in told if "stopped" in one]
+    [stopped] = [one for one in reported if "stopped" in one]
     return str(stopped["why"])
 
 
@@ -88,7 +88,7 @@ class JobServer:
     """A process that runs one job after the other: Java and Spark's classes are loaded once for all of them."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.logged: list[str] = []
         self.busy = False
         self._process = subprocess.Popen(PROCESS, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -98,7 +98,7 @@ class JobServer:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
-                self.told.append(json.loads(line))
+                self.reported.append(json.loads(line))
             else:
                 self.logged.append(line)
 
@@ -125,13 +125,13 @@ class JobServer:
 
 
 class ServedJob:
-    """A job in a `JobServer`, and what it has told so far."""
+    """A job in a `JobServer`, and what it has reported so far."""
 
     def __init__(self, server: JobServer, settings: Settings) -> None:
         self._server = server
-        self.told: list[dict[str, Any]] = []
+        self.reported: list[dict[str, Any]] = []
         self.logged: list[str] = []
-        server.told, server.logged, server.busy = self.told, self.logged, True
+        server.reported, server.logged, server.busy = self.reported, self.logged, True
         server.write(msgspec.json.encode(settings).decode())
 
     @property
@@ -147,11 +147,11 @@ class ServedJob:
     @property
     def why(self) -> str:
         """What it said as it stopped by itself."""
-        return why(self.told)
+        return why(self.reported)
 
     def await_start(self) -> None:
         """Return when its first transaction is written, or it has ended."""
-        wait_until(lambda: bool(self.told) or not self._server.alive, "the job has begun", START_SECONDS)
+        wait_until(lambda: bool(self.reported) or not self._server.alive, "the job has begun", START_SECONDS)
 
     def end(self) -> int:
         """Ask it to stop and return its exit code."""
@@ -165,7 +165,7 @@ class ServedJob:
         return -1 if code is None else code
 
     def _code(self) -> int | None:
-        return next((told["ended"] for told in self.told if "ended" in told), None)
+        return next((one["ended"] for one in self.reported if "ended" in one), None)
 
     def kill(self) -> None:
         """Leave the server to the next job, or end it when this job has not ended."""
@@ -196,7 +196,7 @@ def running(settings: Settings) -> Iterator[Job | ServedJob]:
     try:
         job.await_start()
         yield job
-        assert job.end() == 0, f"the job ended by itself: {job.told[-2:]}"
+        assert job.end() == 0, f"the job ended by itself: {job.reported[-2:]}"
     finally:
         job.kill()
 
@@ -209,7 +209,7 @@ def stopping(settings: Settings, error: str, why: str) -> Iterator[Job | ServedJ
         job.await_start()
         yield job
         assert job.await_end() == 1
-        [stopped] = [told for told in job.told if "stopped" in told]
+        [stopped] = [one for one in job.reported if "stopped" in one]
         assert stopped["stopped"] == error, stopped
         assert why in stopped["why"]
     finally:

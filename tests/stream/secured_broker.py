@@ -1,4 +1,4 @@
-"""A broker on which nobody may do anything but what the KafkaUser resources allow, as Strimzi sets one up."""
+"""A broker on which users may only do what the KafkaUser resources allow, as Strimzi sets one up."""
 
 import contextlib
 import socket
@@ -131,10 +131,10 @@ def principal_of(user: dict[str, Any]) -> str:
 
 def _acls(user: dict[str, Any]) -> Iterator[AclBinding]:
     for acl in user["spec"]["authorization"]["acls"]:
-        told = acl["resource"]
+        pattern = acl["resource"]
         for operation in acl["operations"]:
-            prefix = told["patternType"] == "prefix"
-            yield binding(principal_of(user), Permission(told["type"], told["name"], operation, prefix))
+            prefix = pattern["patternType"] == "prefix"
+            yield binding(principal_of(user), Permission(pattern["type"], pattern["name"], operation, prefix))
 
 
 def binding(principal: str, permission: Permission) -> AclBinding:

@@ -33,8 +33,8 @@ def alignment(world: World) -> Iterator[Alignment]:
 
 def _commit(world: World, *times: tuple[int, int]) -> None:
     """Decisions in one transaction: the partition and the timestamp (ms after T0) of each."""
-    told = {"bootstrap.servers": world.settings.bootstrap_servers, "transactional.id": world.settings.job_name}
-    producer = Producer(told)
+    options = {"bootstrap.servers": world.settings.bootstrap_servers, "transactional.id": world.settings.job_name}
+    producer = Producer(options)
     producer.init_transactions(30)
     producer.begin_transaction()
     for partition, at in times:

@@ -17,7 +17,7 @@ GRANTED = compile_documents([role("readers", "kafka:topic:prod/main/orders"), gr
 REVOKED = compile_documents([group("readers", "user:dana")])
 
 
-def _sit(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditEvaluator:
+def _for_partition(snapshot: Snapshot | None = GRANTED, **limits: int) -> AuditEvaluator:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
     answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9) if snapshot else None
     return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
@@ -27,38 +27,40 @@ def _event(**changes: Any) -> dict[str, Any]:
     return {**request("e-1", "dana", "orders"), "outcome": "success", **changes}
 
 
-def _evaluator(event: dict[str, Any], sitting: AuditEvaluator | None = None, at: int = AT) -> Any:
-    number, key, value, _ = (sitting or _sit()).evaluator(b"key", json.dumps(event).encode(), None, 17, at)
+def _evaluate(event: dict[str, Any], partition_evaluator: AuditEvaluator | None = None, at: int = AT) -> Any:
+    number, key, value, _ = (partition_evaluator or _for_partition()).evaluate(
+        b"key", json.dumps(event).encode(), None, 17, at
+    )
     assert (number, key) == (VERDICTS, b"key"), value
     return decode_verdict(value or b"")
 
 
 def test_a_verdict_says_who_did_what_when_and_what_the_policy_says() -> None:
-    verdict = _evaluator(_event(decision_id="d-1"))
+    verdict = _evaluate(_event(decision_id="d-1"))
     assert isinstance(verdict, Verdict)
     assert (verdict.id, verdict.event_id, verdict.decision_id) == ("topic-id-3-17", "e-1", "d-1")
     assert (verdict.subject.id, verdict.action.name) == ("user:dana", "kafka:GetTopicDetails")
     assert (verdict.time, verdict.result, verdict.outcome) == (AT, "success", "allow")
     assert verdict.policy_version == GRANTED.version
-    denied = _evaluator(_event(), _sit(REVOKED))
+    denied = _evaluate(_event(), _for_partition(REVOKED))
     assert (denied.outcome, denied.reasons[0].code) == ("deny", "no-grant")
 
 
 def test_without_the_policies_of_its_time_a_verdict_is_unknown_and_counted_as_such() -> None:
-    sitting = _sit(None)
-    verdict = _evaluator(_event(), sitting)
+    partition_evaluator = _for_partition(None)
+    verdict = _evaluate(_event(), partition_evaluator)
     assert (verdict.outcome, verdict.policy_version) == ("unknown", "")
     assert [reason.code for reason in verdict.reasons] == ["no-longer-known"]
-    assert sitting.counts["lenses6 unknown"] == 1
+    assert partition_evaluator.counts["lenses6 unknown"] == 1
 
 
 def test_its_time_is_the_earlier_of_what_it_says_and_the_broker_s() -> None:
     asked: list[int] = []
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
     answers = AuditAnswers(GRANTED, DEFAULT_TRUST, 9)
-    sitting = AuditEvaluator(source, lambda at: asked.append(at) or answers, Limits())
+    partition_evaluator = AuditEvaluator(source, lambda at: asked.append(at) or answers, Limits())
     for claimed in (AT - 5, AT + 5, "2026-11-18T11:06:39.995Z"):
-        assert _evaluator(_event(time=claimed), sitting).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
+        assert _evaluate(_event(time=claimed), partition_evaluator).time == min(AT, AT - 5 if claimed != AT + 5 else AT)
     assert asked == [AT - 5, AT, AT - 5]
 
 
@@ -66,22 +68,22 @@ def test_claims_that_are_not_trusted_are_not_used() -> None:
     source = AuditSource("audit", 3, "topic-id", frozenset(), VERDICTS, LETTERS)
     documents = [role("readers", "kafka:topic:prod/main/orders"), group("readers")]
     answers = AuditAnswers(compile_documents(documents), frozenset(), 9)
-    sitting = AuditEvaluator(source, lambda _at: answers, Limits())
+    partition_evaluator = AuditEvaluator(source, lambda _at: answers, Limits())
     event = _event()
     event["subject"]["properties"] = {"groups": ["readers"]}
-    assert _evaluator(event, sitting).outcome == "error"
+    assert _evaluate(event, partition_evaluator).outcome == "error"
 
 
 def test_a_secret_of_the_subject_does_not_go_on() -> None:
     event = _event()
     event["subject"]["properties"] = {"token": {"sub": "secret"}}
-    _, _, value, _ = _sit().evaluator(None, json.dumps(event).encode(), None, 17, AT)
+    _, _, value, _ = _for_partition().evaluate(None, json.dumps(event).encode(), None, 17, AT)
     assert b"secret" not in (value or b"")
 
 
 def test_life_cycles_are_passed_on() -> None:
     subject = {"type": "user", "id": "dana", "properties": {"groups": ["b", "a"]}}
-    login = _evaluator({"id": "1", "system": "streamsets", "event": "login", "subject": subject})
+    login = _evaluate({"id": "1", "system": "streamsets", "event": "login", "subject": subject})
     assert login == Lifecycle(
         id="topic-id-3-17",
         event_id="1",
@@ -92,7 +94,7 @@ def test_life_cycles_are_passed_on() -> None:
         groups=("a", "b"),
     )
     job = {"type": "job", "id": "job:j"}
-    started = _evaluator({"id": "2", "system": "streamsets", "event": "job.started", "resource": job})
+    started = _evaluate({"id": "2", "system": "streamsets", "event": "job.started", "resource": job})
     assert (started.event, started.resource, started.subject) == ("job.started", "job:j", None)
 
 
@@ -116,12 +118,12 @@ def test_life_cycles_are_passed_on() -> None:
 )
 def test_what_is_no_event_becomes_a_dead_letter_that_says_why(event: Any, why: str) -> None:
     value = event if isinstance(event, bytes) else json.dumps(_event(**event)).encode()
-    number, _, kept, headers = _sit().evaluator(b"key", value, None, 17, AT)
+    number, _, kept, headers = _for_partition().evaluate(b"key", value, None, 17, AT)
     assert number == LETTERS
     assert why in dict(headers or [])["__connect.errors.exception.message"].decode()
     assert kept == value
 
 
 def test_records_without_a_value_and_too_large_ones_are_dead_letters() -> None:
-    assert _sit().evaluator(None, None, None, 17, AT)[0] == LETTERS
-    assert _sit(record_in=10).evaluator(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS
+    assert _for_partition().evaluate(None, None, None, 17, AT)[0] == LETTERS
+    assert _for_partition(record_in=10).evaluate(None, json.dumps(_event()).encode(), None, 17, AT)[0] == LETTERS

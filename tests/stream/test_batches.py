@@ -81,11 +81,11 @@ def test_a_heavy_backlog_is_decided_in_ranges_each_by_its_policies_while_other_r
     assert stopped_at < len(heavy), "the job stops between two ranges"
     with running(msgspec.structs.replace(world.settings, max_batch_bytes=1 << 20)):
         found = _assert_each_once(world, [*heavy, "other"])
-    judged = [found[id_]["context"]["policy_offsets"][world.policies]["0"] for id_ in heavy]
-    assert judged == sorted(judged)
-    assert judged[0] < offset
-    assert judged[-1] == offset
-    assert [found[id_]["decision"] for id_ in heavy] == [at < offset for at in judged]
+    evaluated_at = [found[id_]["context"]["policy_offsets"][world.policies]["0"] for id_ in heavy]
+    assert evaluated_at == sorted(evaluated_at)
+    assert evaluated_at[0] < offset
+    assert evaluated_at[-1] == offset
+    assert [found[id_]["decision"] for id_ in heavy] == [at < offset for at in evaluated_at]
 
 
 @pytest.mark.long
@@ -121,7 +121,7 @@ def test_killed_between_ranges_and_with_partitions_split_over_tasks_each_is_deci
     split = msgspec.structs.replace(world.settings, source={"minPartitions": "16"})
     for settings, step in ((world.settings, "committed"), (split, "committed"), (world.settings, "written")):
         job = Job(settings, kill_at=step)
-        assert job.await_end() == -9, job.told
+        assert job.await_end() == -9, job.reported
         assert 0 < len(_decisions(world)) < len(heavy)
     with running(split):
         wait_until(lambda: len(_decisions(world)) > len(heavy) // 2, "half of it is decided", 120)

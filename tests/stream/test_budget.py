@@ -27,7 +27,7 @@ from streaming.records.size_gate import record_size
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.broadcasts import Facts
 from tests.stream.arrow import AT, records_batch
-from tests.stream.lots import read_lot
+from tests.stream.packed import read_packed
 from tests.stream.test_prepared_answers import SNAPSHOT, _in_order
 from tests.stream.world import request
 
@@ -35,7 +35,7 @@ PARTITION = ("requests", 3)
 
 
 class Clock:
-    """Tells the time, and how often it was asked; each look takes `step` seconds."""
+    """A clock that counts its readings; each look takes `step` seconds."""
 
     def __init__(self, step: float = 0.0) -> None:
         self.now, self._step = 0.0, step
@@ -45,8 +45,8 @@ class Clock:
         return self.now
 
 
-def _sit(evaluator: Evaluator) -> PartitionEvaluator:
-    return evaluator.sit(
+def _for_partition(evaluator: Evaluator) -> PartitionEvaluator:
+    return evaluator.for_partition(
         Source(*PARTITION, "topic-id", DEFAULT_TRUST, 1), EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT)
     )
 
@@ -80,23 +80,23 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
     """With and without prepared queries; records and counts are those of an unlimited budget."""
     evaluator, records = Evaluator(SNAPSHOT, Limits()), _records(values)
     if is_taught:
-        _sit(evaluator).decide_all(records)
+        _for_partition(evaluator).decide_all(records)
     usage = Usage(Budget(size, 1.0, exceeds), Clock())
     fitting = usage.fitting(records.sizes)
     assert fitting >= int(exceeds)
     if not fitting:
         return
-    sitting, whole = _sit(evaluator), _sit(Evaluator(SNAPSHOT, Limits()))
-    packed = sitting.decide_all(records.head(fitting), usage)
+    partition_evaluator, whole = _for_partition(evaluator), _for_partition(Evaluator(SNAPSHOT, Limits()))
+    packed = partition_evaluator.decide_all(records.head(fitting), usage)
     decided = packed.decided
     assert decided is not None
     assert decided >= int(exceeds)
     made = _in_order(packed)
     assert made == _in_order(whole.decide_all(records))[:decided]
-    counted = _sit(Evaluator(SNAPSHOT, Limits()))
+    counted = _for_partition(Evaluator(SNAPSHOT, Limits()))
     if decided:
         counted.decide_all(records.head(decided))
-    assert +Counter(sitting.counts) == +Counter(counted.counts)
+    assert +Counter(partition_evaluator.counts) == +Counter(counted.counts)
     if decided > 1 and not packed.shortly:
         assert int(records.sizes[:decided].sum()) + _bytes(made) <= size
 
@@ -105,7 +105,7 @@ def test_an_unlimited_budget_is_enough_for_everything() -> None:
     records = _records([_request(number, 500, 40) for number in range(20)])
     usage = Usage(UNLIMITED)
     assert usage.fitting(records.sizes) == 20
-    assert _sit(Evaluator(SNAPSHOT, Limits())).decide_all(records, usage).decided == 20
+    assert _for_partition(Evaluator(SNAPSHOT, Limits())).decide_all(records, usage).decided == 20
     assert usage.share < 0.001
 
 
@@ -115,10 +115,10 @@ def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record(
         Evaluator(SNAPSHOT, Limits()),
         _records([_request(number, evaluations=3) for number in range(10)]),
     )
-    assert _sit(evaluator).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
+    assert _for_partition(evaluator).decide_all(records, Usage(Budget(2**40, 4.5), Clock(1.0))).decided == 5
     late = Usage(Budget(2**40, 0.5), Clock(1.0))
     assert late.fitting(records.sizes) == 10, "nothing is decided yet"
-    assert _sit(evaluator).decide_all(records, late).decided == 1
+    assert _for_partition(evaluator).decide_all(records, late).decided == 1
     late.records = 1
     assert late.fitting(records.sizes) == 0
     assert Usage(Budget(2**40, 0.5, exceeds=False), Clock(1.0)).fitting(records.sizes) == 0
@@ -126,9 +126,9 @@ def test_a_task_stops_when_its_seconds_are_over_but_not_before_its_first_record(
 
 def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
     evaluator, records = Evaluator(SNAPSHOT, Limits()), _records([_request(number) for number in range(2000)])
-    _sit(evaluator).decide_all(records)
+    _for_partition(evaluator).decide_all(records)
     usage = Usage(Budget(2**40, 1.0), Clock())
-    packed = _sit(evaluator).decide_all(records, usage)
+    packed = _for_partition(evaluator).decide_all(records, usage)
     assert packed.decided == 2000
     assert len(packed.shortly[0].keys) == 2000
     assert usage.bytes == int(records.sizes.sum())
@@ -233,16 +233,16 @@ def test_a_task_says_up_to_which_offset_it_has_decided_and_reads_what_is_left(
     worker = worker_of(task_of(Budget(size, 60.0, exceeds), committed))
     rows = [row.to_pydict() for row in worker(batches())]
     assert read == bounds[1:]
-    told = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
-    spans = [(one.decided.first, one.decided.end) for one in told]
+    side_outputs = [msgspec.msgpack.decode(row["side"][0], type=SideOutput) for row in rows]
+    spans = [(one.decided.first, one.decided.end) for one in side_outputs]
     assert [first for first, _ in spans] == [committed, *(end for _, end in spans[:-1])]
-    assert [one.decided.stopped for one in told[:-1]] == [False] * (len(told) - 1)
+    assert [one.decided.stopped for one in side_outputs[:-1]] == [False] * (len(side_outputs) - 1)
     end = spans[-1][1]
-    assert told[-1].decided.stopped == (end < 30)
+    assert side_outputs[-1].decided.stopped == (end < 30)
     assert end > committed or not exceeds
-    decided = [json.loads(decision)["request_id"] for one in told for decision in one.decisions]
+    decided = [json.loads(decision)["request_id"] for one in side_outputs for decision in one.decisions]
     assert sorted(decided) == sorted(f"r-{number}" for number in range(committed, end))
-    packed = [read_lot(cell)[2] for row in rows for cell in row["packed"] if cell is not None]
+    packed = [read_packed(cell)[2] for row in rows for cell in row["packed"] if cell is not None]
     assert sum(map(len, packed)) == end - committed
 
 

@@ -67,10 +67,12 @@ def _store(*documents: dict[str, Any]) -> DocumentStore:
 
 def _packed(*asked: dict[str, Any], documents: Any) -> Packed:
     evaluator, packed = Evaluator(compile_documents(documents), Limits()), Packed([], [])
-    sitting = evaluator.sit(Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1))
-    for offset, told in enumerate(asked):
+    partition_evaluator = evaluator.for_partition(
+        Source("t", 0, "id", DEFAULT_TRUST, 2), EvaluationContext("", {}, 0, {}, 1)
+    )
+    for offset, body in enumerate(asked):
         headers = [{"key": "traceparent", "value": b"00"}] if offset % 2 else None
-        packed.others.append(sitting.decide(None, json.dumps(told).encode(), headers, offset, 1))
+        packed.others.append(partition_evaluator.decide(None, json.dumps(body).encode(), headers, offset, 1))
     return packed
 
 
@@ -175,6 +177,6 @@ def _counted(job: Observed) -> dict[str, float]:
     found: dict[str, float] = {}
     for (name, labels), value in job.samples().items():
         if name == "lockkeeper_candidate_decisions_total" and value:
-            told = dict(labels)
-            found[f"{told['system']} {told['live']} {told['candidate']}"] = value
+            named = dict(labels)
+            found[f"{named['system']} {named['live']} {named['candidate']}"] = value
     return found

@@ -29,7 +29,7 @@ FIRST = [ADMIN, group("admin", "user:dana")]
 
 
 class CompiledDocument:
-    """A job that has read some records, told as the committed offsets say."""
+    """A job that has read some records, by the committed offsets."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ def test_the_first_reading_is_the_baseline_and_what_comes_after_it_a_change() ->
 
 
 def test_records_from_the_committed_offset_on_are_changes_of_what_lay_below_it() -> None:
-    """As after a restart: dana is the baseline, erik was told, finn came while the job was away."""
+    """As after a restart: dana is the baseline, erik was reported, finn came while the job was away."""
     log = [*FIRST, group("admin", "user:dana", "user:erik"), group("admin", "user:dana", "user:erik", "user:finn")]
     [alert] = CompiledDocument({("policies", 0): 3}, *log).alerts()
     assert alert["id"] == "privilege-escalation-policies-3"
@@ -109,7 +109,7 @@ def test_several_versions_read_together_are_one_change_and_none_if_nothing_stays
     assert job.ids() == []
 
 
-def test_a_role_and_its_member_are_one_change_told_with_the_last_record_of_the_two() -> None:
+def test_a_role_and_its_member_are_one_change_reported_with_the_last_record_of_the_two() -> None:
     job = CompiledDocument({("policies", 0): 0}, group("admin", "user:dana"), ADMIN)
     [alert] = job.alerts()
     assert alert["id"] == "privilege-escalation-policies-1"
@@ -117,7 +117,7 @@ def test_a_role_and_its_member_are_one_change_told_with_the_last_record_of_the_t
     assert alert["evidence"][1]["document"] == "lenses6/Role/admin"
 
 
-def test_changes_that_have_nothing_to_do_with_each_other_are_told_one_by_one() -> None:
+def test_changes_that_have_nothing_to_do_with_each_other_are_reported_one_by_one() -> None:
     job = CompiledDocument({}, *FIRST, group("ops", "user:erik"))
     job.read(group("admin", "user:gina"), {**ADMIN, "name": "ops"})
     assert job.ids() == ["privilege-escalation-policies-3", "privilege-escalation-policies-4"]
@@ -131,7 +131,7 @@ def test_a_refused_version_changes_nothing_and_the_next_good_one_is_compared_wit
     assert job.ids() == []
 
 
-def test_what_is_not_committed_is_told_again_with_what_came_after_it() -> None:
+def test_what_is_not_committed_is_reported_again_with_what_came_after_it() -> None:
     """A reading may be followed by another before a transaction is committed."""
     job = CompiledDocument({}, *FIRST)
     job.read(group("admin", "user:erik"))
@@ -139,7 +139,7 @@ def test_what_is_not_committed_is_told_again_with_what_came_after_it() -> None:
     assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-3"]
 
 
-def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change() -> None:
+def test_organizations_that_enforce_nothing_are_reported_at_first_and_at_each_change() -> None:
     job = CompiledDocument({}, SOLO, topic="switches")
     [alert] = job.alerts()
     assert (alert["id"], alert["severity"]) == ("enforcement-disabled-switches-0", "critical")
@@ -152,7 +152,7 @@ def test_organizations_that_enforce_nothing_are_told_at_first_and_at_each_change
     assert CompiledDocument({("switches", 0): 1}, SOLO, topic="switches").ids() == []
 
 
-def test_a_change_that_cannot_be_worked_out_is_told_of_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_cannot_be_computed_is_reported_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*_: Any) -> Any:
         raise RecursionError("s3cret")
 

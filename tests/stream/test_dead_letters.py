@@ -130,9 +130,9 @@ def test_json_stays_json_with_the_rest_as_it_was() -> None:
     """Any JSON with any names, against the meaning: decode, replace what secret names hold."""
     random = Random(15)
     for _ in range(500):
-        told = _any_json(random, 4)
-        value = json.dumps(told, ensure_ascii=random.random() < 0.5, indent=random.choice([None, 2])).encode()
-        assert json.loads(mask_secrets(value)) == _without_secrets(told)
+        content = _any_json(random, 4)
+        value = json.dumps(content, ensure_ascii=random.random() < 0.5, indent=random.choice([None, 2])).encode()
+        assert json.loads(mask_secrets(value)) == _without_secrets(content)
 
 
 def _any_json(random: Random, depth: int) -> Any:
@@ -148,11 +148,11 @@ def _any_json(random: Random, depth: int) -> Any:
     return [None, True, -1.5, "", 'a]}"\\ secret, token'][kind]
 
 
-def _without_secrets(told: Any) -> Any:
-    if isinstance(told, dict):
+def _without_secrets(content: Any) -> Any:
+    if isinstance(content, dict):
         secret = re.compile("password|token|secret|api_key").search
-        return {k: "***" if secret(k) else _without_secrets(v) for k, v in told.items()}
-    return [_without_secrets(v) for v in told] if isinstance(told, list) else told
+        return {k: "***" if secret(k) else _without_secrets(v) for k, v in content.items()}
+    return [_without_secrets(v) for v in content] if isinstance(content, list) else content
 
 
 @pytest.mark.parametrize(
@@ -206,15 +206,15 @@ def test_headers_that_look_like_secrets_are_masked() -> None:
 
 def test_one_that_is_too_large_carries_hashes_and_its_place() -> None:
     key, value, headers = dead_letter(REJECTION, b"k", b"v" * 100_000, None, Limits(record_out=65_536))
-    told = json.loads(value)
+    content = json.loads(value)
     assert key is None
-    assert (told["topic"], told["partition"], told["offset"]) == ("requests", 2, 17)
-    assert len(told["value_sha256"]) == 64
+    assert (content["topic"], content["partition"], content["offset"]) == ("requests", 2, 17)
+    assert len(content["value_sha256"]) == 64
     assert len(value) + sum(len(text) for _, text in headers) < 65_536
 
 
 def test_the_headers_are_those_of_kafka_connect() -> None:
-    told = dict(dead_letter(REJECTION, b"k", b"v", None, Limits())[2])
+    fields = dict(dead_letter(REJECTION, b"k", b"v", None, Limits())[2])
     names = ("topic", "partition", "offset", "stage", "exception.class.name", "exception.message")
-    assert set(told) == {f"__connect.errors.{name}" for name in names}
-    assert told["__connect.errors.partition"] == b"2"
+    assert set(fields) == {f"__connect.errors.{name}" for name in names}
+    assert fields["__connect.errors.partition"] == b"2"

@@ -69,7 +69,7 @@ def _code(decision: dict[str, Any]) -> str:
     return str(decision["context"]["reasons"][0]["code"])
 
 
-def test_a_decision_record_tells_what_it_rests_on_and_carries_the_trace(world: World, user: str) -> None:
+def test_a_decision_record_names_its_determining_statements_and_carries_the_trace(world: World, user: str) -> None:
     offset = world.publish(role(user, ORDERS))
     decisions = world.reader(world.names.decisions)
     headers = [("traceparent", b"00-ab-cd-01"), ("authorization", b"Bearer x")]
@@ -112,7 +112,7 @@ def test_the_stream_answers_as_the_library_does(world: World, user: str) -> None
         query = {**query, "id": f"{name}-{user}"}
         expected = json.loads(json.dumps(decide(_snapshot(documents), query).to_record()))
         decision = _ask(world, query)
-        expected_parts, parts = (told.get("evaluations", []) for told in (expected, decision))
+        expected_parts, parts = (one.get("evaluations", []) for one in (expected, decision))
         for wanted, found in zip([expected, *expected_parts], [decision, *parts], strict=True):
             assert found["decision"] is wanted["decision"]
             assert wanted["context"].items() <= found["context"].items()
@@ -168,7 +168,7 @@ def test_a_request_after_its_deadline_is_an_error(world: World, user: str) -> No
     assert in_time["decision"] is True
 
 
-def test_min_policy_offsets_are_honoured_and_nobody_can_make_the_stream_wait(world: World, user: str) -> None:
+def test_min_policy_offsets_are_honoured_and_no_client_can_make_the_stream_wait(world: World, user: str) -> None:
     offset = world.publish(role(user, ORDERS))
 
     def answer(name: str, topic: str, newest: object) -> dict[str, Any]:
@@ -184,10 +184,10 @@ def test_min_policy_offsets_are_honoured_and_nobody_can_make_the_stream_wait(wor
 def test_producers_who_are_not_trusted_to_claim_groups_get_no_access_by_them(world: World, user: str) -> None:
     """The same request on two topics; nothing but the claim gives access."""
     world.publish(role(user, ORDERS))
-    stranger = request(f"claim-{user}", "nobody", "orders")
-    stranger["subject"] = {**stranger["subject"], "properties": {"groups": [user]}}
-    trusted = _ask(world, {**stranger, "id": f"trusted-{user}"})
-    strange = _ask(world, {**stranger, "id": f"strange-{user}"}, topic=world.names.requests[1])
+    claimed = request(f"claim-{user}", "nobody", "orders")
+    claimed["subject"] = {**claimed["subject"], "properties": {"groups": [user]}}
+    trusted = _ask(world, {**claimed, "id": f"trusted-{user}"})
+    strange = _ask(world, {**claimed, "id": f"strange-{user}"}, topic=world.names.requests[1])
     assert (trusted["decision"], trusted["context"]["claims"]) == (True, ["groups"])
     assert (strange["decision"], strange["context"]["outcome"]) == (False, "error")
 
@@ -198,15 +198,15 @@ def test_a_broken_document_leaves_the_last_good_one_in_force_and_raises_one_aler
     offset = world.publish({**role(user, ORDERS), "enforcment": False})
     assert _ask(world, request(f"broken-{user}", user, "orders"))["decision"] is True
     alerts = world.reader(world.names.alerts)
-    told = alerts.until(lambda found: any(m.key() == f"lenses6/Role/{user}".encode() for m in found), "the alert")
-    alert = next(json.loads(m.value()) for m in told if m.key() == f"lenses6/Role/{user}".encode())
+    raised = alerts.until(lambda found: any(m.key() == f"lenses6/Role/{user}".encode() for m in found), "the alert")
+    alert = next(json.loads(m.value()) for m in raised if m.key() == f"lenses6/Role/{user}".encode())
     assert alert["kind"] == "policy-rejected"
     assert alert["evidence"][0]["offset"] == offset
     assert "enforcment" in alert["message"]
 
 
 def test_a_document_that_is_not_what_its_key_says_is_refused(world: World, user: str) -> None:
-    """Nobody gets a role of another name into force by its key."""
+    """A role of another name does not come into force by its key."""
     world.publish(role("somebody-else", ORDERS), key=f"Role/{user}")
     decision = _ask(world, request(f"wrong-key-{user}", user, "orders"))
     assert (decision["decision"], _code(decision)) == (False, "refused-document")
@@ -248,7 +248,7 @@ def test_all_decisions_of_a_batch_carry_one_version(world: World, user: str) -> 
     assert all(len(versions) == 1 for versions in by_batch.values())
 
 
-def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: World, user: str) -> None:
+def test_a_request_after_a_change_is_never_evaluated_by_the_older_policy(world: World, user: str) -> None:
     """Grant, request, revoke, request, without a pause; and how long a change takes to show."""
     decisions = world.reader(world.names.decisions)
     seconds = []
@@ -268,7 +268,9 @@ def test_a_request_after_a_change_is_never_judged_by_the_older_policy(world: Wor
     )
 
 
-def test_requests_sent_right_after_apply_returned_are_never_judged_by_the_older_policy(world: World, user: str) -> None:
+def test_requests_sent_right_after_apply_returned_are_never_evaluated_by_the_older_policy(
+    world: World, user: str
+) -> None:
     """Applied as `lockkeeper policy apply` does, in transactions, and without waiting for any answer between."""
     decisions, applied = world.reader(world.names.decisions), dict[str, int]()
     for number in range(CHANGES):
@@ -286,7 +288,7 @@ def test_requests_sent_right_after_apply_returned_are_never_judged_by_the_older_
 
 
 def test_the_lag_is_zero_in_kafkas_own_tool_when_nothing_is_left_to_do(world: World, user: str) -> None:
-    """Of the policy topics too: what was published is in force, and told of."""
+    """Of the policy topics too: what was published is in force, and reported."""
     world.publish(role(user, ORDERS))
     wait_until(lambda: set(world.lags()) == {0}, "the lag of the group is zero", 60)
 
@@ -369,8 +371,8 @@ def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str)
     assert world.producer.flush(30) == 0
 
     def ours(messages: list[Any]) -> dict[str, Any]:
-        told = ((json.loads(message.value()), message.key()) for message in messages)
-        return {record["request_id"]: (key, record) for record, key in told if record["request_id"].endswith(user)}
+        pairs = ((json.loads(message.value()), message.key()) for message in messages)
+        return {record["request_id"]: (key, record) for record, key in pairs if record["request_id"].endswith(user)}
 
     decided = ours(world.reader(world.names.decisions).until(lambda seen: len(ours(seen)) == 3, "three decisions"))
     assert [decided[f"{number}-{user}"][0] for number in range(3)] == [None, b"", b"\x00\xff"]
@@ -397,14 +399,14 @@ def test_the_history_checker_finds_every_promise_kept(world: World) -> None:
     assert not {key for key in stored if run.traffic.run in key}
 
 
-def test_the_history_checker_finds_a_decision_that_somebody_else_wrote(world: World, tmp_path: Path) -> None:
+def test_the_history_checker_finds_a_decision_that_another_program_wrote(world: World, tmp_path: Path) -> None:
     """A second answer to a request: the command names its record and fails; outside of the time range it does not."""
     [message] = world.reader(world.names.decisions).until(lambda found: bool(found), "a decision")[:1]
     world.producer.produce(world.names.decisions, message.value(), message.key(), partition=message.partition())
     assert world.producer.flush(30) == 0
     config = tmp_path / "lockkeeper.yaml"
-    told = {name: getattr(world.settings, name) for name in ("job_name", "bootstrap_servers", "topics", "trust")}
-    written = msgspec.to_builtins(told)
+    given = {name: getattr(world.settings, name) for name in ("job_name", "bootstrap_servers", "topics", "trust")}
+    written = msgspec.to_builtins(given)
     written["systems"] = written["topics"].pop("systems", None)
     config.write_text(yaml.safe_dump({name: value for name, value in written.items() if value is not None}))
     command = [sys.executable, "-m", "streaming.cli", "verify", "--config", str(config)]

@@ -41,12 +41,12 @@ def _environment(spec: Any, broker: SecuredBroker) -> dict[str, str]:
     login = f'ScramLoginModule required username="lockkeeper" password="{PASSWORD}";'
     secrets = {"password": PASSWORD, "sasl.jaas.config": f"org.apache.kafka.common.security.scram.{login}"}
     values: dict[str, str] = {}
-    for told in container["env"]:
-        text = told["value"] if "value" in told else secrets[told["valueFrom"]["secretKeyRef"]["key"]]
+    for entry in container["env"]:
+        text = entry["value"] if "value" in entry else secrets[entry["valueFrom"]["secretKeyRef"]["key"]]
         for name, value in values.items():
             text = text.replace(f"$({name})", value)
         text = text.replace(CA, str(broker.authority.ca))
-        values[told["name"]] = text
+        values[entry["name"]] = text
     values |= {"LOCKKEEPER_BOOTSTRAP_SERVERS": broker.scram, "LOCKKEEPER_METRICS_PORT": "0"}
     return {**values, "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
 
@@ -62,7 +62,7 @@ def _driver(spec: Any, environment: dict[str, str], folder: Path) -> Iterator["s
     main = spec["pyFiles"].replace(IN_IMAGE, f"{ROOT}/")
     settings = str(BASE / "lockkeeper.yaml")
     arguments = ["driver", "--properties-file", str(folder / "spark.properties"), "--class", spec["mainClass"], main]
-    arguments += [settings if told.startswith("/") else told for told in spec["driverArgs"]]
+    arguments += [settings if argument.startswith("/") else argument for argument in spec["driverArgs"]]
     command = [sys.executable, "-m", "streaming.runtime.container", *arguments]
     everything = {**os.environ, **environment, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     with (folder / "log").open("wb") as log:

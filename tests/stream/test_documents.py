@@ -172,7 +172,7 @@ def test_a_kept_version_does_not_come_back_when_the_deletion_after_it_was_compac
 
 
 def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refused_one() -> None:
-    """Between the two were others that compaction took: what was in force is not known, so nobody is allowed."""
+    """Between the two were others that compaction took: what was in force is not known, so no request is allowed."""
     document_history = _restarted(_kept_below_a_refused_version(), _record(b"{", 7))
     [held] = document_history.store.histories.values()
     assert document_history.statements() == []

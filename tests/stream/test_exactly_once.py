@@ -52,8 +52,8 @@ def test_killed_at_every_step_of_a_batch_it_decides_each_request_exactly_once(wo
     for step in STEPS:
         ids += _ask(world, step)
         job = Job(world.settings, kill_at=step)
-        assert job.await_end() == -9, job.told
-        assert job.told[-1]["step"] == step
+        assert job.await_end() == -9, job.reported
+        assert job.reported[-1]["step"] == step
     with running(world.settings):
         _assert_each_once(world, ids)
 
@@ -63,13 +63,13 @@ def test_a_second_instance_fences_the_first_which_says_so(world: World, tmp_path
     first = Job(world.settings)
     first.await_start()
     ids = _ask(world, "before")
-    wait_until(lambda: any(told.get("step") == "committed" for told in first.told), "a batch is decided", 60)
+    wait_until(lambda: any(one.get("step") == "committed" for one in first.reported), "a batch is decided", 60)
     other = msgspec.structs.replace(world.settings, checkpoint=str(tmp_path / "other"))
     with running(other):
         ids += _ask(world, "after")
         assert first.await_end() == 1
-        assert first.told[-1]["stopped"] == "Fenced"
-        assert "another instance" in first.told[-1]["why"]
+        assert first.reported[-1]["stopped"] == "Fenced"
+        assert "another instance" in first.reported[-1]["why"]
         _assert_each_once(world, ids)
 
 

@@ -34,8 +34,8 @@ def test_a_mark_without_a_form_is_of_the_first_and_what_a_newer_one_says_besides
 def test_known_forms_are_taken_and_newer_ones_refused_with_the_way_out() -> None:
     for known in range(1, FORMAT + 1):
         check_format(known, "somewhere")
-    told = rf"somewhere is of form {FORMAT + 1}.*newer version.*docs/pages/upgrading.md"
-    with pytest.raises(CannotStart, match=told):
+    message = rf"somewhere is of form {FORMAT + 1}.*newer version.*docs/pages/upgrading.md"
+    with pytest.raises(CannotStart, match=message):
         check_format(FORMAT + 1, "somewhere")
 
 

@@ -29,7 +29,7 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(broadcasts_module, "REBASED", 23)
     rng, overlay, feed = random.Random(1), FactOverlay(), FactBroadcasts(Arrived)
     held: HeldFacts | None = None
-    mark, layer_is_new = 0, False
+    applied, layer_is_new = 0, False
     for batch in range(200):
         changes = [_change(f"user-{rng.randrange(8)}", batch) for _ in range(rng.randrange(4))]
         for change in changes:
@@ -38,11 +38,11 @@ def test_every_worker_knows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatc
         if rng.random() < skipped:
             continue
         if held is None or held.base != facts.base:
-            held, mark, layer_is_new = HeldFacts(facts.base, feed.broadcasts[0].value), 0, True
+            held, applied, layer_is_new = HeldFacts(facts.base, feed.broadcasts[0].value), 0, True
         held.follow(facts, feed.broadcasts)
         for _ in range(2):  # another task of the same batch
             held.follow(facts, feed.broadcasts)
-        seen, mark = held.changed_since(mark), held.applied
+        seen, applied = held.changed_since(applied), held.applied
         expected = {("streamsets", ("name", "Session", change.key.name)) for change in changes}
         assert seen is None or layer_is_new or expected <= {*seen}
         layer_is_new = False

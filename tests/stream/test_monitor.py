@@ -51,7 +51,7 @@ def alerts_by_kind(world: World) -> Counter[tuple[str, str]]:
     return Counter((kind, subject) for kind, subject, _ in ids)
 
 
-def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked_for(world: World) -> None:
+def test_it_distinguishes_requested_denied_and_unrequested_accesses(world: World) -> None:
     [audit] = world.names.audit
     with running(world.settings):
         world.send([request("1", "dana", "orders"), request("2", "eve", "orders")])
@@ -75,7 +75,7 @@ def test_it_tells_apart_what_was_asked_for_what_was_denied_and_what_nobody_asked
     assert letter.value() == b"no event"
     cluster = Path(f"{world.settings.checkpoint}-monitor", "kafka-cluster")
     assert json.loads(cluster.read_text()) == {"id": world.admin.list_topics(timeout=30).cluster_id}
-    _judge_a_backlog_by_the_policies_of_each_access(world)
+    _evaluate_a_backlog_by_the_policies_of_each_access(world)
 
 
 def _await_snapshot(world: World) -> None:
@@ -89,33 +89,33 @@ def _versions(world: World, kind: str) -> list[int]:
     return sorted(int(path.stem) for path in state.rglob(f"*.{kind}"))
 
 
-def _judge_a_backlog_by_the_policies_of_each_access(world: World) -> None:
+def _evaluate_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     """While no job ran, policies changed more often than snapshots are held, and accesses came in between."""
     [audit] = world.names.audit
     users = [f"late-{number}" for number in range(world.settings.snapshots_kept + 4)]
     for user in users:
         world.publish(group("readers", f"user:{user}"))
         at = time.time_ns() // 1_000_000
-        world.send([happened(f"of {each}", each, "orders", time=at) for each in (user, "stranger")], audit)
+        world.send([happened(f"of {each}", each, "orders", time=at) for each in (user, "outsider")], audit)
         wait_until(lambda at=at: time.time_ns() // 1_000_000 > at, "the next change comes later", 10)  # type: ignore[misc]
     world.publish(group("readers"))
     verdicts = world.reader(world.names.verdicts)
 
-    def judged(messages: list[Any]) -> list[Any]:
-        told = (json.loads(message.value()) for message in messages)
-        return [verdict for verdict in told if verdict["kind"] == "access" and verdict["event_id"].startswith("of ")]
+    def evaluated(messages: list[Any]) -> list[Any]:
+        records = (json.loads(message.value()) for message in messages)
+        return [verdict for verdict in records if verdict["kind"] == "access" and verdict["event_id"].startswith("of ")]
 
     monitor = Path(f"{world.settings.checkpoint}-monitor")
     (monitor / "metadata").write_text('{"id": "00000000-0000-0000-0000-000000000000"}')
     with running(world.settings):
         # The monitor's checkpoint is another's: it does not start until that is mended, and decisions go on.
-        found = verdicts.until(lambda found: len(judged(found)) == 2 * len(users), "the backlog is judged")
-        assert not [kind for kind, subject in alerts_by_kind(world) if subject == "user:stranger"]
+        found = verdicts.until(lambda found: len(evaluated(found)) == 2 * len(users), "the backlog is evaluated")
+        assert not [kind for kind, subject in alerts_by_kind(world) if subject == "user:outsider"]
         monitor.rename(monitor.with_suffix(".old"))
-        raised = ("unauthorized-access", "user:stranger")
+        raised = ("unauthorized-access", "user:outsider")
         wait_until(lambda: alerts_by_kind(world)[raised] == 1, "the monitor runs without a restart of the job", 60)
-    outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in judged(found))
-    assert outcomes == {("user:stranger", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
+    outcomes = Counter((verdict["subject"]["id"], verdict["outcome"]) for verdict in evaluated(found))
+    assert outcomes == {("user:outsider", "deny"): len(users), **{(f"user:{user}", "allow"): 1 for user in users}}
 
 
 ACCESS_KINDS = ("unauthorized-access", "unrequested-access")
@@ -130,9 +130,9 @@ def test_killed_at_every_step_of_the_monitor_each_alert_and_fact_is_written_once
     for step, user in zip(STEPS, users, strict=True):
         world.send([happened(user, user, "orders"), login(user)], audit)
         job = Job(world.settings, kill_at=step)
-        assert job.await_end() == -9, job.told
-        # The enforcer beside it may tell a step of its own in between.
-        assert step in [told["step"] for told in job.told]
+        assert job.await_end() == -9, job.reported
+        # The enforcer beside it may report its own step in between.
+        assert step in [one["step"] for one in job.reported]
     expected = Counter({(kind, f"user:{user}"): 1 for kind in ACCESS_KINDS for user in users})
     with running(world.settings):
         wait_until(lambda: alerts_by_kind(world) == expected, "an alert of each kind for each user", 90)
@@ -183,7 +183,7 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
     _publish(world, "Object", "engine:e", type="engine", owner="o", **engine)
     facts, decisions = world.reader(world.names.facts), world.reader(world.names.decisions)
 
-    def tell(event: dict[str, Any], count: int) -> None:
+    def emit(event: dict[str, Any], count: int) -> None:
         world.send([event], audit)
         facts.until(lambda found: len(found) == count, f"{event['id']} is fact {count}")
 
@@ -194,28 +194,28 @@ def test_a_login_and_a_restart_let_changes_of_permissions_take_effect_and_nothin
         }
         world.send(_ask(f"{stage}-{name}", *query) for name, query in asked.items())
         found = decisions.until(lambda seen: len(seen) >= len(asked), f"the answers of {stage}")
-        told = {record["request_id"]: record for record in (json.loads(message.value()) for message in found)}
+        records = {record["request_id"]: record for record in (json.loads(message.value()) for message in found)}
         found.clear()
-        return {name: told[f"{stage}-{name}"]["context"]["outcome"] for name in asked}
+        return {name: records[f"{stage}-{name}"]["context"]["outcome"] for name in asked}
 
     with running(world.settings):
-        tell(login("dana"), 1)
-        tell(_job_event("first", "job.started"), 2)
+        emit(login("dana"), 1)
+        emit(_job_event("first", "job.started"), 2)
         assert outcomes("begin") == {"view": "deny", "monitor": "deny"}
         _pipeline(world, "dana", "nora")
         assert outcomes("shared") == {"view": "deny", "monitor": "deny"}
-        tell(login("dana", id="again"), 3)
+        emit(login("dana", id="again"), 3)
         assert outcomes("login") == {"view": "allow", "monitor": "deny"}
-        tell(_job_event("stop", "job.stopped"), 4)
-        tell(_job_event("second", "job.started"), 5)
+        emit(_job_event("stop", "job.stopped"), 4)
+        emit(_job_event("second", "job.started"), 5)
         assert outcomes("restart") == {"view": "allow", "monitor": "allow"}
     assert json.loads(facts.messages[0].value())["spec"]["groups"] == ["analysts"]
 
 
 @pytest.mark.long
-def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_accuses_nobody(world: World) -> None:
+def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_raises_no_alert(world: World) -> None:
     """It is fenced; then a topic of its own is deleted and re-created, which it says, and its checkpoint moved away."""
-    [audit], strangers = world.names.audit, world.names.requests[1]
+    [audit], untrusted = world.names.audit, world.names.requests[1]
     settings = msgspec.structs.replace(world.settings, idle_commit_seconds=1.0)
     monitor = Path(f"{settings.checkpoint}-monitor")
     decisions, expected = world.reader(world.names.decisions), Counter[tuple[str, str]]()
@@ -234,7 +234,7 @@ def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_accuses
         assert alerts_by_kind(world) == expected
 
     with running(settings) as job:
-        world.send([b"no request"], strangers)
+        world.send([b"no request"], untrusted)
         ask_and_do("before", 2)
         await_alerts("the alerts of before")
         other = Producer(
@@ -244,9 +244,9 @@ def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_accuses
         ask_and_do("fenced", 20)
         await_alerts("the alerts of while it was fenced")
         wait_until(lambda: _versions(world, "changelog")[0] > 1, "changes that snapshots hold are deleted")
-        world.recreate(f"{strangers}.dlq")
+        world.recreate(f"{untrusted}.dlq")
         ask_and_do("recreated", 20)
-        said = f"topic {strangers}.dlq was deleted and re-created"
+        said = f"topic {untrusted}.dlq was deleted and re-created"
         wait_until(lambda: any(said in line for line in job.logged), "the monitor says why it stopped", 30)
         ask_and_do("meanwhile", 2)
         monitor.rename(monitor.with_suffix(".old"))
@@ -255,7 +255,7 @@ def test_whatever_happens_to_the_monitor_decisions_go_on_and_its_backlog_accuses
 
 @pytest.mark.long
 def test_without_its_checkpoint_the_monitor_goes_on_from_the_committed_offsets(world: World) -> None:
-    """What it remembered is lost; what comes after is watched, and nothing is told under another id."""
+    """What it remembered is lost; what comes after is watched, and nothing is reported under another id."""
     [audit] = world.names.audit
     with running(world.settings):
         world.send([happened("a", "eve", "orders")], audit)

@@ -46,7 +46,7 @@ class Observed:
             self.process = subprocess.Popen([*command, *deadly], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr)
 
     def get(self, path: str, port: int | str = 0) -> tuple[int, str]:
-        """Status and text of a page; 0 while nobody listens."""
+        """Status and text of a page; 0 while the port is closed."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port or self.port}{path}", timeout=20) as answer:
                 return answer.status, answer.read().decode()
@@ -67,14 +67,14 @@ class Observed:
 
     def await_status(self, path: str, status: int) -> str:
         """Wait until a page has a status; its text then."""
-        told: list[tuple[int, str]] = []
+        responses: list[tuple[int, str]] = []
 
         def is_it() -> bool:
-            told.append(self.get(path))
-            return told[-1][0] == status
+            responses.append(self.get(path))
+            return responses[-1][0] == status
 
         wait_until(is_it, f"{path} answers {status}", START_SECONDS)
-        return told[-1][1]
+        return responses[-1][1]
 
     def log(self) -> list[dict[str, Any]]:
         """The events it has logged: lines of JSON, between what Spark says."""
@@ -226,13 +226,13 @@ def _logs_batches_and_decisions_without_secrets(world: World, observed: Observed
 
 
 def _shows_sparks_progress(observed: Observed) -> None:
-    """Of the enforcer's query in the log, and of the monitor's as metrics: Spark tells it a while after a batch."""
+    """Of the enforcer's query in the log, and of the monitor's as metrics: Spark reports it a while after a batch."""
     job = observed.world.settings.job_name
 
-    def told() -> bool:
+    def logged() -> bool:
         return any(event["event"] == "progress" and event["query"] == job for event in observed.log())
 
-    wait_until(told, "a progress is logged", START_SECONDS)
+    wait_until(logged, "a progress is logged", START_SECONDS)
     rows = "lockkeeper_monitor_state_rows"
     wait_until(lambda: observed.value(rows) > 0, "the monitor remembers something", START_SECONDS)
 

@@ -40,7 +40,7 @@ BACK_SECONDS = 60.0  # on a machine that may be busy
 FENCED = 3
 WAITS, BACK, AGAIN = "waiting for Kafka", "Kafka is available again", "the query, which Spark ended"
 LINES = 8
-"""More than this says nobody what is said of an outage."""
+"""An outage is reported in at most so many lines."""
 
 HASTY = {"kafka.default.api.timeout.ms": "2000", "kafka.request.timeout.ms": "1000", "fetchOffset.numRetries": "1"}
 """With these Spark's reader gives up, and its query ends, within seconds of Kafka's going."""
@@ -133,7 +133,7 @@ class Run:
         assert self.process.poll() is None, self.log()
 
     def ready(self) -> tuple[int, str]:
-        """What /readyz answers; 0 while nobody does."""
+        """What /readyz answers; 0 while the port is closed."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=10) as answer:
                 return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""Snapshots of the past are rebuilt as far as they are known, and no stranger can have the job do nothing else."""
+"""Snapshots of the past are rebuilt as far as they are known. No client can keep the job busy with that alone."""
 
 import json
 from typing import Any
@@ -118,7 +118,7 @@ def test_without_anything_new_the_batch_is_not_evaluated_again(moments: list[int
     assert not _past().rebuild(moments)
 
 
-def test_a_worker_judges_by_the_policies_and_facts_of_a_moment_and_tells_of_those_it_does_not_hold() -> None:
+def test_a_worker_evaluates_at_a_moment_and_reports_the_moments_whose_snapshot_it_lacks() -> None:
     older, newest = (compile_documents([group("readers", f"user:{name}")]) for name in ("older", "newest"))
     key = Key(LOOKS_BACK, "Session", "dana")
     overlay = FactOverlay(FactChange(key, (Fact("Session", "dana", at),), at=at) for at in (15, 30))
@@ -139,7 +139,7 @@ def _login(snapshot: Snapshot | None) -> Any:
     return snapshot.policy_sets[LOOKS_BACK].facts.get("Session", "dana")
 
 
-def _worker(eras: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) -> Worker:
+def _worker(snapshots_: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) -> Worker:
     send: Any = Sent
     by_topic = ("committed", "topic_ids", "trust", "outputs", "read", "policy_offsets")
     nothing: dict[str, Any] = {field: {} for field in by_topic}
@@ -147,7 +147,7 @@ def _worker(eras: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) 
         topics=(),
         **nothing,
         facts_offset=-1,
-        snapshots=tuple((since, until, number) for number, (since, until, _) in enumerate(eras)),
+        snapshots=tuple((since, until, number) for number, (since, until, _) in enumerate(snapshots_)),
         facts=Facts(id(overlay), (), 0, ()),
         now=NOW,
         limits=Limits(),
@@ -157,4 +157,4 @@ def _worker(eras: list[tuple[int, int | None, Snapshot]], overlay: FactOverlay) 
         logged=False,
         budgets={},
     )
-    return Worker(task, [send(snapshot) for _, _, snapshot in eras], [send(overlay)])
+    return Worker(task, [send(snapshot) for _, _, snapshot in snapshots_], [send(overlay)])

@@ -1,4 +1,4 @@
-"""Alerts of the policies themselves: what a change opens, what is not enforced, what cannot be read. Each told once."""
+"""Alerts of the policies themselves: what a change opens, what is not enforced or cannot be read. Each is one alert."""
 
 import contextlib
 import json
@@ -90,7 +90,7 @@ def _open_transaction(world: World) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
+def test_what_changes_open_is_reported_once_over_kills_restarts_and_absence(
     broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     """Old policies are no change; a change is one whether the job runs, is killed after it, or is away."""
@@ -107,7 +107,7 @@ def test_what_changes_open_is_told_once_over_kills_restarts_and_absence(
     try:
         job.await_start()
         expected = {f"{switch}-{off}"}
-        assert _alerts(world, 1).keys() == expected, "it enforces nothing, which is told; the rest is the baseline"
+        assert _alerts(world, 1).keys() == expected, "it enforces nothing, which is reported; the rest is the baseline"
         world.publish(group("admin", "user:dana"))
         erik = world.publish(group("admin", "user:dana", "user:erik"))
         expected.add(f"{changes}-{erik}")
@@ -151,34 +151,34 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
     return World(broker, fresh_name("stale"), str(tmp_path / "checkpoint"), policy_stale_seconds=0.25)
 
 
-def test_a_transaction_left_open_is_told_once_for_each_place_where_it_stands(world: World) -> None:
+def test_a_transaction_left_open_is_reported_once_for_each_offset_where_it_stands(world: World) -> None:
     """Not at once, not twice, and not once it has ended."""
     world.publish(role("readers", "*"))
     watch = StaleWatch(world.admin, world.settings)
-    told: list[Result] = []
+    alerts: list[Result] = []
 
-    def tells() -> bool:
-        told.extend(watch.stuck())
-        return bool(told)
+    def reports() -> bool:
+        alerts.extend(watch.stuck())
+        return bool(alerts)
 
     assert watch.stuck() == []
     for _ in range(2):
         with _open_transaction(world):
             assert watch.stuck() == [], "it may yet end in time"
-            wait_until(tells, "an alert")
-            assert len(told) == 1
+            wait_until(reports, "an alert")
+            assert len(alerts) == 1
             assert watch.stuck() == []
-        alert = json.loads(told.pop()[2] or b"")
+        alert = json.loads(alerts.pop()[2] or b"")
         assert (alert["kind"], alert["severity"], alert["subject"]) == ("policy-stale", "critical", world.policies)
         assert "not ended" in alert["message"]
 
 
-def test_topics_that_cannot_be_read_are_told_once_after_the_bound(world: World) -> None:
-    """Every documents' topic, with the reason; the cluster's silence is no reason to tell twice."""
+def test_topics_that_cannot_be_read_are_reported_once_after_the_bound(world: World) -> None:
+    """Every documents' topic, with the reason; the cluster's silence is no reason to report twice."""
     watch = StaleWatch(world.admin, world.settings)
     positions = {(topic, 0): 0 for topic in (*world.names.policy_topics().values(), world.names.facts)}
     assert watch.unread(positions, since=10**12, why="no answer") == []
-    told = watch.unread(positions, since=0, why="no answer")
-    assert {json.loads(value or b"")["subject"] for _, _, value, _ in told} == {topic for topic, _ in positions}
-    assert all("no answer" in json.loads(value or b"")["message"] for _, _, value, _ in told)
+    alerts = watch.unread(positions, since=0, why="no answer")
+    assert {json.loads(value or b"")["subject"] for _, _, value, _ in alerts} == {topic for topic, _ in positions}
+    assert all("no answer" in json.loads(value or b"")["message"] for _, _, value, _ in alerts)
     assert watch.unread(positions, since=0, why="no answer") == []

@@ -22,11 +22,11 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.bench import workload
 from streaming.enforcer import answers, rendering
-from streaming.enforcer import evaluator as judging
+from streaming.enforcer import evaluator as evaluator_module
 from streaming.enforcer.answers import RESOURCE_BYTES, Answers, Query
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.source import Records
-from streaming.enforcer.worker import HeldFacts, _judge_of
+from streaming.enforcer.worker import HeldFacts, _evaluator_of
 from streaming.records.packing import Outgoing, Packed
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.examples import examples
@@ -35,7 +35,7 @@ from tests.policy.test_prepared import MOMENTS, UNHURRIED, change, deletion, spo
 from tests.policy.test_properties import WRITTEN as WRITTEN_FOR
 from tests.policy.test_properties import dated, requests_of
 from tests.stream.arrow import AT, Sent, records_at, records_batch
-from tests.stream.lots import read_headers
+from tests.stream.packed import read_headers
 from tests.stream.world import group, role
 
 DOCUMENTS = [
@@ -50,19 +50,19 @@ SNAPSHOT = compile_documents(DOCUMENTS)
 LIMITS = Limits()
 
 
-def _sit(evaluator: Evaluator) -> PartitionEvaluator:
+def _for_partition(evaluator: Evaluator) -> PartitionEvaluator:
     source = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
-    return evaluator.sit(source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
+    return evaluator.for_partition(source, EvaluationContext(SNAPSHOT.version, {"policies": {"0": 41}}, 7, {}, AT))
 
 
 def _in_order(packed: Packed) -> list[Outgoing]:
-    """All records by their positions, which are ascending in each lot: as the sender merges the lots."""
+    """All records by their positions, which are ascending in each columns: as the sender merges them."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, lot in packed.lots():
-        positions = range(len(lot.keys)) if lot.positions is None else lot.positions.tolist()
+    for topic, columns in packed.lots():
+        positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         assert list(positions) == sorted(positions)
-        headers = (told and read_headers(told) for told in lot.headers.to_pylist())
-        outgoing = zip(itertools.repeat(topic), lot.keys.to_pylist(), lot.values(), headers, strict=False)
+        headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
+        outgoing = zip(itertools.repeat(topic), columns.keys.to_pylist(), columns.values(), headers, strict=False)
         found += zip(positions, outgoing, strict=True)
     return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
@@ -80,13 +80,13 @@ def unprepared() -> Iterator[None]:
 
 
 def _compare(sent: list[Sent], evaluator: Evaluator, limits: Limits = LIMITS, at: int = AT) -> None:
-    """Records together, and one by one, beside those of a judge who knows nothing and prepares nothing."""
+    """Records together, and one by one, beside those of an evaluator with empty caches that prepares nothing."""
     records = Records(records_batch(sent, at))
     rows = [(key, value, records.headers(number), number, at) for number, (key, value, _) in enumerate(sent)]
     with unprepared():
-        careful = [_sit(Evaluator(evaluator.snapshot, limits)).decide(*row) for row in rows]
-    assert _in_order(_sit(evaluator).decide_all(records)) == careful
-    assert [_sit(evaluator).decide(*row) for row in rows] == careful
+        careful = [_for_partition(Evaluator(evaluator.snapshot, limits)).decide(*row) for row in rows]
+    assert _in_order(_for_partition(evaluator).decide_all(records)) == careful
+    assert [_for_partition(evaluator).decide(*row) for row in rows] == careful
 
 
 def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/orders-1", **more: Any) -> dict[str, Any]:
@@ -101,11 +101,11 @@ def _request(id_: str = "r-1", user: str = "dana", topic: str = "prod/main/order
 
 
 def _taught() -> Evaluator:
-    """A judge with prepared queries for what dana and eve ask."""
+    """An evaluator with prepared queries for what dana and eve ask."""
     evaluator = Evaluator(SNAPSHOT, LIMITS)
     for user in ("dana", "eve"):
         value = json.dumps(_request("t", user, "prod/main/taught")).encode()
-        _sit(evaluator).decide_all(Records(records_batch([(None, value, None)])))
+        _for_partition(evaluator).decide_all(Records(records_batch([(None, value, None)])))
     return evaluator
 
 
@@ -124,7 +124,7 @@ def test_requests_of_a_prepared_query_are_answered_in_columns(monkeypatch: pytes
     evaluator = _taught()
     monkeypatch.setattr(PartitionEvaluator, "decide", None)  # a request that is decided by itself would fail
     sent = [(b"k", json.dumps(_request(f"r-{n}", topic=f"prod/main/t-{n}")).encode(), None) for n in range(100)]
-    assert len(_values(_sit(evaluator).decide_all(Records(records_batch(sent))))) == 100
+    assert len(_values(_for_partition(evaluator).decide_all(Records(records_batch(sent))))) == 100
 
 
 FAULTY = ("orders-1 ", " orders-1", "orders-1\xa0", "ord\u200bers-1", "e\u0301", "\u0301", "\xe9", "secret-1 ", "a: b")
@@ -153,7 +153,8 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
         sent.append((None, json.dumps(request, ensure_ascii=False).encode(), None))
     _compare(sent, evaluator)
     decided = [
-        json.loads(value)["decision"] for value in _values(_sit(evaluator).decide_all(Records(records_batch(sent))))
+        json.loads(value)["decision"]
+        for value in _values(_for_partition(evaluator).decide_all(Records(records_batch(sent))))
     ]
     assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
     assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
@@ -164,9 +165,9 @@ def test_a_workload_gets_the_same_answers() -> None:
     snapshot = compile_documents(documents)
     evaluator, lone = Evaluator(snapshot, LIMITS), Evaluator(snapshot, LIMITS)
     values = [msgspec.json.encode(request) for request in workload.requests(documents, 3000)]
-    made = _sit(evaluator).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
+    made = _for_partition(evaluator).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     with unprepared():
-        careful = [_sit(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
+        careful = [_for_partition(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
     assert (len(made.shortly[0].keys), len(made.others)) == (3000, 0)
     assert _in_order(made) == careful
 
@@ -257,8 +258,8 @@ def test_prepared_queries_answer_so_whatever_the_policies_are(
     """In the epochs of documents that are valid for a time only, too."""
     evaluator = Evaluator(compile_documents(documents), LIMITS)
     for batch in range(3):
-        told = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
-        plain = ({name: value for name, value in request.items() if value is not None} for request in told)
+        renamed = ({**request, "id": f"{batch}-{n}", "time": None} for n, request in enumerate(asked))
+        plain = ({name: value for name, value in request.items() if value is not None} for request in renamed)
         sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
         _compare(sent, evaluator, at=at)
 
@@ -309,10 +310,10 @@ def test_an_answer_is_as_large_as_it_may_be_and_no_larger(user: str, topic: str,
 
     evaluator = Evaluator(snapshot, LIMITS)
     small, large = ask("small", "u", "t", ""), ask("large", user, topic, tag)
-    [(_, key, value, _)] = _in_order(_sit(evaluator).decide_all(Records(records_batch([large]))))
+    [(_, key, value, _)] = _in_order(_for_partition(evaluator).decide_all(Records(records_batch([large]))))
     evaluator.limits = Limits(record_out=len(key or b"") + len(value or b"") - missing)
     _compare([large, small], evaluator, evaluator.limits)
-    made = _sit(evaluator).decide_all(Records(records_batch([large, small])))
+    made = _for_partition(evaluator).decide_all(Records(records_batch([large, small])))
     said = [json.loads(value or b"") for _, _, value, _ in _in_order(made)]
     decided = {answer["request_id"]: answer["decision"] for answer in said}
     assert decided == {"small": True, "large": missing == 0}
@@ -334,15 +335,15 @@ def test_texts_that_only_look_like_slots_are_not_taken_for_them(hidden: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("ANSWER_BYTES", rendering), ("TEXT_BYTES", judging), ("REQUEST_BYTES", answers)]
+    ("name", "module"), [("ANSWER_BYTES", rendering), ("TEXT_BYTES", evaluator_module), ("REQUEST_BYTES", answers)]
 )
 def test_what_is_too_large_for_columns_is_decided_by_itself(
     monkeypatch: pytest.MonkeyPatch, name: str, module: Any
 ) -> None:
     sent: list[Sent] = [(None, json.dumps(_request()).encode(), None)]
-    assert len(_sit(_taught()).decide_all(Records(records_batch(sent))).shortly) == 1
+    assert len(_for_partition(_taught()).decide_all(Records(records_batch(sent))).shortly) == 1
     monkeypatch.setattr(module, name, 10)
-    made = _sit(_taught()).decide_all(Records(records_batch(sent)))
+    made = _for_partition(_taught()).decide_all(Records(records_batch(sent)))
     assert (len(made.shortly), len(made.others)) == (0, 1)
 
 
@@ -360,10 +361,10 @@ def test_a_document_ceases_to_be_valid_within_a_batch() -> None:
     values = [(None, json.dumps(_request(f"r-{n}")).encode(), None) for n in range(10)]
     crossing = records_at((*value, AT + n) for n, value in enumerate(values))
     for _ in range(3):
-        made = _sit(evaluator).decide_all(Records(crossing))
+        made = _for_partition(evaluator).decide_all(Records(crossing))
         assert [json.loads(value)["decision"] for value in _values(made)] == [True] * 5 + [False] * 5
         for at, allowed in ((AT, True), (AT + 5, False)):
-            made = _sit(evaluator).decide_all(Records(records_batch(values, at)))
+            made = _for_partition(evaluator).decide_all(Records(records_batch(values, at)))
             assert [json.loads(value)["decision"] for value in _values(made)] == [allowed] * 10
 
 
@@ -377,21 +378,21 @@ def test_a_bug_in_the_fast_path_costs_time_alone_and_is_logged(monkeypatch: pyte
     def fail(*_: Any) -> Any:
         raise KeyError("secret")
 
-    monkeypatch.setattr(judging, "lot_of", fail)
-    with capture_logs() as told:
+    monkeypatch.setattr(evaluator_module, "columnar_batch", fail)
+    with capture_logs() as logged:
         _compare(sent, evaluator)
-    assert [(line["log_level"], line["error"]) for line in told] == [("warning", "KeyError")]
-    assert "secret" not in repr(told)
+    assert [(line["log_level"], line["error"]) for line in logged] == [("warning", "KeyError")]
+    assert "secret" not in repr(logged)
 
 
-def test_each_decision_tells_its_own_requests_time_and_offset_where_others_are_decided_by_themselves() -> None:
+def test_each_decision_reports_its_own_requests_time_and_offset_where_others_are_decided_by_themselves() -> None:
     values = [b"{", *(json.dumps(_request(f"r-{n}")).encode() for n in range(3))]
     sent = [(b"k", value, None, AT + 1000 * late) for value, late in zip(values, (0, 3, 1, 2), strict=True)]
-    made = _sit(_taught()).decide_all(Records(records_at(sent)))
+    made = _for_partition(_taught()).decide_all(Records(records_at(sent)))
     assert (len(made.shortly), len(made.others)) == (1, 1)
     with unprepared():
         careful = [
-            _sit(Evaluator(SNAPSHOT, LIMITS)).decide(key, value, None, n, at)
+            _for_partition(Evaluator(SNAPSHOT, LIMITS)).decide(key, value, None, n, at)
             for n, (key, value, _, at) in enumerate(sent)
         ]
     assert _in_order(made) == careful
@@ -419,7 +420,7 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
         document.pop("effective_at", None)
         if document["kind"] not in kinds:
             policies.put(document, order, order)
-    compiled, held, judges = Snapshot(policies), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    compiled, held, evaluators = Snapshot(policies), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     changes = [document for document in documents if document["kind"] in kinds]
     steps = [None, *changes, *map(spoiled, changes), *map(deletion, changes)]
     for order, document in enumerate(steps, len(documents)):
@@ -427,12 +428,12 @@ def test_answers_follow_the_facts_that_change(system: str, data: st.DataObject) 
             changed = change(facts, document, order)
             overlay.apply(changed)
             held._apply(held.applied, [changed])
-        evaluator = _judge_of(0, held, Shown(compiled), LIMITS, judges)  # type: ignore[arg-type]
+        evaluator = _evaluator_of(0, held, Shown(compiled), LIMITS, evaluators)  # type: ignore[arg-type]
         for at in (data.draw(st.sampled_from(MOMENTS)), 6):
             records = Records(records_batch(sent, at))
             with unprepared():
-                fresh = _in_order(_sit(Evaluator(compiled.with_facts(overlay), LIMITS)).decide_all(records))
-            assert _in_order(_sit(evaluator).decide_all(records)) == fresh
+                fresh = _in_order(_for_partition(Evaluator(compiled.with_facts(overlay), LIMITS)).decide_all(records))
+            assert _in_order(_for_partition(evaluator).decide_all(records)) == fresh
 
 
 @pytest.mark.parametrize("system", WRITTEN_FOR)
@@ -453,7 +454,7 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
     asked = [{**data.draw(requests_of(of)), "id": str(number)} for number, of in enumerate((system, other, system))]
     plain = ({name: part for name, part in one.items() if name not in ("time", "deadline")} for one in asked)
     sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in plain]
-    store, held, judges = DocumentStore(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    store, held, evaluators = DocumentStore(), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(compiling, "WHOLE", 0)
         compiler = Compiler(store)
@@ -461,13 +462,13 @@ def test_answers_follow_the_policies_that_change(system: str, data: st.DataObjec
             document.pop("effective_at", None)
             change(store, document, order)
             compiler.compile()
-            evaluator = _judge_of(order, held, Shown(compiler.snapshot), limits, judges)  # type: ignore[arg-type]
+            evaluator = _evaluator_of(order, held, Shown(compiler.snapshot), limits, evaluators)  # type: ignore[arg-type]
             assert evaluator.snapshot.version == compiler.snapshot.version
             for at in (data.draw(st.sampled_from(MOMENTS)), 6):
                 records = Records(records_batch(sent, at))
                 with unprepared():
-                    fresh = _in_order(_sit(Evaluator(Snapshot(store), LIMITS)).decide_all(records))
-                assert _in_order(_sit(evaluator).decide_all(records)) == fresh
+                    fresh = _in_order(_for_partition(Evaluator(Snapshot(store), LIMITS)).decide_all(records))
+                assert _in_order(_for_partition(evaluator).decide_all(records)) == fresh
 
 
 def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None:
@@ -475,15 +476,15 @@ def test_queries_of_systems_whose_policies_do_not_change_stay_prepared() -> None
     store = DocumentStore()
     for order, document in enumerate([*DOCUMENTS, *({**_grant("n"), "name": f"g{number}"} for number in range(20))]):
         store.put(document, order, order)
-    compiler, held, judges = Compiler(store), HeldFacts(0, FactOverlay()), dict[Any, Any]()
+    compiler, held, evaluators = Compiler(store), HeldFacts(0, FactOverlay()), dict[Any, Any]()
     records, kept = Records(records_batch([(None, json.dumps(_request()).encode(), None)])), list[dict[Any, Any]]()
     for number, changed in enumerate([{**_grant("m"), "name": "g3"}, {**_grant("o"), "name": "g4"}, role("open", "*")]):
-        evaluator = _judge_of(number, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
-        _sit(evaluator).decide_all(records)
+        evaluator = _evaluator_of(number, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
+        _for_partition(evaluator).decide_all(records)
         kept.append(dict(evaluator.answers(DEFAULT_TRUST)._prepared.queries))
         store.put(changed, 50 + number, 50 + number)
         assert compiler.compile() is not None
-    evaluator = _judge_of(3, held, Shown(compiler.snapshot), LIMITS, judges)  # type: ignore[arg-type]
+    evaluator = _evaluator_of(3, held, Shown(compiler.snapshot), LIMITS, evaluators)  # type: ignore[arg-type]
     assert kept[0]
     assert kept[0] == kept[1] == kept[2]
     assert not evaluator.answers(DEFAULT_TRUST)._prepared.queries

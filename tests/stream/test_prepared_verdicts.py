@@ -1,4 +1,4 @@
-"""Audit events that are judged by prepared queries get the verdicts of those that are judged one by one."""
+"""Audit events that are evaluated by prepared queries get the verdicts of those that are evaluated one by one."""
 
 import contextlib
 import json
@@ -33,30 +33,30 @@ IDS = st.sampled_from(["e-1", "e-1", "", 'a"b', "→", "a\\b", 7])
 
 @contextlib.contextmanager
 def unprepared() -> Iterator[None]:
-    """While it is open, each event is judged by itself."""
+    """While it is open, each event is evaluated by itself."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(AuditEvaluator, "_prepared", lambda *_: None)
         yield
 
 
-def _sit(answers: AuditAnswers) -> AuditEvaluator:
+def _for_partition(answers: AuditAnswers) -> AuditEvaluator:
     return AuditEvaluator(AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, 1, 2), lambda _at: answers, Limits())
 
 
-def _judged(sitting: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:
-    return [sitting.evaluator(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
+def _evaluated(partition_evaluator: AuditEvaluator, events: list[tuple[bytes, int]]) -> list[Outgoing]:
+    return [partition_evaluator.evaluate(b"key", value, None, number, at) for number, (value, at) in enumerate(events)]
 
 
 def _compare(events: list[tuple[bytes, int]], kept: AuditAnswers, fresh: AuditAnswers) -> AuditEvaluator:
-    """The kept answers twice beside those that know nothing and prepare nothing. Returns what judged last."""
+    """The kept answers twice beside those that know nothing and prepare nothing. Returns the last evaluator."""
     with unprepared():
-        lone = _sit(fresh)
-        expected = _judged(lone, events)
+        lone = _for_partition(fresh)
+        expected = _evaluated(lone, events)
     for _ in range(2):
-        sitting = _sit(kept)
-        assert _judged(sitting, events) == expected
-        assert sitting.counts == lone.counts
-    return sitting
+        partition_evaluator = _for_partition(kept)
+        assert _evaluated(partition_evaluator, events) == expected
+        assert partition_evaluator.counts == lone.counts
+    return partition_evaluator
 
 
 @st.composite
@@ -106,12 +106,12 @@ def _event(**changes: Any) -> bytes:
     return json.dumps({**request("e-1", "dana", "orders"), "outcome": "success", **changes}).encode()
 
 
-def test_events_that_are_alike_are_judged_by_a_prepared_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_that_are_alike_are_evaluated_by_a_prepared_query(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = AuditAnswers(GRANTED, DEFAULT_TRUST, 9)
     events = [(_event(id=f"e-{number}", time=AT - number), AT) for number in range(5)]
     _compare(events, answers, AuditAnswers(GRANTED, DEFAULT_TRUST, 9))
-    monkeypatch.setattr(auditing, "read_event", None)  # an event that is judged by itself would fail
-    assert [number for number, *_ in _judged(_sit(answers), events)] == [1] * 5
+    monkeypatch.setattr(auditing, "read_event", None)  # an event that is evaluated by itself would fail
+    assert [number for number, *_ in _evaluated(_for_partition(answers), events)] == [1] * 5
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_is_not_known_any_more_of_a_moment_is_not_answered_by_what_is_known
     events = [(_event(system="streamsets", **asked), at) for at in (6, 4, 7)]
     kept, fresh = (AuditAnswers(compile_documents(documents), DEFAULT_TRUST, 9, overlay) for _ in range(2))
     _compare(events, kept, fresh)
-    assert [json.loads(value or b"")["outcome"] for _, _, value, _ in _judged(_sit(kept), events)] == [
+    assert [json.loads(value or b"")["outcome"] for _, _, value, _ in _evaluated(_for_partition(kept), events)] == [
         "allow",
         "unknown",
         "allow",

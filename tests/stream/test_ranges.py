@@ -12,7 +12,7 @@ from streaming.enforcer.ranges import GROWTH, LEAST, WARY, Budget, OffsetRange, 
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import NOTHING, Tally
 from tests.stream.arrow import records_batch
-from tests.stream.lots import read_lot
+from tests.stream.packed import read_packed
 from tests.stream.test_budget import task_of, worker_of
 from tests.stream.world import request
 
@@ -38,9 +38,9 @@ def test_what_follows_is_read_from_where_a_task_stopped_about_as_much_at_a_time(
     limits = ReadLimits(MOST)
     ends = {A: 500, B: 7}
     range_ = limits.first(ends, {A: 0, B: 0}, replayed=False)
-    told = [_told(A, 0, 40), _told(A, 40, 100, stopped=True, share=1.0), _told(B, 0, 7)]
-    assert range_.decided(told) == {A: 100, B: 7}
-    limits.note(range_, told)
+    side_outputs = [_told(A, 0, 40), _told(A, 40, 100, stopped=True, share=1.0), _told(B, 0, 7)]
+    assert range_.decided(side_outputs) == {A: 100, B: 7}
+    limits.note(range_, side_outputs)
     following = limits.next(ends, {A: 900, B: 9}, {A: 100, B: 7})
     assert not following.whole
     assert following.starts == {A: 100, B: 7}
@@ -123,28 +123,28 @@ def test_partitions_of_which_nothing_was_decided_are_known() -> None:
 
 
 def test_of_a_partition_that_spark_has_split_nothing_counts_beyond_where_its_first_task_stopped() -> None:
-    told = [
+    side_outputs = [
         *(_told(A, 0, 10), _told(A, 10, 12, stopped=True)),
         *(_told(A, 50, 60), _told(A, 60, 61, stopped=True)),
         *(_told(B, 50, 60), _told(B, 60, 60, stopped=True)),
     ]
-    assert stops(told) == {A: 12, B: 60}
-    assert counted(told) == [True, True, False, False, True, True]
+    assert stops(side_outputs) == {A: 12, B: 60}
+    assert counted(side_outputs) == [True, True, False, False, True, True]
     assert counted([_told(A, 0, 10), _told(A, 10, 20), _told(B, 0, 5)]) == [True] * 3
 
 
 def test_a_task_that_decided_nothing_of_its_last_arrow_batch_still_says_where_it_stopped() -> None:
     """Its budget was used up just where an Arrow batch ended; without it all of the range would be committed."""
-    range_, told = OffsetRange({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
-    assert all(counted(told))
-    assert range_.decided(told) == {A: 100}
+    range_, side_outputs = OffsetRange({A: 0}, {A: 500}), [_told(A, 0, 100), _told(A, 100, 100, stopped=True)]
+    assert all(counted(side_outputs))
+    assert range_.decided(side_outputs) == {A: 100}
 
 
 @given(st.lists(st.builds(_told, st.sampled_from([A, B]), st.integers(0, 9), st.integers(9, 20), st.booleans())))
-def test_what_counts_says_where_partitions_end_as_all_does(told: list[SideOutput]) -> None:
-    kept = [one for one, counts in zip(told, counted(told), strict=True) if counts]
+def test_what_counts_says_where_partitions_end_as_all_does(side_outputs: list[SideOutput]) -> None:
+    kept = [one for one, counts in zip(side_outputs, counted(side_outputs), strict=True) if counts]
     ends = {A: 30, B: 30}
-    assert OffsetRange({}, ends).decided(kept) == {**ends, **stops(told)}
+    assert OffsetRange({}, ends).decided(kept) == {**ends, **stops(side_outputs)}
 
 
 RECORDS = st.lists(st.sampled_from([1, 1, 1, 5, 60, 400]), min_size=1, max_size=120)
@@ -159,7 +159,7 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
     committed, decided = dict.fromkeys(records, 0), {A: list[int](), B: list[int]()}
     range_, ranges = limits.first(ends, committed, replayed=False), 0
     while True:
-        told = []
+        side_outputs = []
         for partition in range_.undecided:
             used, offset = 0, range_.starts[partition]
             while offset < range_.ends[partition] and (not used or used + records[partition][offset] <= budget):
@@ -168,11 +168,11 @@ def test_range_after_range_every_record_is_decided_once_and_in_order(
                 offset += 1
             stopped = offset < range_.ends[partition]
             middle = (range_.starts[partition] + offset) // 2  # Arrow batches end anywhere, also where the task stops
-            told += [_told(partition, range_.starts[partition], middle), _told(partition, middle, offset)]
-            told += [_told(partition, offset, offset, stopped, used / budget)] if stopped else []
-        assert all(counted(told))
-        limits.note(range_, told)
-        committed = {**committed, **range_.decided(told)}
+            side_outputs += [_told(partition, range_.starts[partition], middle), _told(partition, middle, offset)]
+            side_outputs += [_told(partition, offset, offset, stopped, used / budget)] if stopped else []
+        assert all(counted(side_outputs))
+        limits.note(range_, side_outputs)
+        committed = {**committed, **range_.decided(side_outputs)}
         if all(committed[partition] >= end for partition, end in ends.items()):
             break
         range_, ranges = limits.next(ends, {}, committed), ranges + 1
@@ -203,17 +203,17 @@ def test_workers_and_ranges_decide_every_record_once_in_order_whatever_the_budge
         for first, last in itertools.pairwise(bounds):
             parts = (batch.slice(at, min(rows, last - at)) for at in range(first, last, rows))
             for row in (made_row.to_pydict() for made_row in worker(parts)):
-                packed = [record for cell in row["packed"] if cell is not None for record in read_lot(cell)[2]]
+                packed = [record for cell in row["packed"] if cell is not None for record in read_packed(cell)[2]]
                 offsets = [json.loads(value)["context"]["source"]["offset"] for _, value, _ in packed]
                 made.append((msgspec.msgpack.decode(row["side"][0], type=SideOutput), sorted(offsets)))
-        which = counted([told for told, _ in made])
+        which = counted([side_outputs for side_outputs, _ in made])
         kept = [one for one, counts in zip(made, which, strict=True) if counts]
-        limits.note(range_, [told for told, _ in kept])
+        limits.note(range_, [side_outputs for side_outputs, _ in kept])
         if data.draw(st.booleans(), "killed before the commit"):
             limits = ReadLimits(100)
         else:
             written += [offset for _, offsets in kept for offset in offsets]
-            committed = range_.decided([told for told, _ in kept])[partition]
+            committed = range_.decided([side_outputs for side_outputs, _ in kept])[partition]
             assert written == list(range(committed))
         if data.draw(st.booleans(), "started again"):
             limits = ReadLimits(100)

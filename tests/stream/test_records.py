@@ -18,7 +18,7 @@ SENT = st.tuples(st.none() | TEXTS, st.none() | TEXTS, HEADERS)
 
 def _row(offset: int, at: int, sent: Sent) -> Row:
     key, value, headers = sent
-    return key, value, headers and [{"key": name, "value": told} for name, told in headers], offset, at
+    return key, value, headers and [{"key": name, "value": header_value} for name, header_value in headers], offset, at
 
 
 @given(st.lists(SENT, min_size=1, max_size=20), st.data())
@@ -39,9 +39,9 @@ def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) ->
 
 
 def test_headers_are_read_as_spark_writes_them() -> None:
-    told = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
+    encoded = f'[{{"key":"traceparent","value":"{base64.b64encode(b"00-1").decode()}"}},{{"key":"empty"}}]'
     [beside] = records_batch([(b"key", b"value", None)])["beside"].to_pylist()
-    beside = beside[:24] + len(told).to_bytes(4) + b"key" + told.encode() + b"requests"
+    beside = beside[:24] + len(encoded).to_bytes(4) + b"key" + encoded.encode() + b"requests"
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"value"]), "beside": pa.array([beside])})
     [(key, value, headers, _, _)] = Records(batch).rows()
     assert (key, value) == (b"key", b"value")

@@ -1,4 +1,4 @@
-"""What earlier versions left behind is taken up by today's job: nothing lost, doubled or judged otherwise.
+"""What earlier versions left behind is taken up by today's job: nothing lost, duplicated or decided differently.
 
 `tests/released/VERSION` holds what the job of that version left; `tests.stream.record_release` makes it.
 """
@@ -55,7 +55,7 @@ def test_what_a_release_left_is_taken_up(
 
 
 def _assert_the_monitor_remembers(world: World) -> None:
-    """What it was told before the upgrade is known by its state: an access is no news, an older login no fact."""
+    """What it read before the upgrade is known by its state: an access is no news, an older login no fact."""
     [audit], now = world.names.audit, time.time_ns() // 1_000_000
     [denied, *_] = (event for event in world.everything(audit) if event["id"] == "denied")
     older, known = login("older", "dana", denied["time"] - HOUR_MS), denied_access("denied", "mallory", denied["time"])
@@ -71,10 +71,10 @@ def _assert_the_monitor_remembers(world: World) -> None:
 
     users = Counter({f"{LOOKS_BACK}/Session/{name}": 1 for name in ("dana", "trudy")})
     expected = Counter({(kind, f"user:{name}"): 1 for kind in ACCESS_KINDS for name in ("mallory", "trudy")})
-    told = world.reader(world.names.alerts).until(lambda seen: alerts(seen) >= expected, "the alerts", 150)
-    assert alerts(told) == expected
+    raised = world.reader(world.names.alerts).until(lambda seen: alerts(seen) >= expected, "the alerts", 150)
+    assert alerts(raised) == expected
     known = world.reader(world.names.facts).until(lambda seen: logins(seen) >= users, "the logins", 60)
     assert logins(known) == users
     verdicts = world.everything(world.names.verdicts)
     again = [verdict for verdict in verdicts if verdict.get("event_id") == "denied"]
-    assert [verdict["outcome"] for verdict in again] == ["deny", "deny"], "it was told twice"
+    assert [verdict["outcome"] for verdict in again] == ["deny", "deny"], "it was reported twice"

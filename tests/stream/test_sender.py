@@ -20,7 +20,7 @@ from streaming.records.packing import NO_TEXT, ColumnarBatch, DictionaryColumn, 
 from streaming.runtime.spark import start_session
 from streaming.settings import Limits, Settings
 from tests.brokers import TestBroker
-from tests.stream.lots import read_lot
+from tests.stream.packed import read_packed
 from tests.stream.world import SHORT_LIVED, Reader
 from tests.waiting import wait_until
 
@@ -51,9 +51,9 @@ class Place:
     def another(self, **settings: Any) -> Output:
         return Output(msgspec.structs.replace(self.settings, **settings), self._spark)
 
-    def evaluated(self, *lots: ColumnarBatch) -> Evaluated:
-        """As if workers had made these lots."""
-        return self.collected([(pack(self.topic, JSON_HEADERS, lot), None) for lot in lots])
+    def evaluated(self, *batches: ColumnarBatch) -> Evaluated:
+        """As if workers had made these batches."""
+        return self.collected([(pack(self.topic, JSON_HEADERS, columns), None) for columns in batches])
 
     def collected(self, rows: list[tuple[bytes | None, bytes | None]]) -> Evaluated:
         """As if workers had made these rows."""
@@ -80,15 +80,17 @@ class Place:
         properties.setProperty("bootstrap.servers", self.settings.bootstrap_servers)
         admin = jvm.org.apache.kafka.clients.admin.Admin.create(properties)
         offsets = admin.listConsumerGroupOffsets(self.settings.job_name).partitionsToOffsetAndMetadata().get()
-        told = [offset.metadata() for offset in offsets.values()]
+        metadata = [offset.metadata() for offset in offsets.values()]
         admin.close()
-        return told
+        return metadata
 
     def place_of(self, keys: list[bytes]) -> dict[bytes | None, int]:
         """Where librdkafka puts these keys as Java does."""
         producer, found = Producer({**self._client, "partitioner": "murmur2_random"}), {}
         for key in keys:
-            producer.produce(self.topic, b"", key, on_delivery=lambda _, told: found.update({told.key(): told}))
+            producer.produce(
+                self.topic, b"", key, on_delivery=lambda _, delivered: found.update({delivered.key(): delivered})
+            )
         assert producer.flush(30) == 0
         return {key: message.partition() for key, message in found.items()}
 
@@ -104,12 +106,12 @@ def _texts(*texts: bytes | None) -> Any:
     return pa.array(texts, pa.binary())
 
 
-def _lot(*values: bytes | None) -> ColumnarBatch:
+def _columns(*values: bytes | None) -> ColumnarBatch:
     return ColumnarBatch(_texts(*[b"k"] * len(values)), _texts(*[None] * len(values)), (_texts(*values),))
 
 
 def _manifold() -> ColumnarBatch:
-    """All that a lot may have."""
+    """All that a columns may have."""
     keys = _texts(None, b"", b"k", "→".encode(), b"k")
     headers = _texts(None, encode_headers(TRACE), encode_headers([]), None, None)
     few = DictionaryColumn(_texts(b"x" * 50_000, None, b"", b"y"), np.array([0, 1, 2, 3, NO_TEXT], np.int32))
@@ -121,10 +123,10 @@ def _offsets(place: Place, offset: int) -> list[TopicPartition]:
     return [TopicPartition(place.topic, 0, offset, '{"checkpoint":"c","batch":1}')]
 
 
-def test_java_reads_every_lot_as_it_was_packed(place: Place) -> None:
-    lots = [_manifold(), _lot(b"1", None, b"2"), _lot(*(b"%d" % n for n in range(20_000)))]
-    place.output.publish([], _offsets(place, 7), place.evaluated(*lots))
-    sent = [record for lot in lots for record in read_lot(pack(place.topic, JSON_HEADERS, lot))[2]]
+def test_java_reads_every_columnar_batch_as_it_was_packed(place: Place) -> None:
+    batches = [_manifold(), _columns(b"1", None, b"2"), _columns(*(b"%d" % n for n in range(20_000)))]
+    place.output.publish([], _offsets(place, 7), place.evaluated(*batches))
+    sent = [record for columns in batches for record in read_packed(pack(place.topic, JSON_HEADERS, columns))[2]]
     came = [(message.key(), message.value(), message.headers() or []) for message in place.there(len(sent))]
     expected = [(key, value, JSON_HEADERS if headers is None else headers) for key, value, headers in sent]
     assert sorted(came, key=repr) == sorted(expected, key=repr)
@@ -152,25 +154,32 @@ def test_records_with_one_key_stay_in_order_where_other_clients_put_them(place: 
     assert {message.key(): message.partition() for message in came} == place.place_of(keys)
 
 
-def test_the_lots_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
+def test_the_columnar_batches_of_an_arrow_batch_are_sent_in_the_order_of_their_positions(place: Place) -> None:
     """And one Arrow batch after the other."""
 
     def numbered(*numbers: int) -> bytes:
-        lot = _lot(*(b"%d" % number for number in numbers))
-        return pack(place.topic, JSON_HEADERS, lot._replace(positions=np.array(numbers, np.int32) % 10))
+        columns = _columns(*(b"%d" % number for number in numbers))
+        return pack(place.topic, JSON_HEADERS, columns._replace(positions=np.array(numbers, np.int32) % 10))
 
-    told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
-    first = [(numbered(1, 4), told), (numbered(0, 2, 5), None), (numbered(3), None)]
-    second = [(numbered(12, 13), told), (numbered(10, 11, 14), None)]
+    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
+    first = [(numbered(1, 4), side_output), (numbered(0, 2, 5), None), (numbered(3), None)]
+    second = [(numbered(12, 13), side_output), (numbered(10, 11, 14), None)]
     place.output.publish([], _offsets(place, 1), place.collected([*first, *second]))
     values = [message.value() for message in place.there(11)]
     assert values == [b"%d" % number for number in (0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14)]
 
 
 def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> None:
-    told = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
-    made = [pack(place.topic, JSON_HEADERS, _lot(b"%d" % number)) for number in range(6)]
-    rows = [(made[0], told), (made[1], None), (made[2], told), (None, told), (made[4], None), (made[5], told)]
+    side_output = msgspec.msgpack.encode((("requests", [], 1, [], [], []), [], ([], []), [], []))
+    made = [pack(place.topic, JSON_HEADERS, _columns(b"%d" % number)) for number in range(6)]
+    rows = [
+        (made[0], side_output),
+        (made[1], None),
+        (made[2], side_output),
+        (None, side_output),
+        (made[4], None),
+        (made[5], side_output),
+    ]
     evaluated = place.collected(rows)
     kept = place.output.kept(evaluated, [True, False, False, True])
     assert len(kept.told) == 2
@@ -178,14 +187,14 @@ def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> Non
     assert [message.value() for message in place.there(3)] == [b"0", b"1", b"5"]
 
 
-def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
+def test_what_the_driver_adds_and_what_workers_made_are_visible_together_or_not_at_all(place: Place) -> None:
     def fail() -> None:
         raise ValueError("before the commit")
 
-    told = [(place.topic, None, None, JSON_HEADERS)]
+    results = [(place.topic, None, None, JSON_HEADERS)]
     for offset, before_commit in ((3, fail), (5, lambda: None)):
         try:
-            place.output.publish(told, _offsets(place, offset), place.evaluated(_lot(b"made")), before_commit)
+            place.output.publish(results, _offsets(place, offset), place.evaluated(_columns(b"made")), before_commit)
         except ValueError:
             assert (place.there(), place.offset()[0]) == ([], -1001)
     assert sorted(message.value() or b"" for message in place.there(2)) == [b"", b"made"]
@@ -195,7 +204,7 @@ def test_what_the_driver_tells_and_what_workers_made_are_visible_together_or_not
 def test_a_record_that_kafka_refuses_leaves_nothing_and_says_why(place: Place) -> None:
     beyond = b"x" * (place.settings.limits.record_out + 100_000)
     with pytest.raises(JobStopped, match=r"nothing is visible.*max\.request\.size"):
-        place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"fine", beyond)))
+        place.output.publish([], _offsets(place, 3), place.evaluated(_columns(b"fine", beyond)))
     assert (place.there(), place.offset()[0]) == ([], -1001)
 
 
@@ -214,7 +223,7 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
         successors.append(place.another())
 
     with pytest.raises(Fenced, match=rf"another instance of job '{place.topic}' took over"):
-        place.output.publish([], _offsets(place, 3), place.evaluated(_lot(b"first")), succeed)
+        place.output.publish([], _offsets(place, 3), place.evaluated(_columns(b"first")), succeed)
     [successor] = successors
     successor.publish([(place.topic, b"k", b"second", JSON_HEADERS)], _offsets(place, 4))
     with pytest.raises(Fenced):
@@ -227,7 +236,7 @@ def test_who_is_fenced_says_so_and_what_it_had_begun_is_not_visible(place: Place
 def test_after_trouble_a_new_producer_ends_what_was_left_open_and_writes_on(place: Place) -> None:
     """As when Kafka does not answer a commit: the transaction is open, and its producer is given up."""
     place.output._producer.beginTransaction()
-    place.output._sender.send(pack(place.topic, JSON_HEADERS, _lot(b"given up")))
+    place.output._sender.send(pack(place.topic, JSON_HEADERS, _columns(b"given up")))
     place.output._producer.flush()
     place.output.reopen()
     place.output.publish([(place.topic, b"k", b"again", JSON_HEADERS)], _offsets(place, 4))
@@ -268,7 +277,7 @@ def test_a_transaction_that_the_coordinator_aborted_for_its_length_is_no_other_i
     assert [message.value() for message in place.there(1)] == [b"again"]
 
 
-def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: SparkSession) -> None:
+def test_what_may_pass_is_distinguished_from_what_kafka_refuses(place: Place, spark: SparkSession) -> None:
     errors = cast(Any, spark._jvm).org.apache.kafka.common.errors
     unavailable = place.output._sender.isUnavailable
     within = cast(Any, spark._jvm).java.lang.RuntimeException
@@ -283,9 +292,9 @@ def test_what_may_pass_is_told_from_what_kafka_refuses(place: Place, spark: Spar
         assert not unavailable(within("a task failed", lasting))
 
 
-def test_what_workers_tell_comes_beside_their_records(place: Place) -> None:
-    told = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
-    rows = [(None, msgspec.msgpack.encode(told)), (None, None), (None, msgspec.msgpack.encode(told))]
+def test_side_outputs_of_workers_come_beside_their_records(place: Place) -> None:
+    side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
+    rows = [(None, msgspec.msgpack.encode(side_output)), (None, None), (None, msgspec.msgpack.encode(side_output))]
     evaluated = place.collected(rows)
     assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]
     assert evaluated.told[0].tally.outcomes == [("lenses6", "allow", 2)]
@@ -307,9 +316,9 @@ def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:
 
 def test_a_kafka_that_does_not_answer_is_no_reason_to_stop_for_good(place: Place, spark: SparkSession) -> None:
     """The monitor, which writes beside decisions, tries again later; of this try nothing is left."""
-    nobody = "127.0.0.1:1"
+    closed_port = "127.0.0.1:1"
     with pytest.raises(CannotWrite, match=r"TimeoutException") as refused:
-        place.another(bootstrap_servers=nobody, job_name="alone", source={"kafka.max.block.ms": "500"})
+        place.another(bootstrap_servers=closed_port, job_name="alone", source={"kafka.max.block.ms": "500"})
     assert not isinstance(refused.value, JobStopped)
     jvm: Any = spark._jvm
     threads = [thread.getName() for thread in jvm.Thread.getAllStackTraces().keySet()]

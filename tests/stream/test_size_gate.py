@@ -41,18 +41,20 @@ SOURCE = Source("requests", 3, "topic-id", DEFAULT_TRUST, 1)
 DECISION, LETTER = 0, 1
 
 
-def _sit(**limits: int) -> PartitionEvaluator:
-    return Evaluator(SNAPSHOT, Limits(**limits)).sit(SOURCE, EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT))
+def _for_partition(**limits: int) -> PartitionEvaluator:
+    return Evaluator(SNAPSHOT, Limits(**limits)).for_partition(
+        SOURCE, EvaluationContext(SNAPSHOT.version, {}, 7, {}, AT)
+    )
 
 
-def _judging(**limits: int) -> AuditEvaluator:
+def _audit_evaluator(**limits: int) -> AuditEvaluator:
     source = AuditSource("audit", 3, "topic-id", DEFAULT_TRUST, DECISION, LETTER)
     answers = AuditAnswers(SNAPSHOT, DEFAULT_TRUST, 9)
     return AuditEvaluator(source, lambda _at: answers, Limits(**limits))
 
 
-def _avro(kind: Kind, told: dict[str, Any]) -> bytes:
-    return Writer(kind, "avro-single-object").encode(json.dumps(told).encode())
+def _avro(kind: Kind, record: dict[str, Any]) -> bytes:
+    return Writer(kind, "avro-single-object").encode(json.dumps(record).encode())
 
 
 def _size(record: Outgoing | Result) -> int:
@@ -61,38 +63,40 @@ def _size(record: Outgoing | Result) -> int:
 
 def test_an_avro_request_whose_id_is_control_characters_is_an_error_that_says_the_id_is_shortened() -> None:
     id_ = CONTROL * 1_000_000
-    made = _sit().decide(b"key", _avro("request", request(id_, "dana", "orders")), None, 17, AT)
+    made = _for_partition().decide(b"key", _avro("request", request(id_, "dana", "orders")), None, 17, AT)
     assert made[0] == DECISION
     assert _size(made) < KAFKA_TAKES
-    told = json.loads(made[2] or b"")
-    assert (told["decision"], told["context"]["outcome"]) == (False, "error")
-    [reason] = told["context"]["reasons"]
+    record = json.loads(made[2] or b"")
+    assert (record["decision"], record["context"]["outcome"]) == (False, "error")
+    [reason] = record["context"]["reasons"]
     assert reason["code"] == "answer-too-large"
     assert "request_id" in reason["message"]
     assert "shortened" in reason["message"]
-    assert told["request_id"] == shorten_id(id_)
-    assert told["context"]["source"] == {"topic": "requests", "partition": 3, "offset": 17}
+    assert record["request_id"] == shorten_id(id_)
+    assert record["context"]["source"] == {"topic": "requests", "partition": 3, "offset": 17}
 
 
 def test_an_id_that_is_not_what_is_too_large_stays_whole() -> None:
     asked = request("r" * 5000, "dana", CONTROL * 900_000)
-    told = json.loads(_sit().decide(b"key", _avro("request", asked), None, 17, AT)[2] or b"")
-    assert told["request_id"] == "r" * 5000
-    assert told["context"]["reasons"][0]["code"] == "answer-too-large"
+    record = json.loads(_for_partition().decide(b"key", _avro("request", asked), None, 17, AT)[2] or b"")
+    assert record["request_id"] == "r" * 5000
+    assert record["context"]["reasons"][0]["code"] == "answer-too-large"
 
 
 def test_a_key_that_leaves_no_room_for_a_decision_makes_a_dead_letter_with_hashes() -> None:
-    sitting, key = _sit(record_in=8 * MIB), b"k" * 5 * MIB
-    made = sitting.decide(key, json.dumps(request("r", "dana", "orders")).encode(), None, 17, AT)
+    partition_evaluator, key = _for_partition(record_in=8 * MIB), b"k" * 5 * MIB
+    made = partition_evaluator.decide(key, json.dumps(request("r", "dana", "orders")).encode(), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < ALWAYS_FITS
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
-    assert dict(sitting.counts) == {"dead letter": 1}
+    assert dict(partition_evaluator.counts) == {"dead letter": 1}
 
 
 def test_trace_headers_are_carried_once_each() -> None:
     headers = [{"key": "tracestate", "value": b"x" * 1000}] * 5000 + [{"key": "traceparent", "value": b"00-1"}]
-    carried = _sit().decide(b"key", json.dumps(request("r", "dana", "orders")).encode(), headers, 17, AT)[3] or []
+    carried = (
+        _for_partition().decide(b"key", json.dumps(request("r", "dana", "orders")).encode(), headers, 17, AT)[3] or []
+    )
     assert [name for name, _ in carried] == ["content-type", "tracestate", "traceparent"]
 
 
@@ -123,20 +127,20 @@ LARGE_LOGIN = {
     ids=["login", "login whose fact is larger than a document", "id of a login", "id of an access"],
 )
 def test_an_audit_event_whose_verdict_is_too_large_is_a_dead_letter_that_names_the_size(event: dict[str, Any]) -> None:
-    sitting = _judging()
-    made = sitting.evaluator(b"key", _avro("audit-event", event), None, 17, AT)
+    partition_evaluator = _audit_evaluator()
+    made = partition_evaluator.evaluate(b"key", _avro("audit-event", event), None, 17, AT)
     assert made[0] == LETTER
     assert _size(made) < KAFKA_TAKES
     assert b"bytes; at most" in dict(made[3] or [])["__connect.errors.exception.message"]
-    assert dict(sitting.counts) == {"dead letter": 1}
+    assert dict(partition_evaluator.counts) == {"dead letter": 1}
 
 
 def test_a_verdict_whose_reasons_are_too_large_comes_without_them() -> None:
     event = {**request("e", "dana", CONTROL * 400_000), "outcome": "success"}
-    number, _, value, _ = _judging().evaluator(b"key", _avro("audit-event", event), None, 17, AT)
+    number, _, value, _ = _audit_evaluator().evaluate(b"key", _avro("audit-event", event), None, 17, AT)
     assert number == DECISION
-    told = json.loads(value or b"")
-    assert (told["outcome"], told["reasons"]) == ("error", [])
+    record = json.loads(value or b"")
+    assert (record["outcome"], record["reasons"]) == ("error", [])
 
 
 def _alert(result: Result) -> Any:
@@ -174,7 +178,7 @@ def test_denied_requests_with_long_resources_raise_a_small_alert_and_make_a_smal
     monitor = PureMonitor(MonitorSettings())
     monitor.batch(decision(str(n), "dana", f"{what}-{n}", "deny", T0 + n) for n in range(30))
     monitor.pass_time(T0 + 1000)
-    [alert] = monitor.told
+    [alert] = monitor.reported
     assert alert["kind"] == "denial-burst"
     assert len(msgspec.json.encode(alert)) < ALWAYS_FITS
     assert "more characters" in alert["evidence"][1]["what"]
@@ -186,7 +190,7 @@ def test_an_alert_about_a_subject_with_a_long_name_names_it_by_a_hash() -> None:
     monitor = PureMonitor(MonitorSettings())
     monitor.batch(decision(str(n), name, "orders", "deny", T0 + n) for n in range(30))
     monitor.pass_time(T0 + 1000)
-    [alert] = monitor.told
+    [alert] = monitor.reported
     assert alert["subject"] == shorten_id(name)
     assert len(msgspec.json.encode(alert)) < ALWAYS_FITS
 
@@ -204,14 +208,14 @@ PROPERTIES = st.dictionaries(st.text(max_size=3), TEXTS, max_size=2)
 @st.composite
 def requests(draw: st.DrawFn) -> dict[str, Any]:
     """A request of texts that grow when they are written."""
-    told = {
+    record = {
         "id": draw(TEXTS) or "r",
         "system": draw(st.sampled_from(["lenses6", "cdap"]) | TEXTS) or "s",
         "subject": {"type": "user", "id": draw(TEXTS) or "u"},
         "action": {"name": draw(TEXTS) or "a"},
         "resource": {"type": "lrn", "id": draw(TEXTS) or "o", "properties": draw(PROPERTIES)},
     }
-    return {**told, **({"evaluations": [{}] * draw(st.integers(1, 50))} if draw(st.booleans()) else {})}
+    return {**record, **({"evaluations": [{}] * draw(st.integers(1, 50))} if draw(st.booleans()) else {})}
 
 
 @given(requests(), st.binary(max_size=300), LIMITS, st.booleans(), st.sampled_from(["json", "avro-single-object"]))
@@ -220,13 +224,17 @@ def test_every_decision_and_its_dead_letter_fits(
 ) -> None:
     limits = Limits(record_out=limit)
     value = _avro("request", asked) if avro else json.dumps(asked).encode()
-    sitting = _sit(record_out=limit)
-    decide = sitting.decide if output == "json" else EncodedEvaluator(sitting, SOURCE, limits, Formats(output)).decide
+    partition_evaluator = _for_partition(record_out=limit)
+    decide = (
+        partition_evaluator.decide
+        if output == "json"
+        else EncodedEvaluator(partition_evaluator, SOURCE, limits, Formats(output)).decide
+    )
     made = decide(key, value, [{"key": "traceparent", "value": b"00-1"}], 17, AT)
     assert fits(_size(made), limit), made[0]
     if made[0] == DECISION and output == "json":
-        told = json.loads(made[2] or b"")
-        assert told["request_id"] in (asked["id"], shorten_id(asked["id"]))
+        record = json.loads(made[2] or b"")
+        assert record["request_id"] in (asked["id"], shorten_id(asked["id"]))
 
 
 @given(requests(), st.booleans(), LIMITS, st.booleans())
@@ -234,7 +242,7 @@ def test_every_verdict_and_its_dead_letter_fits(asked: dict[str, Any], login: bo
     event = {**asked, "event": "login"} if login else {**asked, "outcome": "success"}
     event.pop("evaluations", None)
     value = _avro("audit-event", event) if avro else json.dumps(event).encode()
-    assert fits(_size(_judging(record_out=limit).evaluator(b"key", value, None, 17, AT)), limit)
+    assert fits(_size(_audit_evaluator(record_out=limit).evaluate(b"key", value, None, 17, AT)), limit)
 
 
 @settings(max_examples=25)
@@ -261,9 +269,9 @@ def test_what_a_worker_made_too_large_is_replaced_by_a_dead_letter_of_its_own_re
     [kept, (number, key, value, headers)] = made.others
     assert (kept, number, key) == (small, LETTER, None)
     offset = 1 if positions is None else positions[1]
-    told = json.loads(value or b"")
-    assert (told["topic"], told["partition"], told["offset"]) == ("requests", 0, offset)
-    assert told["value_sha256"] == hashlib.sha256(b"%d" % offset).hexdigest()
+    record = json.loads(value or b"")
+    assert (record["topic"], record["partition"], record["offset"]) == ("requests", 0, offset)
+    assert record["value_sha256"] == hashlib.sha256(b"%d" % offset).hexdigest()
     assert dict(headers or [])["__connect.errors.exception.message"].startswith(
         b"the record to write has 6291457 bytes"
     )
@@ -273,11 +281,11 @@ def test_what_is_too_large_all_the_same_is_left_out_logged_and_counted() -> None
     ours, dropped = Settings(), list[str]()
     names = ours.topics
     small, large = (names.alerts, b"k", b"x", []), (names.facts, b"k", b"s3cret" * MIB, [])
-    with capture_logs() as told:
+    with capture_logs() as logged:
         assert list(fitting([small, large, small], largest(ours), dropped.append)) == [small, small]
-    [line] = told
+    [line] = logged
     assert (line["log_level"], line["topic"], line["bytes"]) == ("error", names.facts, 6 * MIB + 1)
-    assert "s3cret" not in repr(told)
+    assert "s3cret" not in repr(logged)
     assert dropped == [names.facts]
 
 

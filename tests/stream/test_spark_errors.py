@@ -22,12 +22,12 @@ def test_a_message_ends_where_its_stack_or_its_plan_begins() -> None:
     assert len(without_stack("x" * 10_000)) == 1000
 
 
-def test_a_full_disk_is_told_with_the_folder_and_the_fix() -> None:
+def test_a_full_disk_is_reported_with_the_folder_and_the_fix() -> None:
     """Of a quota and a limit of the process, too."""
     settings = Settings(checkpoint="/no/such/folder")
     for text in ("No space left on device", "Disk quota exceeded", "File too large"):
-        told = disk_full(["StreamingQueryException: failed", f"java.io.IOException: {text}"], settings)
-        assert told is not None
-        assert told.startswith(f"the disk of /no/such/folder is full: java.io.IOException: {text}. Free space there")
-        assert "nothing is lost" in told
+        message = disk_full(["StreamingQueryException: failed", f"java.io.IOException: {text}"], settings)
+        assert message is not None
+        assert message.startswith(f"the disk of /no/such/folder is full: java.io.IOException: {text}. Free space there")
+        assert "nothing is lost" in message
     assert disk_full(["java.io.IOException: Connection refused"], settings) is None

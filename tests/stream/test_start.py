@@ -25,7 +25,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
     return World(broker, fresh_name("start"), str(tmp_path / "checkpoint"))
 
 
-def test_topics_that_would_break_a_promise_are_refused_with_what_mends_them(world: World) -> None:
+def test_topics_that_would_break_a_promise_are_refused_with_the_command_that_fixes_them(world: World) -> None:
     names = msgspec.structs.replace(world.names, history="not-there")
     with pytest.raises(CannotStart, match=r"topic not-there: missing.*lockkeeper topics create"):
         run(msgspec.structs.replace(world.settings, topics=names), threading.Event())
@@ -70,9 +70,9 @@ def test_a_checkpoint_of_a_newer_spark_stops_the_start_and_may_be_moved_away(wor
     (Path(world.settings.checkpoint) / "offsets" / "0").write_text("v99\n{}\n{}")
     job = Job(world.settings)
     assert job.await_end() == 1
-    assert job.told[-1]["stopped"] == "CannotStart"
-    assert "v99" in job.told[-1]["why"]
-    assert "move the checkpoint away" in job.told[-1]["why"]
+    assert job.reported[-1]["stopped"] == "CannotStart"
+    assert "v99" in job.reported[-1]["why"]
+    assert "move the checkpoint away" in job.reported[-1]["why"]
 
 
 def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) -> None:
@@ -80,8 +80,8 @@ def test_a_checkpoint_without_committed_offsets_stops_the_start(world: World) ->
     _checkpoint(world)
     job = Job(world.settings)
     assert job.await_end() == 1
-    assert job.told[-1]["stopped"] == "CannotStart"
-    assert "has no committed offsets" in job.told[-1]["why"]
+    assert job.reported[-1]["stopped"] == "CannotStart"
+    assert "has no committed offsets" in job.reported[-1]["why"]
 
 
 def test_a_checkpoint_of_another_cluster_is_named_with_the_command_that_moves_both(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Lots hold what was put into them, in however few texts they tell it."""
+"""Columnar batches hold what was put into them, however few texts encode it."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from streaming.records.packing import (
     lots_of,
     pack,
 )
-from tests.stream.lots import read_lot
+from tests.stream.packed import read_packed
 
 USUAL = [("content-type", b"application/json")]
 TEXT = st.one_of(st.sampled_from([b"", b"{", b"\0\xff", "→".encode()]), st.binary(max_size=5))
@@ -33,13 +33,13 @@ def _texts(texts: list[bytes | None]) -> Any:
 
 
 @st.composite
-def lots(draw: st.DrawFn) -> ColumnarBatch:
-    """Any lot, its columns slices of others as Arrow likes to have them."""
+def batches(draw: st.DrawFn) -> ColumnarBatch:
+    """Any columnar batch, its columns slices of others as Arrow likes to have them."""
     size = draw(st.integers(1, 5))
 
     def column(text: st.SearchStrategy[bytes]) -> Any:
-        told = draw(st.lists(st.none() | text, min_size=size + 2, max_size=size + 2))
-        return _texts(told)[1 : size + 1]
+        found = draw(st.lists(st.none() | text, min_size=size + 2, max_size=size + 2))
+        return _texts(found)[1 : size + 1]
 
     def picked() -> DictionaryColumn:
         shared = draw(st.lists(st.none() | TEXT, min_size=1, max_size=3))
@@ -51,24 +51,24 @@ def lots(draw: st.DrawFn) -> ColumnarBatch:
     return ColumnarBatch(column(TEXT), column(OWN), draw(st.lists(part, min_size=1, max_size=6)))
 
 
-@given(lots())
-def test_a_packed_lot_has_the_same_records(lot: ColumnarBatch) -> None:
-    topic, usual, records = read_lot(pack("decisions", USUAL, lot))
+@given(batches())
+def test_a_packed_batch_has_the_same_records(columns: ColumnarBatch) -> None:
+    topic, usual, records = read_packed(pack("decisions", USUAL, columns))
     assert (topic, usual) == ("decisions", USUAL)
     keys, values, headers = map(list, zip(*records, strict=True))
-    assert keys == lot.keys.to_pylist()
-    assert values == list(lot.values())
-    assert [None if own is None else encode_headers(own) for own in headers] == lot.headers.to_pylist()
+    assert keys == columns.keys.to_pylist()
+    assert values == list(columns.values())
+    assert [None if own is None else encode_headers(own) for own in headers] == columns.headers.to_pylist()
 
 
 def test_a_value_is_the_chain_of_its_parts_and_null_where_the_first_is() -> None:
     shared = DictionaryColumn(_texts([b"x", None, b"y"]), np.array([0, 1, 2, NO_TEXT], np.int32))
     first = _texts([b"1", b"2", None, b"4"])
-    lot = ColumnarBatch(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
-    assert list(lot.values()) == [b"1-x-1", b"2--2", None, b"4--4"]
+    columns = ColumnarBatch(_texts([None] * 4), _texts([None] * 4), (first, b"-", shared, b"-", first))
+    assert list(columns.values()) == [b"1-x-1", b"2--2", None, b"4--4"]
 
 
-def test_what_records_share_is_told_once() -> None:
+def test_what_records_share_is_written_once() -> None:
     shared = DictionaryColumn(_texts([bytes(range(250)) * 4]), np.zeros(1000, np.int32))
     nothing = pa.nulls(1000, pa.binary())
     sizes = [len(pack("t", USUAL, ColumnarBatch(nothing, nothing, (shared,) * times))) for times in (1, 4)]
@@ -81,19 +81,21 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.integers(1, 20))
-def test_records_one_by_one_are_all_in_lots_those_of_a_topic_in_order(records: list[Outgoing], most: int) -> None:
+def test_records_one_by_one_are_all_in_batches_those_of_a_topic_in_order(records: list[Outgoing], most: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(packing, "LOT_BYTES", most)
-        made = [(number, lot) for number, lot in lots_of(records)]
+        made = [(number, columns) for number, columns in lots_of(records)]
     for topic in range(3):
-        told = [record for number, lot in made for record in read_lot(pack("t", [], lot))[2] if number == topic]
-        assert told == [(key, value, headers) for number, key, value, headers in records if number == topic]
+        found = [
+            record for number, columns in made for record in read_packed(pack("t", [], columns))[2] if number == topic
+        ]
+        assert found == [(key, value, headers) for number, key, value, headers in records if number == topic]
 
 
-def test_a_lot_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "LOT_BYTES", 10)
     records: list[Outgoing] = [(n % 2, b"k", b"1234", None) for n in range(10)]
-    assert [(number, len(lot.keys)) for number, lot in lots_of(records)] == [
+    assert [(number, len(columns.keys)) for number, columns in lots_of(records)] == [
         (0, 2),
         (1, 2),
         (0, 2),
@@ -109,22 +111,22 @@ def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None
     assert list(packed.decisions()) == [b"1", b"2"]
 
 
-def test_others_keep_their_positions_in_whatever_lot_they_are() -> None:
+def test_others_keep_their_positions_in_any_batch() -> None:
     others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", None), (DECISIONS, None, b"7", None)]
     packed = Packed([], others, [2, 5, 7])
-    made = {number: lot.positions for number, lot in packed.lots()}
+    made = {number: columns.positions for number, columns in packed.lots()}
     assert {number: positions.tolist() for number, positions in made.items() if positions is not None} == {
         DECISIONS: [2, 7],
         1: [5],
     }
 
 
-def test_what_lies_under_a_null_is_not_told() -> None:
+def test_what_lies_under_a_null_is_not_written() -> None:
     """Arrow may leave anything there."""
     _, offsets, content = _texts([b"gone", b"there"]).buffers()
     texts = pa.BinaryArray.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\2"), offsets, content])
     assert texts.to_pylist() == [None, b"there"]
-    assert read_lot(pack("t", [], ColumnarBatch(texts, _texts([None, None]), (b"v",))))[2] == [
+    assert read_packed(pack("t", [], ColumnarBatch(texts, _texts([None, None]), (b"v",))))[2] == [
         (None, b"v", None),
         (b"there", b"v", None),
     ]

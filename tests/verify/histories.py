@@ -80,12 +80,14 @@ class History:
         offsets = {topic: {"0": end - 1 if topic == POLICIES else -1} for topic in NAMES.policy_topics().values()}
         read = {**offsets, NAMES.facts: {"0": -1}}
         now = self._tick()
-        sitting = evaluator.sit(
+        partition_evaluator = evaluator.for_partition(
             Source(REQUESTS, 0, TOPIC_ID, SETTINGS.trust_of(REQUESTS), 1),
             EvaluationContext(evaluator.snapshot.version, offsets, -1, read, now),
         )
         for record in [*filter(wanted or self._undecided, self.records[REQUESTS]), *extra]:
-            number, key, value, headers = sitting.decide(record.key, record.value, None, record.offset, record.at)
+            number, key, value, headers = partition_evaluator.decide(
+                record.key, record.value, None, record.offset, record.at
+            )
             if number == 0:
                 decision = json.loads(value or b"")
                 change(decision)

@@ -49,7 +49,7 @@ def test_a_history_that_keeps_every_promise_passes(history: History) -> None:
     assert not found.unknown
 
 
-def test_documents_that_are_valid_for_a_time_are_judged_by_the_brokers_time() -> None:
+def test_documents_that_are_valid_for_a_time_are_evaluated_at_the_brokers_time() -> None:
     """Which is no claim: the topic's producers are not trusted to say theirs."""
     history = History()
     history.publish(group("readers", "user:dana"))
@@ -94,7 +94,7 @@ def test_rule_2_switched_off_shows_as_doubled_decisions(history: History) -> Non
     assert "another for offset 5 of authz.requests.v1" in str(found.violations[0])
 
 
-def test_dirty_reads_of_requests_show_as_decisions_nobody_asked_for(history: History) -> None:
+def test_dirty_reads_of_requests_show_as_decisions_without_a_request(history: History) -> None:
     """A job that reads uncommitted records decides requests of transactions that are aborted."""
     offset, value = history.ends[REQUESTS], msgspec.json.encode(request("aborted"))
     history.skip()

@@ -16,7 +16,7 @@ def lockkeeper(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--send", "--since", "1"], "--send checks what it sends"),
         (["--since", "yesterday"], "--since: 'yesterday' is not RFC 3339"),
@@ -26,10 +26,12 @@ def lockkeeper(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         (["--send", "--change-every", "0"], "Invalid value for '--change-every'"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_is_read(lockkeeper: Command, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_reported_before_a_topic_is_read(
+    lockkeeper: Command, arguments: list[str], message: str
+) -> None:
     shown = lockkeeper("verify", *arguments, "--bootstrap", "127.0.0.1:1")
     assert shown.code == 2
-    assert told in shown.err
+    assert message in shown.err
 
 
 def test_a_cluster_that_does_not_answer_fails(lockkeeper: Command) -> None:

@@ -1,4 +1,4 @@
-"""The checker's own documents and requests: nobody else is concerned, and no alert is raised."""
+"""The checker's own documents and requests: no other application is concerned, and no alert is raised."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_each_change_has_another_answer_and_denies_win(traffic: Traffic) -> None
 
 
 def _opened(traffic: Traffic, before: int | None, after: int | None) -> list[Escalation]:
-    """What a change of the role opens, as the job's alerts tell it; None: there is no role."""
+    """What a change of the role opens, as the job's alerts report it; None: there is no role."""
     store, key = DocumentStore(), Key("lenses6", "Role", traffic.run)
     store.put(traffic.group())
     if before is not None:

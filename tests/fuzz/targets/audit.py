@@ -75,10 +75,10 @@ class AuditEvents:
         source = AuditSource("audit", 0, "topic-id", trust, VERDICTS, LETTERS)
         answers = AuditAnswers(snapshot, trust, 9)
         reader = Reader(formats("audit-event"))
-        sitting = AuditEvaluator(source, lambda at: answers if at >= OLDEST else None, limits, reader)
+        partition_evaluator = AuditEvaluator(source, lambda at: answers if at >= OLDEST else None, limits, reader)
         key, value, at, headers = given["key"], given["value"], given["at"], given["headers"]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
-        number, made_key, made, made_headers = sitting.evaluator(key, value, listed, 17, at)
+        number, made_key, made, made_headers = partition_evaluator.evaluate(key, value, listed, 17, at)
         try:
             event = read_event(value, key, limits, reader)
         except MalformedRequest:
@@ -173,14 +173,14 @@ def _written(dice: Random, topic: str, world: Any, number: int) -> bytes:
         event = to_json(dice, {**request, "outcome": "success"})
         source = AuditSource("audit", 0, "topic-id", DEFAULT_TRUST, VERDICTS, LETTERS)
         answers = AuditAnswers(snapshot, DEFAULT_TRUST, 9)
-        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).evaluator(b"k", event, None, 17, AT)
+        made, _, value, _ = AuditEvaluator(source, lambda _at: answers, limits).evaluate(b"k", event, None, 17, AT)
         wrong = made == LETTERS
     else:
-        judging = Evaluator(snapshot, limits).sit(
+        evaluator = Evaluator(snapshot, limits).for_partition(
             Source("requests", 0, "topic-id", DEFAULT_TRUST, LETTERS),
             EvaluationContext(snapshot.version, READ, 7, READ, AT),
         )
-        made, _, value, _ = judging.decide(b"k", to_json(dice, request), None, 17, AT)
+        made, _, value, _ = evaluator.decide(b"k", to_json(dice, request), None, 17, AT)
         wrong = made == LETTERS
     if wrong or value is None:
         return b'{"kind":"tick","time":5}' if topic == "verdicts" else _DECISION

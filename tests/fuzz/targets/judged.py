@@ -50,12 +50,12 @@ class Worlds:
         """The world of an input."""
         return number // PER_WORLD
 
-    def get(self, told: Any) -> World:
+    def get(self, given: Any) -> World:
         """The world with a number, or of the documents that were kept with an input."""
-        if not isinstance(told, int):
-            return built_of(told)
-        if self._world is None or told != self._number:
-            self._world, self._number = build(draw_sample(Random(f"{self._seed} world {told}"))), told
+        if not isinstance(given, int):
+            return built_of(given)
+        if self._world is None or given != self._number:
+            self._world, self._number = build(draw_sample(Random(f"{self._seed} world {given}"))), given
         return self._world
 
     def portable(self, given: Any) -> Any:
@@ -132,8 +132,11 @@ def check_letter(
     size = record_size(made_key, made_value, made_headers)
     if not fits(size, limits.record_out):
         raise Violation(f"size: a dead letter of {size} bytes; at most {limits.record_out}")
-    told = dict(made_headers)
-    if told.get("__connect.errors.offset") != str(offset).encode() or "__connect.errors.exception.message" not in told:
+    by_name = dict(made_headers)
+    if (
+        by_name.get("__connect.errors.offset") != str(offset).encode()
+        or "__connect.errors.exception.message" not in by_name
+    ):
         raise Violation("letter: a dead letter does not say where it is from, or why")
     secrets = named_secrets(value or b"")
     secrets |= {text for name, text in headers or () if name in NAMES and text and ANY_SECRET.fullmatch(text)}

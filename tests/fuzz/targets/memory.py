@@ -1,4 +1,4 @@
-"""Requests that no two have anything in common, to one judge: what it keeps of them is bounded."""
+"""Requests without anything in common, for one evaluator: what it keeps of them is bounded."""
 
 from random import Random
 from typing import Any
@@ -58,6 +58,6 @@ class Memory:
     def run(self, given: Any) -> Execution:
         """Never fails itself."""
         source = Source("requests", 0, "topic-id", CLAIMS, 1)
-        basis = EvaluationContext(self._world.snapshot.version, READ, 7, READ, AT)
-        self._evaluator.sit(source, basis).decide_all(Records(records_at([(b"k", given, None, AT)])))
+        context = EvaluationContext(self._world.snapshot.version, READ, 7, READ, AT)
+        self._evaluator.for_partition(source, context).decide_all(Records(records_at([(b"k", given, None, AT)])))
         return Execution()

@@ -41,7 +41,7 @@ class Patterns:
 
     def run(self, given: Any) -> Execution:
         """Raises Violation."""
-        patterns, name = [_built(told) for told in given["patterns"]], tuple(given["name"])
+        patterns, name = [_built(data) for data in given["patterns"]], tuple(given["name"])
         index: PatternIndex[int] = PatternIndex()
         for number, pattern in enumerate(patterns):
             index.add(pattern, number)
@@ -95,16 +95,16 @@ def _naive_part(part: Part, text: str) -> bool:
     return len(text) in ends
 
 
-def _built(told: Any) -> Pattern:
-    return Pattern(tuple(_part(part) for part in told["parts"]), told["open"])
+def _built(data: Any) -> Pattern:
+    return Pattern(tuple(_part(part) for part in data["parts"]), data["open"])
 
 
-def _part(told: Any) -> Part:
+def _part(data: Any) -> Part:
     kinds: dict[str, Any] = {"exact": Exact, "prefix": Prefix}
-    if told["kind"] in kinds:
-        part: Part = kinds[told["kind"]](told["text"])
+    if data["kind"] in kinds:
+        part: Part = kinds[data["kind"]](data["text"])
         return part
-    return Glob(told["text"], told["single"]) if told["kind"] == "glob" else wildcard(told["text"], told["single"])
+    return Glob(data["text"], data["single"]) if data["kind"] == "glob" else wildcard(data["text"], data["single"])
 
 
 def _pattern(dice: Random, deep: bool) -> Any:

@@ -33,7 +33,7 @@ from tests.fuzz.targets.judged import (
     with_secret,
 )
 from tests.stream.arrow import records_at
-from tests.stream.lots import read_headers
+from tests.stream.packed import read_headers
 
 LETTERS = 1
 TRUSTS = (DEFAULT_TRUST, CLAIMS, frozenset[str](), CLAIMS - {"groups"}, CLAIMS - {"facts", "roles"})
@@ -49,7 +49,7 @@ class Requests:
 
     def __init__(self, seed: str) -> None:
         self._worlds = Worlds(f"{seed} {self.name}")
-        self._judges: dict[Any, Evaluator] = {}
+        self._evaluators: dict[Any, Evaluator] = {}
 
     def portable(self, given: Any) -> Any:
         """The input without what comes from the seed."""
@@ -81,13 +81,17 @@ class Requests:
         """Decide the records as a worker does and compare every answer; raises Violation."""
         world, trust, limits = self._worlds.get(given["world"]), frozenset(given["trust"]), LIMITS[given["limits"]]
         source = Source("requests", 0, SOURCE, trust, LETTERS)
-        basis = EvaluationContext(world.snapshot.version, {"policies": READ["policies"]}, 7, READ, AT)
-        sitting = self._evaluator(given, world).sit(source, basis, Reader(formats("request")))
+        context = EvaluationContext(world.snapshot.version, {"policies": READ["policies"]}, 7, READ, AT)
+        partition_evaluator = self._evaluator(given, world).for_partition(source, context, Reader(formats("request")))
         sent = [(key, value, _headers(headers), at) for key, value, headers, at in given["records"]]
         records = Records(records_at(sent))
-        made = _in_avro(sitting, source, records, limits) if given["avro"] else sitting.decide_all(records)
-        sitting.counts["dead letter"] += replace_too_large(made, records, LETTERS, limits.record_out)
-        tally("requests", AT, sitting.counts, records.times, records.some_headers())
+        made = (
+            _in_avro(partition_evaluator, source, records, limits)
+            if given["avro"]
+            else partition_evaluator.decide_all(records)
+        )
+        partition_evaluator.counts["dead letter"] += replace_too_large(made, records, LETTERS, limits.record_out)
+        tally("requests", AT, partition_evaluator.counts, records.times, records.some_headers())
         allows = past = 0
         for number, ((key, value, headers, at), outgoing) in enumerate(zip(sent, in_order(made), strict=True)):
             wanted = expected(world.snapshot, trust, key, value, at, limits)
@@ -100,10 +104,10 @@ class Requests:
         limits = LIMITS[given["limits"]]
         if not isinstance(given["world"], int):
             return Evaluator(world.snapshot, limits)
-        evaluator = self._judges.get(given["world"])
+        evaluator = self._evaluators.get(given["world"])
         if evaluator is None:
-            self._judges.clear()
-            evaluator = self._judges[given["world"]] = Evaluator(world.snapshot, limits)
+            self._evaluators.clear()
+            evaluator = self._evaluators[given["world"]] = Evaluator(world.snapshot, limits)
         return evaluator
 
 
@@ -116,19 +120,19 @@ def _headers(headers: Any) -> Any:
     return None if headers is None else [(name, value) for name, value in headers]
 
 
-def _in_avro(sitting: PartitionEvaluator, source: Source, records: Records, limits: Any) -> Packed:
-    encoding = EncodedEvaluator(sitting, source, limits, Formats(output="avro-single-object"))
+def _in_avro(partition_evaluator: PartitionEvaluator, source: Source, records: Records, limits: Any) -> Packed:
+    encoding = EncodedEvaluator(partition_evaluator, source, limits, Formats(output="avro-single-object"))
     return Packed([], [encoding.decide(*row) for row in records.rows()])
 
 
 def in_order(packed: Packed) -> list[Outgoing]:
-    """The records by their positions, each lot packed as it goes to the sender."""
+    """The records by their positions, each columns packed as it goes to the sender."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, lot in packed.lots():
-        pack("topic", [("content-type", b"application/json")], lot)
-        positions = range(len(lot.keys)) if lot.positions is None else lot.positions.tolist()
-        headers = (told and read_headers(told) for told in lot.headers.to_pylist())
-        outgoing = zip(itertools.repeat(topic), lot.keys.to_pylist(), lot.values(), headers, strict=False)
+    for topic, columns in packed.lots():
+        pack("topic", [("content-type", b"application/json")], columns)
+        positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
+        headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
+        outgoing = zip(itertools.repeat(topic), columns.keys.to_pylist(), columns.values(), headers, strict=False)
         found += zip(positions, outgoing, strict=True)
     return [record for _, record in sorted(found, key=lambda pair: pair[0])]
 
@@ -204,11 +208,11 @@ def _about_another(dice: Random, request: Data, vocabulary: list[str]) -> Data:
     """With another subject, action or resource, which is one of the world's or nearly so."""
     part = dice.choice(("subject", "action", "resource"))
     field = "name" if part == "action" else "id"
-    told = request.get(part)
-    if not isinstance(told, dict) or not isinstance(told.get(field), str):
+    entity = request.get(part)
+    if not isinstance(entity, dict) or not isinstance(entity.get(field), str):
         return request
-    text = mutate_text(dice, told[field]) if dice.random() < 0.5 else dice.choice(vocabulary)
-    return {**request, part: {**told, field: text}}
+    text = mutate_text(dice, entity[field]) if dice.random() < 0.5 else dice.choice(vocabulary)
+    return {**request, part: {**entity, field: text}}
 
 
 def _claiming(dice: Random, request: Data, vocabulary: list[str]) -> Data:

@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
         return str(self.record["context"]["outcome"])
 
 
-class Ledger:
+class Tracker:
     """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come."""
 
     def __init__(self, planted: Set[tuple[str, str]] = frozenset()) -> None:
@@ -72,7 +72,7 @@ class Ledger:
         return self._measured_from is not None
 
     def send(self, request: dict[str, Any]) -> None:
-        """Book a request just before it is produced."""
+        """Note a request just before it is produced."""
         with self._lock:
             self._sent[request["id"]] = (request, time.monotonic())
             if self._change is not None:
@@ -186,10 +186,10 @@ ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "criti
 
 
 class View:
-    """Shows a ledger; ``say`` shows what the demo is doing. Use in a ``with``."""
+    """Shows a tracker; ``say`` shows what the demo is doing. Use in a ``with``."""
 
-    def __init__(self, ledger: Ledger, console: Console, quiet: bool = False) -> None:
-        self._ledger = ledger
+    def __init__(self, tracker: Tracker, console: Console, quiet: bool = False) -> None:
+        self._tracker = tracker
         self._console = console
         self._quiet = quiet
         self._doing = ""
@@ -221,38 +221,38 @@ class View:
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the ledger as it is now; cheap to call often."""
+        """Show the tracker as it is now; cheap to call often."""
         if self._live:
             self._live.update(self._screen())
         elif not self._quiet:
             self._tell_alerts()
-            answers = self._ledger.answers()
+            answers = self._tracker.answers()
             if len(answers) > self._shown and time.monotonic() - self._last_line >= 1:
                 self._last_line, self._shown = time.monotonic(), len(answers)
-                self._console.print(_line(self._ledger, answers))
+                self._console.print(_line(self._tracker, answers))
 
     def _tell_alerts(self) -> None:
         """A line for each alert that is new."""
-        for alert in self._ledger.alerts():
+        for alert in self._tracker.alerts():
             if alert["id"] not in self._alarmed:
                 self._alarmed.add(alert["id"])
                 line = f"ALERT  {alert['severity']}  {alert['kind']}: {alert['message']}"
                 self._console.print(textwrap.shorten(line, ALERT_WIDTH, placeholder=" …"), markup=False, soft_wrap=True)
 
     def _screen(self) -> Panel:
-        answers = self._ledger.answers()
+        answers = self._tracker.answers()
         parts = [Text(self._doing, style="bold")]
         if answers:
-            parts += [Text(_line(self._ledger, answers)), Text(f"policies {_version(answers[-1])}"), Text("")]
-        return Panel(Group(*parts, _denials(answers), Text(""), _alerts(self._ledger)), title="lockkeeper")
+            parts += [Text(_line(self._tracker, answers)), Text(f"policies {_version(answers[-1])}"), Text("")]
+        return Panel(Group(*parts, _denials(answers), Text(""), _alerts(self._tracker)), title="lockkeeper")
 
 
-def _line(ledger: Ledger, answers: Sequence[Answer]) -> str:
+def _line(tracker: Tracker, answers: Sequence[Answer]) -> str:
     recent = [answer for answer in answers if answer.read_at > time.monotonic() - WINDOW_SECONDS]
     counts = collections.Counter(answer.outcome for answer in answers)
-    latency = percentiles(ledger.latencies_ms(recent))
+    latency = percentiles(tracker.latencies_ms(recent))
     outcomes = "  ".join(f"{outcome} {counts[outcome]}" for outcome in COLOURS)
-    latencies = "" if ledger.measuring else "  (warm-up)"
+    latencies = "" if tracker.measuring else "  (warm-up)"
     if latency["p50"] is not None:
         latencies = f"  p50 {latency['p50']:.0f} ms  p99 {latency['p99']:.0f} ms"
     return f"{len(recent) / WINDOW_SECONDS:6.0f} decisions/s  {outcomes}{latencies}"
@@ -275,10 +275,10 @@ def _denials(answers: Sequence[Answer]) -> Table:
     return table
 
 
-def _alerts(ledger: Ledger) -> Table:
+def _alerts(tracker: Tracker) -> Table:
     """The newest alerts."""
     table = Table("alert", "severity", "because", expand=True, box=None)
-    for alert in reversed(ledger.alerts()[-NEWEST:]):
+    for alert in reversed(tracker.alerts()[-NEWEST:]):
         table.add_row(Text(alert["kind"]), Text(alert["severity"], ALARM[alert["severity"]]), Text(alert["message"]))
     return table
 

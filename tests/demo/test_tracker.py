@@ -10,9 +10,9 @@ from rich.console import Console
 from policy import compile_documents
 from policy.evaluation import reference
 from policy.store.repository import read_documents
-from streaming.demo import ledger as ledgers
+from streaming.demo import tracker as tracker_module
 from streaming.demo import traffic
-from streaming.demo.ledger import Change, Ledger, View, percentiles, show_summary
+from streaming.demo.tracker import Change, Tracker, View, percentiles, show_summary
 from streaming.verify.findings import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
@@ -26,9 +26,9 @@ def _decision(request: dict[str, Any], offset: int = OFFSET - 1) -> dict[str, An
 
 
 @pytest.fixture
-def ledger() -> Ledger:
+def tracker() -> Tracker:
     """Books with one request that was sent and answered before the policies change."""
-    found = Ledger()
+    found = Tracker()
     found.send(traffic.probe(1))
     found.read(_decision(traffic.probe(1)))
     return found
@@ -51,81 +51,81 @@ def test_the_traffic_of_each_system_is_allowed_and_denied(system: str) -> None:
     assert {reference.decide(snapshot, request) for request in asked} == {"allow", "deny"}
 
 
-def test_books_that_agree_are_ok(ledger: Ledger) -> None:
-    summary = ledger.summary(SOUND)
+def test_consistent_counts_are_ok(tracker: Tracker) -> None:
+    summary = tracker.summary(SOUND)
     assert (summary["ok"], summary["sent"], summary["decided"]) == (True, 1, 1)
 
 
 def test_books_without_any_answer_are_not_ok() -> None:
-    assert not Ledger().summary(SOUND)["ok"]
+    assert not Tracker().summary(SOUND)["ok"]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_each_check_of_the_verification_counts(ledger: Ledger, check: str) -> None:
+def test_each_check_of_the_verification_counts(tracker: Tracker, check: str) -> None:
     found = Findings()
     found.violated(Violation(check, "topic", 0, 0, "", ""))
-    assert (ledger.summary(found)["ok"], ledger.summary(found)[check]) == (False, 1)
+    assert (tracker.summary(found)["ok"], tracker.summary(found)[check]) == (False, 1)
 
 
-def test_a_request_that_is_not_decided_at_the_end_is_lost(ledger: Ledger) -> None:
+def test_a_request_that_is_not_decided_at_the_end_is_lost(tracker: Tracker) -> None:
     found = Findings()
     found.waiting = 1
-    assert (ledger.summary(found)["ok"], ledger.summary(found)["lost"]) == (False, 1)
+    assert (tracker.summary(found)["ok"], tracker.summary(found)["lost"]) == (False, 1)
 
 
-def test_it_is_complete_once_every_request_has_an_answer(ledger: Ledger) -> None:
-    ledger.send(traffic.probe(2))
-    assert not ledger.complete
-    ledger.read(_decision(traffic.probe(2)))
-    assert ledger.complete
+def test_it_is_complete_once_every_request_has_an_answer(tracker: Tracker) -> None:
+    tracker.send(traffic.probe(2))
+    assert not tracker.complete
+    tracker.read(_decision(traffic.probe(2)))
+    assert tracker.complete
 
 
-def test_requests_sent_after_the_change_was_acknowledged_demand_it(ledger: Ledger) -> None:
-    ledger.change(Change(TOPIC, OFFSET, 0.0))
-    ledger.send(traffic.probe(2))
-    assert ledger.demanded == {traffic.probe(2)["id"]: {TOPIC: OFFSET}}
+def test_requests_sent_after_the_change_was_acknowledged_demand_it(tracker: Tracker) -> None:
+    tracker.change(Change(TOPIC, OFFSET, 0.0))
+    tracker.send(traffic.probe(2))
+    assert tracker.demanded == {traffic.probe(2)["id"]: {TOPIC: OFFSET}}
 
 
-def test_a_change_that_never_came_into_force_is_found(ledger: Ledger) -> None:
-    ledger.change(Change(TOPIC, OFFSET, float("inf")))
-    summary = ledger.summary(SOUND)
+def test_a_change_that_never_came_into_force_is_found(tracker: Tracker) -> None:
+    tracker.change(Change(TOPIC, OFFSET, float("inf")))
+    summary = tracker.summary(SOUND)
     assert (summary["ok"], summary["policy_change_in_force_ms"]) == (False, None)
 
 
-def test_the_time_until_the_change_is_in_force_is_told(ledger: Ledger) -> None:
-    [before] = ledger.answers()
-    ledger.change(Change(TOPIC, OFFSET, before.read_at))
-    ledger.send(traffic.probe(2))
-    ledger.read(_decision(traffic.probe(2), OFFSET))
-    summary = ledger.summary(SOUND)
+def test_the_time_until_the_change_is_in_force_is_reported(tracker: Tracker) -> None:
+    [before] = tracker.answers()
+    tracker.change(Change(TOPIC, OFFSET, before.read_at))
+    tracker.send(traffic.probe(2))
+    tracker.read(_decision(traffic.probe(2), OFFSET))
+    summary = tracker.summary(SOUND)
     assert summary["ok"]
     assert summary["policy_change_in_force_ms"] >= 0
 
 
-def test_latencies_are_those_of_requests_sent_after_the_warm_up(ledger: Ledger) -> None:
-    assert not ledger.measuring
-    assert ledger.latencies_ms(ledger.answers()) == []
-    ledger.send(traffic.probe(2))
-    ledger.measure()
-    ledger.send(traffic.probe(3))
+def test_latencies_are_those_of_requests_sent_after_the_warm_up(tracker: Tracker) -> None:
+    assert not tracker.measuring
+    assert tracker.latencies_ms(tracker.answers()) == []
+    tracker.send(traffic.probe(2))
+    tracker.measure()
+    tracker.send(traffic.probe(3))
     for number in (2, 3):
-        ledger.read(_decision(traffic.probe(number)))
-    [latency] = ledger.latencies_ms(ledger.answers())
-    *_, last = ledger.answers()
-    assert ledger.measuring
-    assert ledger.latencies_ms([last]) == [latency]
+        tracker.read(_decision(traffic.probe(number)))
+    [latency] = tracker.latencies_ms(tracker.answers())
+    *_, last = tracker.answers()
+    assert tracker.measuring
+    assert tracker.latencies_ms([last]) == [latency]
 
 
-def test_it_introduces_who_acts_and_says_what_each_check_counts(ledger: Ledger) -> None:
+def test_it_introduces_who_acts_and_says_what_each_check_counts(tracker: Tracker) -> None:
     """On a console of which the lines are long enough; every subject of which an alert must come is introduced."""
     console = Console(width=200, file=StringIO())
-    View(ledger, console).print_participants(traffic.PARTICIPANTS)
-    show_summary(console, ledger.summary(SOUND))
+    View(tracker, console).print_participants(traffic.PARTICIPANTS)
+    show_summary(console, tracker.summary(SOUND))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     planted = {subject for _, subject in traffic.planted() if subject.startswith("user:")}
     assert {who for who in planted if who in shown} == planted
-    assert {name for name, counted in ledgers.CHECKS.items() if counted not in shown} == set()
-    assert ledgers.CHECKS.keys() == {*CHECKS, "incidents_missed", "alerts_invented"}
+    assert {name for name, counted in tracker_module.CHECKS.items() if counted not in shown} == set()
+    assert tracker_module.CHECKS.keys() == {*CHECKS, "incidents_missed", "alerts_invented"}
 
 
 def test_percentiles_of_a_hundred_latencies() -> None:
@@ -133,9 +133,9 @@ def test_percentiles_of_a_hundred_latencies() -> None:
     assert percentiles([1.0]) == {"p50": None, "p99": None}
 
 
-def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_told() -> None:
+def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_reported() -> None:
     """Two alerts with one id are one: the newest counts."""
-    found = Ledger({("denial-burst", "user:mallory")})
+    found = Tracker({("denial-burst", "user:mallory")})
     found.send(traffic.probe(1))
     found.read(_decision(traffic.probe(1)))
     assert (found.alarmed, found.summary(SOUND)["incidents_missed"], found.summary(SOUND)["ok"]) == (False, 1, False)

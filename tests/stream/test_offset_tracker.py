@@ -1,4 +1,4 @@
-"""The ledger: which batches follow from what is committed, what a transaction commits, and when a job may start."""
+"""The tracker: which batches follow from what is committed, what a transaction commits, and when a job may start."""
 
 import json
 from typing import Any
@@ -15,64 +15,64 @@ PLACE = ("requests", 0)
 IDS = {"requests": "id-1"}
 
 
-def _ledger(offset: int = 10) -> OffsetTracker:
+def _tracker(offset: int = 10) -> OffsetTracker:
     return OffsetTracker({PLACE: Committed(offset, CommitMetadata("query", 4, "id-1"))}, IDS)
 
 
 def _mark(committed: TopicPartition) -> dict[str, Any]:
     """What stands beside an offset, without the id of its transaction."""
-    mark = json.loads(committed.metadata or "")
-    assert mark.pop("transaction")
-    return dict(mark)
+    metadata = json.loads(committed.metadata or "")
+    assert metadata.pop("transaction")
+    return dict(metadata)
 
 
 def _found(committed: list[TopicPartition]) -> dict[tuple[str, int], Committed]:
     """As it is read back from Kafka."""
     decoded = [(tp, msgspec.json.decode(tp.metadata or "", type=CommitMetadata)) for tp in committed]
-    return {(tp.topic, tp.partition): Committed(tp.offset, mark) for tp, mark in decoded}
+    return {(tp.topic, tp.partition): Committed(tp.offset, metadata) for tp, metadata in decoded}
 
 
 def test_a_transaction_whose_answer_was_lost_is_found_by_its_id_also_where_no_offset_moved() -> None:
-    ledger = _ledger()
-    before = _found(ledger.to_commit({}))
-    committed = _found(ledger.to_commit({}))
-    assert ledger.resume(committed)
-    ledger.to_commit({})
-    assert not ledger.resume(committed)
-    assert not ledger.resume(before)
+    tracker = _tracker()
+    before = _found(tracker.to_commit({}))
+    committed = _found(tracker.to_commit({}))
+    assert tracker.resume(committed)
+    tracker.to_commit({})
+    assert not tracker.resume(committed)
+    assert not tracker.resume(before)
 
 
 def test_what_is_committed_counts_after_trouble_and_decides_which_records_are_left() -> None:
-    ledger = _ledger()
-    assert ledger.resume(_found(ledger.to_commit({PLACE: 20})))
-    assert ledger.committed == {PLACE: 20}
+    tracker = _tracker()
+    assert tracker.resume(_found(tracker.to_commit({PLACE: 20})))
+    assert tracker.committed == {PLACE: 20}
 
 
 def test_committed_offsets_that_are_gone_or_moved_back_stop_the_job() -> None:
     """As of another cluster in its place, or one that lost data."""
     for found in ({}, {PLACE: Committed(9, None)}):
         with pytest.raises(OffsetsDisagree, match="offset 10 of requests-0 was committed"):
-            _ledger().resume(found)
+            _tracker().resume(found)
 
 
 @pytest.mark.parametrize("start", [0, 9, 10])
 def test_a_batch_that_starts_where_decisions_end_or_before_is_taken(start: int) -> None:
-    _ledger().check_range(5, {PLACE: start})
+    _tracker().check_range(5, {PLACE: start})
 
 
 def test_a_batch_that_starts_beyond_what_is_decided_stops_the_job_naming_the_gap() -> None:
     with pytest.raises(OffsetsDisagree, match=r"starts at offset 11 of requests-0, but only what is below 10"):
-        _ledger().check_range(5, {PLACE: 11})
+        _tracker().check_range(5, {PLACE: 11})
 
 
-def test_a_partition_that_nobody_has_seen_must_start_at_its_first_record() -> None:
+def test_a_partition_that_is_new_must_start_at_its_first_record() -> None:
     with pytest.raises(OffsetsDisagree, match="requests-1"):
-        _ledger().check_range(5, {("requests", 1): 3})
+        _tracker().check_range(5, {("requests", 1): 3})
 
 
 def test_every_partition_is_committed_and_none_moves_back() -> None:
-    ledger = _ledger()
-    committed = ledger.to_commit({PLACE: 7, ("requests", 1): 3, ("policies", 0): 2}, "query", 5)
+    tracker = _tracker()
+    committed = tracker.to_commit({PLACE: 7, ("requests", 1): 3, ("policies", 0): 2}, "query", 5)
     assert [(tp.topic, tp.partition, tp.offset) for tp in committed] == [
         ("policies", 0, 2),
         ("requests", 0, 10),
@@ -85,42 +85,42 @@ def test_every_partition_is_committed_and_none_moves_back() -> None:
         "format": 1,
         "read_until": None,
     }
-    ledger.advance(committed)
-    assert ledger.committed == {PLACE: 10, ("requests", 1): 3, ("policies", 0): 2}
+    tracker.advance(committed)
+    assert tracker.committed == {PLACE: 10, ("requests", 1): 3, ("policies", 0): 2}
 
 
 def test_what_is_written_between_batches_keeps_the_mark_of_the_last_batch() -> None:
-    [committed] = _ledger().to_commit({})
+    [committed] = _tracker().to_commit({})
     assert _mark(committed) == {"checkpoint": "query", "batch": 4, "topic_id": "id-1", "format": 1, "read_until": None}
 
 
 def test_what_is_not_analysed_is_committed_beside_its_topic_and_known_at_the_next_start() -> None:
-    ledger = _ledger()
-    ledger.unanalysed = {"policies": (2, 5)}
-    for tp in ledger.to_commit({("policies", 0): 7}):
-        mark = msgspec.json.decode(tp.metadata, type=CommitMetadata)
-        again = OffsetTracker({(tp.topic, tp.partition): Committed(tp.offset, mark)}, IDS)
+    tracker = _tracker()
+    tracker.unanalysed = {"policies": (2, 5)}
+    for tp in tracker.to_commit({("policies", 0): 7}):
+        metadata = msgspec.json.decode(tp.metadata, type=CommitMetadata)
+        again = OffsetTracker({(tp.topic, tp.partition): Committed(tp.offset, metadata)}, IDS)
         assert again.unanalysed == ({"policies": (2, 5)} if tp.topic == "policies" else {})
 
 
 def test_positions_not_committed_yet_are_noticed() -> None:
-    assert _ledger().lacks({("policies", 0): 0})
-    assert _ledger().lacks({PLACE: 11})
-    assert not _ledger().lacks({PLACE: 10})
+    assert _tracker().lacks({("policies", 0): 0})
+    assert _tracker().lacks({PLACE: 11})
+    assert not _tracker().lacks({PLACE: 10})
 
 
 def _check(
-    mark: CommitMetadata | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7
+    metadata: CommitMetadata | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7
 ) -> None:
-    check_marks({PLACE: Committed(10, mark)}, {"requests": topic_id}, checkpoint, completed)
+    check_marks({PLACE: Committed(10, metadata)}, {"requests": topic_id}, checkpoint, completed)
 
 
 def test_marks_topics_and_checkpoint_that_belong_together_may_start() -> None:
     """Also: no checkpoint, one from which no batch was completed, a first commit, and another program's commit."""
-    mark = CommitMetadata("query", 9, "id-1")
-    _check(mark)
-    _check(mark, checkpoint=None, completed=-1)
-    _check(mark, checkpoint="new", completed=-1)
+    metadata = CommitMetadata("query", 9, "id-1")
+    _check(metadata)
+    _check(metadata, checkpoint=None, completed=-1)
+    _check(metadata, checkpoint="new", completed=-1)
     _check(CommitMetadata(ANY, -1, "id-1"))
     _check(None)
 

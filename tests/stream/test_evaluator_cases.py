@@ -19,12 +19,12 @@ from tests.stream.arrow import records_batch
 FILES = sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))
 BATCH_FIELDS = ("policy_version", "policy_offsets", "facts_offset", "source", "request")
 NOW = 1_795_000_000_000
-BASIS = EvaluationContext("", {}, 0, {}, NOW)
+CONTEXT = EvaluationContext("", {}, 0, {}, NOW)
 
 
-def _said(sitting: PartitionEvaluator, request: dict[str, Any], at: int) -> dict[str, Any] | None:
+def _said(partition_evaluator: PartitionEvaluator, request: dict[str, Any], at: int) -> dict[str, Any] | None:
     """What the stream says; None: it is no request."""
-    number, _, value, _ = sitting.decide(None, json.dumps(request).encode(), None, 0, at)
+    number, _, value, _ = partition_evaluator.decide(None, json.dumps(request).encode(), None, 0, at)
     if number != 0:
         return None
     return _told(value or b"")
@@ -35,7 +35,7 @@ def _told(value: bytes) -> dict[str, Any]:
 
 
 def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
-    context = {name: told for name, told in record["context"].items() if name not in BATCH_FIELDS}
+    context = {name: field for name, field in record["context"].items() if name not in BATCH_FIELDS}
     items = {"evaluations": [_without_batch(item) for item in record["evaluations"]]} if "evaluations" in record else {}
     return {"decision": record["decision"], "context": context, **items}
 
@@ -43,7 +43,7 @@ def _without_batch(record: dict[str, Any]) -> dict[str, Any]:
 def _said_shortly(evaluator: Evaluator, source: Source, request: dict[str, Any], at: int) -> dict[str, Any] | None:
     """The same in columns, where it can be."""
     value = json.dumps(request).encode()
-    packed = evaluator.sit(source, BASIS).decide_all(Records(records_batch([(None, value, None)], at)))
+    packed = evaluator.for_partition(source, CONTEXT).decide_all(Records(records_batch([(None, value, None)], at)))
     decisions = list(packed.decisions())
     return _told(decisions[0]) if decisions else None
 
@@ -72,10 +72,10 @@ def _compared(scene: Scene) -> int:
         asked = {"id": "1", **scene.request(expectation)}
         asked.pop("deadline", None)  # held against the clock in the stream, and tested there
         at = to_ms(asked.pop("time", NOW))
-        sitting = evaluator.sit(source, BASIS)
+        partition_evaluator = evaluator.for_partition(source, CONTEXT)
         expected = _expected(scene, {**asked, "time": at})
         for _ in range(2):
-            assert _said(sitting, asked, at) == expected, (scene.case.case, asked)
+            assert _said(partition_evaluator, asked, at) == expected, (scene.case.case, asked)
         assert _said_shortly(evaluator, source, asked, at) == expected, (scene.case.case, asked)
         compared += expected is not None
     return compared
