@@ -116,8 +116,12 @@ def _header_crashes(patch: Patch) -> None:
 
 
 def _claims_trusted(patch: Patch) -> None:
-    of = streaming.enforcer.answers.Answers.of
-    patch.setattr(streaming.enforcer.answers.Answers, "of", lambda self, asked, _trust: of(self, asked, CLAIMS))
+    begin = streaming.enforcer.answers.Answers.__init__
+
+    def begin_trusting(answers: streaming.enforcer.answers.Answers, snapshot: Any, _trust: Any, *more: Any) -> None:
+        begin(answers, snapshot, CLAIMS, *more)
+
+    patch.setattr(streaming.enforcer.answers.Answers, "__init__", begin_trusting)
 
 
 def _deadline_ignored(patch: Patch) -> None:
