@@ -31,6 +31,8 @@ from streaming.topics import Sizes
 
 log = structlog.get_logger()
 
+WARM_UP_SECONDS = 5.0  # to wait for the warm-up before the session is stopped
+
 StepObserver = Callable[[Step | MonitorStep, int], None]
 Opened = TypeVar("Opened")
 
@@ -121,5 +123,6 @@ def _session(settings: Settings, watch: Watch) -> Iterator[SparkSession]:
         stack.callback(spark.stop)
         if settings.log.level != "debug":
             stack.enter_context(worker_output_filtered(spark))
-        warm_up(spark)
+        # Tasks that are under way when Spark stops log errors that mean nothing.
+        stack.callback(warm_up(spark).join, WARM_UP_SECONDS)
         yield spark

@@ -472,13 +472,15 @@ def _evaluator_of(
     return held.evaluator
 
 
-def warm_up(spark: SparkSession) -> None:
+def warm_up(spark: SparkSession) -> threading.Thread:
     """Begin to start Python workers and to load Java's classes, for which the first batch would wait.
 
     No more workers than cores: Spark hands tasks to idle workers in turn, so each one more would unpack the policies,
     prepare the queries and keep them, too.
     """
-    threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True).start()
+    warming = threading.Thread(target=_run_empty_batch, args=(spark,), name="warm-up", daemon=True)
+    warming.start()
+    return warming
 
 
 def _run_empty_batch(spark: SparkSession) -> None:
