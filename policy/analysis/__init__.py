@@ -4,7 +4,7 @@ from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.impact import Who, named_by, what_is_permitted, who_can
+from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
 from policy.analysis.lint import Finding, lint
 from policy.analysis.usage import statements, uses
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
@@ -16,6 +16,7 @@ __all__ = [
     "Edit",
     "Escalation",
     "Finding",
+    "KnownNames",
     "Node",
     "Statement",
     "Who",
@@ -24,9 +25,9 @@ __all__ = [
     "document_lines",
     "draw_trees",
     "grant_text",
+    "known_names",
     "lint",
     "literal_name",
-    "named_by",
     "open_to_everyone",
     "replay",
     "said",

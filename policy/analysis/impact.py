@@ -143,7 +143,7 @@ def _subject(name: str, properties: Mapping[str, Any], type_: str = USER) -> dic
     return {"type": type_, "id": name, "properties": dict(properties)}
 
 
-class Named(msgspec.Struct, frozen=True):
+class KnownNames(msgspec.Struct, frozen=True):
     """What the documents of a system with an engine name. ``subjects``, ``resources``: types and ids."""
 
     subjects: tuple[tuple[str, str], ...]
@@ -151,13 +151,13 @@ class Named(msgspec.Struct, frozen=True):
     actions: tuple[str, ...]
 
 
-def named_by(policy_set: PolicySet, system: str) -> Named | None:
+def known_names(policy_set: PolicySet, system: str) -> KnownNames | None:
     """What searches ask for where a system evaluates by an engine; None: it translates to grants."""
     engine = engine_of(all_systems()[system])
     if engine is None:
         return None
     facts = policy_set.facts
-    return Named(tuple(engine.subjects(facts)), tuple(engine.resources(facts)), tuple(engine.actions(facts)))
+    return KnownNames(tuple(engine.subjects(facts)), tuple(engine.resources(facts)), tuple(engine.actions(facts)))
 
 
 class Permitted(msgspec.Struct, frozen=True, order=True):
@@ -179,7 +179,7 @@ def what_is_permitted(
     """
     asked = _single(request)
     policy_set = snapshot.policy_sets.get(asked.system)
-    named = None if policy_set is None else named_by(policy_set, asked.system)
+    named = None if policy_set is None else known_names(policy_set, asked.system)
     if named is None:
         raise MalformedRequest(f"{asked.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:

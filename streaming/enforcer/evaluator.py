@@ -37,7 +37,15 @@ from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
-from streaming.records.packing import DECISIONS, ColumnarBatch, DictionaryColumn, Outgoing, Packed, encode_headers
+from streaming.records.packing import (
+    DECISIONS,
+    ColumnarBatch,
+    DictionaryColumn,
+    Outgoing,
+    Packed,
+    encode_headers,
+    encode_text,
+)
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 
@@ -389,8 +397,7 @@ def _carried_text(text: bytes) -> bytes | None:
     if only is None:
         return _carried_of_many(text)
     name, encoded = only.groups()
-    value = binascii.a2b_base64(encoded)
-    return b"%b%b%b" % (_BEFORE_TRACE[name], len(value).to_bytes(4, "little"), value)
+    return _BEFORE_TRACE[name] + encode_text(binascii.a2b_base64(encoded))
 
 
 _one_trace_header = re.compile(
@@ -399,8 +406,8 @@ _one_trace_header = re.compile(
 ).fullmatch
 """Of headers as the source has them: one alone whose value, in base64, is short enough to be carried over."""
 
-_BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")])[:-4] for name in CARRIED}
-"""The encoded headers of a decision up to the length of the value of the trace header."""
+_BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")]).removesuffix(encode_text(b"")) for name in CARRIED}
+"""The encoded headers of a decision up to the value of the trace header."""
 
 
 @functools.lru_cache(HEADERS_KEPT)

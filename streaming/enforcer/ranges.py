@@ -114,10 +114,8 @@ class ReadLimits:
     def note(self, range_: OffsetRange, side_outputs: Iterable[SideOutput]) -> None:
         """Learn from what was decided of a range."""
         side_outputs = list(side_outputs)
-        stopped, shares = (
-            stops(side_outputs),
-            dict.fromkeys(range_.undecided, 0.0),
-        )  # some may have held aborted records alone
+        stopped = stops(side_outputs)
+        shares = dict.fromkeys(range_.undecided, 0.0)  # some may have held aborted records alone
         for one in side_outputs:
             shares[_partition(one)] = max(one.decided.share, shares.get(_partition(one), 0.0))
         self.stalled = {partition for partition, end in stopped.items() if end <= range_.starts[partition]}

@@ -156,7 +156,7 @@ def pack(topic: str, usual: Headers, lot: ColumnarBatch) -> bytes:
             parts += _place(part.texts, columns), _place(part.which, picks)
         else:
             parts += _place(part, columns), EACH
-    before = (_text(topic.encode()), encode_headers(usual), *_column(lot.keys), *_column(lot.headers))
+    before = (encode_text(topic.encode()), encode_headers(usual), *_column(lot.keys), *_column(lot.headers))
     encoded = itertools.chain.from_iterable(map(_column, columns))
     picked = (which.astype("<i4").tobytes() for which in picks)
     chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
@@ -188,10 +188,11 @@ def _place(thing: Any, held: list[Any]) -> int:
 def encode_headers(headers: Headers) -> bytes:
     """How many there are, then name and value of each."""
     texts = (text for name, value in headers for text in (name.encode(), value))
-    return b"".join((_number(len(headers)), *map(_text, texts)))
+    return b"".join((_number(len(headers)), *map(encode_text, texts)))
 
 
-def _text(text: bytes) -> bytes:
+def encode_text(text: bytes) -> bytes:
+    """A text as headers have it: its length, then its bytes."""
     return _number(len(text)) + text
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
-from policy.analysis import literal_name, named_by, who_can
+from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.serve import authzen
 from streaming.serve.authzen import TIME, Asked, BadRequest, Read, Rules
 
@@ -108,7 +108,7 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
 
 def _subjects(request: dict[str, Any], read: Read, rules: Rules) -> Found:
     """By `who_can`, or those that an engine's documents name; each with the type and properties asked for."""
-    subject, named = request["subject"], named_by(read.snapshot.policy_sets[request["system"]], request["system"])
+    subject, named = request["subject"], _known_names(request, read)
     shared = {name: value for name, value in subject.get("properties", {}).items() if name not in CLAIMS}
     own = {"type": subject["type"], **({"properties": shared} if shared else {})}
     if named is not None:
@@ -124,12 +124,11 @@ def _resources(request: dict[str, Any], read: Read, rules: Rules) -> Found:
     """What facts and grants name, or an engine's documents. Patterns may match others, and a platform may have any."""
     system, resource = all_systems()[request["system"]], request["resource"]
     action = request["action"]["name"]
-    policy_set = read.snapshot.policy_sets[request["system"]]
-    if (known := named_by(policy_set, request["system"])) is not None:
-        names = {id_ for type_, id_ in known.resources if type_ == resource["type"]}
+    if (named := _known_names(request, read)) is not None:
+        names = {id_ for type_, id_ in named.resources if type_ == resource["type"]}
     else:
-        named = _named(policy_set, system, resource["type"])
-        names = {name for name in named if system.resource_type(action, name) == resource["type"]}
+        ids = _named(read.snapshot.policy_sets[request["system"]], system, resource["type"])
+        names = {name for name in ids if system.resource_type(action, name) == resource["type"]}
     return Found(_allowed(names, lambda name: {**request, "resource": {**resource, "id": name}}, read, rules), False)
 
 
@@ -157,10 +156,17 @@ def _spelled(name: Name, type_: str, name_of: Callable[[str], Name] | None) -> I
 def _actions(request: dict[str, Any], read: Read, rules: Rules) -> Found:
     """Those of the system's catalogue, which are all, or those that an engine's documents name."""
     system = all_systems()[request["system"]]
-    named = named_by(read.snapshot.policy_sets[request["system"]], request["system"])
-    complete = isinstance(system, ListsActions)
-    names = system.actions() if isinstance(system, ListsActions) else named.actions if named is not None else ()
+    if isinstance(system, ListsActions):
+        names, complete = tuple(system.actions()), True
+    else:
+        named = _known_names(request, read)
+        names, complete = () if named is None else named.actions, False
     return Found(_allowed(names, lambda name: {**request, "action": {"name": name}}, read, rules), complete)
+
+
+def _known_names(request: dict[str, Any], read: Read) -> KnownNames | None:
+    """What the documents of the request's system name; None: it has no engine of its own, but grants."""
+    return known_names(read.snapshot.policy_sets[request["system"]], request["system"])
 
 
 def _allowed(names: Iterable[str], asking: Callable[[str], dict[str, Any]], read: Read, rules: Rules) -> list[str]:

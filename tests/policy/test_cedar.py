@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import policy
 from policy.analysis import compare, lint
-from policy.analysis.impact import Named, Permitted, named_by, what_is_permitted, who_can
+from policy.analysis.impact import KnownNames, Permitted, known_names, what_is_permitted, who_can
 from policy.systems.cedar import engine
 from policy.systems.cedar.system import Cedar
 from policy.testing import full_request
@@ -131,8 +131,8 @@ def test_actions_and_groups_may_have_other_types(monkeypatch: pytest.MonkeyPatch
     for subject, groups, expected in (("User", ["staff"], "allow"), ("User", [], "deny"), ("Team", [], "error")):
         asked = {"subject": f'{subject}::"x"', "groups": groups, "action": "read", "resource": 'Doc::"plan"'}
         assert policy.decide(snapshot, {**full_request(asked, "cedar"), "id": "r"}).outcome == expected
-    named = named_by(snapshot.policy_sets["cedar"], "cedar")
-    assert named == Named(
+    named = known_names(snapshot.policy_sets["cedar"], "cedar")
+    assert named == KnownNames(
         (("Doc", "plan"), ("User", "erik")), (("Doc", "plan"), ("Team", "staff"), ("User", "erik")), ("read",)
     )
 
