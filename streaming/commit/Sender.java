@@ -158,7 +158,7 @@ public final class Sender {
     }
 
     /** What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. */
-    public byte[] told(List rows, int column) {
+    public byte[] sideOutputs(List rows, int column) {
         int count = 0;
         int size = 5;
         for (int number = 0; number < rows.size(); number++) {
@@ -183,9 +183,9 @@ public final class Sender {
     public Map offsets(String lines) {
         Map offsets = new HashMap();
         for (String line : lines.split("\n")) {
-            String[] told = line.split("\t", 4);
-            TopicPartition partition = new TopicPartition(told[0], Integer.parseInt(told[1]));
-            offsets.put(partition, new OffsetAndMetadata(Long.parseLong(told[2]), told[3] + "\0"));
+            String[] fields = line.split("\t", 4);
+            TopicPartition partition = new TopicPartition(fields[0], Integer.parseInt(fields[1]));
+            offsets.put(partition, new OffsetAndMetadata(Long.parseLong(fields[2]), fields[3] + "\0"));
         }
         return offsets;
     }

@@ -56,10 +56,10 @@ class Transaction(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What the workers made of a batch. `rows`: theirs, in Java; `told`: their side outputs."""
+    """What the workers made of a batch. `rows`: theirs, in Java; `side_outputs`: theirs."""
 
     rows: Any
-    told: list[SideOutput]
+    side_outputs: list[SideOutput]
 
 
 class Output:
@@ -172,12 +172,12 @@ class Output:
             if self.is_unavailable(error):
                 raise
             raise task_failure(error, plan) or error from None
-        return Evaluated(rows, _decode_side_outputs(self._sender.told(rows, SIDE)))
+        return Evaluated(rows, _decode_side_outputs(self._sender.sideOutputs(rows, SIDE)))
 
     def kept(self, evaluated: Evaluated, which: Sequence[bool]) -> Evaluated:
         """What was made of those Arrow batches that count."""
         rows = self._sender.kept(evaluated.rows, SIDE, bytes(which))
-        return Evaluated(rows, list(itertools.compress(evaluated.told, which)))
+        return Evaluated(rows, list(itertools.compress(evaluated.side_outputs, which)))
 
     def publish(
         self,

@@ -19,7 +19,7 @@ from rich.console import Console
 from policy import read_documents
 from streaming.broker import EmbeddedBroker
 from streaming.demo import traffic
-from streaming.demo.tracker import Change, Tracker, View, show_summary
+from streaming.demo.tracker import Change, RequestTracker, View, show_summary
 from streaming.demo.traffic import Performer, Reader, Sender, Worker
 from streaming.kafka.clients import admin_client, group_consumer
 from streaming.kafka.publish import publish
@@ -46,7 +46,7 @@ def play(seconds: float, rate: float, machine: bool) -> bool:
     a second. Raises DemoFailed.
     """
     console = Console(stderr=machine)
-    tracker = Tracker(traffic.planted())
+    tracker = RequestTracker(traffic.planted())
     with View(tracker, console, quiet=machine) as view, _folder() as folder:
         view.print_participants(traffic.PARTICIPANTS)
         view.say("starting a Kafka broker …")
@@ -76,7 +76,7 @@ def _folder() -> Iterator[Path]:
 class _Play:
     """One play, on a broker that runs."""
 
-    def __init__(self, settings: Settings, folder: Path, tracker: Tracker, view: View) -> None:
+    def __init__(self, settings: Settings, folder: Path, tracker: RequestTracker, view: View) -> None:
         self._settings = msgspec.structs.replace(settings, checkpoint=(folder / "checkpoint").as_uri())
         self._kafka = {"bootstrap.servers": settings.bootstrap_servers, "log_level": "2"}
         self._log = folder / "job.log"

@@ -49,7 +49,7 @@ class Answer(msgspec.Struct, frozen=True):
         return str(self.record["context"]["outcome"])
 
 
-class Tracker:
+class RequestTracker:
     """Written by the sender's and the readers' threads, read by the view. `planted`: the alerts that must come."""
 
     def __init__(self, planted: Set[tuple[str, str]] = frozenset()) -> None:
@@ -188,7 +188,7 @@ ALARM = {"info": "dim", "low": "cyan", "medium": "yellow", "high": "red", "criti
 class View:
     """Shows a tracker; ``say`` shows what the demo is doing. Use in a ``with``."""
 
-    def __init__(self, tracker: Tracker, console: Console, quiet: bool = False) -> None:
+    def __init__(self, tracker: RequestTracker, console: Console, quiet: bool = False) -> None:
         self._tracker = tracker
         self._console = console
         self._quiet = quiet
@@ -225,13 +225,13 @@ class View:
         if self._live:
             self._live.update(self._screen())
         elif not self._quiet:
-            self._tell_alerts()
+            self._print_alerts()
             answers = self._tracker.answers()
             if len(answers) > self._shown and time.monotonic() - self._last_line >= 1:
                 self._last_line, self._shown = time.monotonic(), len(answers)
                 self._console.print(_line(self._tracker, answers))
 
-    def _tell_alerts(self) -> None:
+    def _print_alerts(self) -> None:
         """A line for each alert that is new."""
         for alert in self._tracker.alerts():
             if alert["id"] not in self._alarmed:
@@ -247,7 +247,7 @@ class View:
         return Panel(Group(*parts, _denials(answers), Text(""), _alerts(self._tracker)), title="lockkeeper")
 
 
-def _line(tracker: Tracker, answers: Sequence[Answer]) -> str:
+def _line(tracker: RequestTracker, answers: Sequence[Answer]) -> str:
     recent = [answer for answer in answers if answer.read_at > time.monotonic() - WINDOW_SECONDS]
     counts = collections.Counter(answer.outcome for answer in answers)
     latency = percentiles(tracker.latencies_ms(recent))
@@ -275,7 +275,7 @@ def _denials(answers: Sequence[Answer]) -> Table:
     return table
 
 
-def _alerts(tracker: Tracker) -> Table:
+def _alerts(tracker: RequestTracker) -> Table:
     """The newest alerts."""
     table = Table("alert", "severity", "because", expand=True, box=None)
     for alert in reversed(tracker.alerts()[-NEWEST:]):

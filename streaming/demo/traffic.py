@@ -11,7 +11,7 @@ from typing import Any, Self
 import msgspec
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from streaming.demo.tracker import Tracker
+from streaming.demo.tracker import RequestTracker
 from streaming.monitor_settings import KindRule, MonitorSettings, Rules
 
 REPORTED = 5  # of so many accesses one is reported
@@ -53,7 +53,9 @@ class Worker:
 class Sender:
     """Produces requests, booking each; ``rate`` a second."""
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, requests: Endless, rate: float, tracker: Tracker) -> None:
+    def __init__(
+        self, kafka: Mapping[str, Any], topic: str, requests: Endless, rate: float, tracker: RequestTracker
+    ) -> None:
         self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
         self._topic = topic
         self._requests = requests
@@ -87,7 +89,7 @@ class Sender:
 class Performer:
     """The services: they do what they were allowed, and report some of it as audit events."""
 
-    def __init__(self, kafka: Mapping[str, Any], topic: str, tracker: Tracker) -> None:
+    def __init__(self, kafka: Mapping[str, Any], topic: str, tracker: RequestTracker) -> None:
         self._producer = Producer({**kafka, "linger.ms": 2, "enable.idempotence": True})
         self._topic, self._tracker, self._allowed = topic, tracker, 0
 

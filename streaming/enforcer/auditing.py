@@ -52,7 +52,7 @@ class Access(msgspec.Struct):
     resource: Thing
 
 
-class Evaluation(msgspec.Struct):
+class VerdictAnswer(msgspec.Struct):
     """The part of a verdict that says what the policies answer."""
 
     outcome: VerdictOutcome
@@ -63,10 +63,10 @@ class Evaluation(msgspec.Struct):
 def _form(version: str) -> Form:
     """Both parts in JSON, as a verdict by these policies has them."""
 
-    def evaluation(decision: Decision) -> bytes:
-        return _encode(Evaluation(_outcome(decision), decision.reasons, version))[1:-1]
+    def verdict_answer(decision: Decision) -> bytes:
+        return _encode(VerdictAnswer(_outcome(decision), decision.reasons, version))[1:-1]
 
-    return Form(evaluation, _access, _outcome_in)
+    return Form(verdict_answer, _access, _outcome_in)
 
 
 def _access(request: Request) -> bytes:

@@ -218,11 +218,11 @@ class Enforcer:
         self._check_inputs()
         self._tracker.check_range(batch, range_.starts)  # between these and where it is read from, all must be decided
         self._on_step("evaluated", batch)
-        self._limits.note(range_, evaluated.told)
-        self._commit([], range_.decided(evaluated.told), evaluated, batch)
-        self._watch.decided((one.tally for one in evaluated.told), task.now, version)
-        self._watch.compared(one.compared for one in evaluated.told)
-        self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.told))
+        self._limits.note(range_, evaluated.side_outputs)
+        self._commit([], range_.decided(evaluated.side_outputs), evaluated, batch)
+        self._watch.decided((one.tally for one in evaluated.side_outputs), task.now, version)
+        self._watch.compared(one.compared for one in evaluated.side_outputs)
+        self._watch.decisions(itertools.chain.from_iterable(one.decisions for one in evaluated.side_outputs))
 
     def _first_range(self, ends: Offsets, batch: int) -> OffsetRange:
         if batch <= self._proposed_before:
@@ -262,10 +262,10 @@ class Enforcer:
             broadcasts = [one.broadcast for one in published]
             worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes)
             evaluated = self._output.evaluate(records, worker)
-            if not all(which := counted(evaluated.told)):
+            if not all(which := counted(evaluated.side_outputs)):
                 evaluated = self._output.kept(evaluated, which)
-            needed = itertools.chain.from_iterable(one.needed for one in evaluated.told)
-            moments = itertools.chain.from_iterable(one.moments for one in evaluated.told)
+            needed = itertools.chain.from_iterable(one.needed for one in evaluated.side_outputs)
+            moments = itertools.chain.from_iterable(one.moments for one in evaluated.side_outputs)
             learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
             if not learned and not rebuilt:
                 return evaluated, task, snapshots[-1].version

@@ -46,11 +46,11 @@ def test_a_decision_in_avro_is_the_one_in_json_with_its_content_type() -> None:
     partition_evaluator = _for_partition()
     headers: list[dict[str, Any]] = [{"key": "traceparent", "value": b"00-1"}]
     for value in REQUESTS:
-        number, key, record, told = _encoded(partition_evaluator).decide(b"k", value, headers, 17, AT)
+        number, key, record, headers_out = _encoded(partition_evaluator).decide(b"k", value, headers, 17, AT)
         plain = partition_evaluator.decide(b"k", value, headers, 17, AT)[2] or b""
         assert (number, key) == (0, b"k")
         assert json.loads(Reader(JSON_ALONE).transcode("decision", record or b"")) == json.loads(plain)
-        assert told == [("content-type", CONTENT_TYPES["avro-single-object"]), ("traceparent", b"00-1")]
+        assert headers_out == [("content-type", CONTENT_TYPES["avro-single-object"]), ("traceparent", b"00-1")]
 
 
 @pytest.mark.parametrize("encoding", CONTENT_TYPES)

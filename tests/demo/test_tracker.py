@@ -12,7 +12,7 @@ from policy.evaluation import reference
 from policy.store.repository import read_documents
 from streaming.demo import tracker as tracker_module
 from streaming.demo import traffic
-from streaming.demo.tracker import Change, Tracker, View, percentiles, show_summary
+from streaming.demo.tracker import Change, RequestTracker, View, percentiles, show_summary
 from streaming.verify.findings import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
@@ -26,9 +26,9 @@ def _decision(request: dict[str, Any], offset: int = OFFSET - 1) -> dict[str, An
 
 
 @pytest.fixture
-def tracker() -> Tracker:
+def tracker() -> RequestTracker:
     """Books with one request that was sent and answered before the policies change."""
-    found = Tracker()
+    found = RequestTracker()
     found.send(traffic.probe(1))
     found.read(_decision(traffic.probe(1)))
     return found
@@ -51,48 +51,48 @@ def test_the_traffic_of_each_system_is_allowed_and_denied(system: str) -> None:
     assert {reference.decide(snapshot, request) for request in asked} == {"allow", "deny"}
 
 
-def test_consistent_counts_are_ok(tracker: Tracker) -> None:
+def test_consistent_counts_are_ok(tracker: RequestTracker) -> None:
     summary = tracker.summary(SOUND)
     assert (summary["ok"], summary["sent"], summary["decided"]) == (True, 1, 1)
 
 
 def test_books_without_any_answer_are_not_ok() -> None:
-    assert not Tracker().summary(SOUND)["ok"]
+    assert not RequestTracker().summary(SOUND)["ok"]
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_each_check_of_the_verification_counts(tracker: Tracker, check: str) -> None:
+def test_each_check_of_the_verification_counts(tracker: RequestTracker, check: str) -> None:
     found = Findings()
     found.violated(Violation(check, "topic", 0, 0, "", ""))
     assert (tracker.summary(found)["ok"], tracker.summary(found)[check]) == (False, 1)
 
 
-def test_a_request_that_is_not_decided_at_the_end_is_lost(tracker: Tracker) -> None:
+def test_a_request_that_is_not_decided_at_the_end_is_lost(tracker: RequestTracker) -> None:
     found = Findings()
     found.waiting = 1
     assert (tracker.summary(found)["ok"], tracker.summary(found)["lost"]) == (False, 1)
 
 
-def test_it_is_complete_once_every_request_has_an_answer(tracker: Tracker) -> None:
+def test_it_is_complete_once_every_request_has_an_answer(tracker: RequestTracker) -> None:
     tracker.send(traffic.probe(2))
     assert not tracker.complete
     tracker.read(_decision(traffic.probe(2)))
     assert tracker.complete
 
 
-def test_requests_sent_after_the_change_was_acknowledged_demand_it(tracker: Tracker) -> None:
+def test_requests_sent_after_the_change_was_acknowledged_demand_it(tracker: RequestTracker) -> None:
     tracker.change(Change(TOPIC, OFFSET, 0.0))
     tracker.send(traffic.probe(2))
     assert tracker.demanded == {traffic.probe(2)["id"]: {TOPIC: OFFSET}}
 
 
-def test_a_change_that_never_came_into_force_is_found(tracker: Tracker) -> None:
+def test_a_change_that_never_came_into_force_is_found(tracker: RequestTracker) -> None:
     tracker.change(Change(TOPIC, OFFSET, float("inf")))
     summary = tracker.summary(SOUND)
     assert (summary["ok"], summary["policy_change_in_force_ms"]) == (False, None)
 
 
-def test_the_time_until_the_change_is_in_force_is_reported(tracker: Tracker) -> None:
+def test_the_time_until_the_change_is_in_force_is_reported(tracker: RequestTracker) -> None:
     [before] = tracker.answers()
     tracker.change(Change(TOPIC, OFFSET, before.read_at))
     tracker.send(traffic.probe(2))
@@ -102,7 +102,7 @@ def test_the_time_until_the_change_is_in_force_is_reported(tracker: Tracker) -> 
     assert summary["policy_change_in_force_ms"] >= 0
 
 
-def test_latencies_are_those_of_requests_sent_after_the_warm_up(tracker: Tracker) -> None:
+def test_latencies_are_those_of_requests_sent_after_the_warm_up(tracker: RequestTracker) -> None:
     assert not tracker.measuring
     assert tracker.latencies_ms(tracker.answers()) == []
     tracker.send(traffic.probe(2))
@@ -116,7 +116,7 @@ def test_latencies_are_those_of_requests_sent_after_the_warm_up(tracker: Tracker
     assert tracker.latencies_ms([last]) == [latency]
 
 
-def test_it_introduces_who_acts_and_says_what_each_check_counts(tracker: Tracker) -> None:
+def test_it_introduces_who_acts_and_says_what_each_check_counts(tracker: RequestTracker) -> None:
     """On a console of which the lines are long enough; every subject of which an alert must come is introduced."""
     console = Console(width=200, file=StringIO())
     View(tracker, console).print_participants(traffic.PARTICIPANTS)
@@ -135,7 +135,7 @@ def test_percentiles_of_a_hundred_latencies() -> None:
 
 def test_a_planted_incident_without_an_alert_and_an_alert_without_an_incident_are_reported() -> None:
     """Two alerts with one id are one: the newest counts."""
-    found = Tracker({("denial-burst", "user:mallory")})
+    found = RequestTracker({("denial-burst", "user:mallory")})
     found.send(traffic.probe(1))
     found.read(_decision(traffic.probe(1)))
     assert (found.alarmed, found.summary(SOUND)["incidents_missed"], found.summary(SOUND)["ok"]) == (False, 1, False)

@@ -116,12 +116,14 @@ def _header_crashes(patch: Patch) -> None:
 
 
 def _claims_trusted(patch: Patch) -> None:
-    begin = streaming.enforcer.answers.Answers.__init__
+    init = streaming.enforcer.answers.Answers.__init__
 
-    def begin_trusting(answers: streaming.enforcer.answers.Answers, snapshot: Any, _trust: Any, *more: Any) -> None:
-        begin(answers, snapshot, CLAIMS, *more)
+    def init_with_all_claims(
+        answers: streaming.enforcer.answers.Answers, snapshot: Any, _trust: Any, *more: Any
+    ) -> None:
+        init(answers, snapshot, CLAIMS, *more)
 
-    patch.setattr(streaming.enforcer.answers.Answers, "__init__", begin_trusting)
+    patch.setattr(streaming.enforcer.answers.Answers, "__init__", init_with_all_claims)
 
 
 def _deadline_ignored(patch: Patch) -> None:

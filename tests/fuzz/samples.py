@@ -140,10 +140,10 @@ def build(sample: Sample) -> World:
 
 
 def plain_sample(sample: Sample) -> Data:
-    """The documents of a sample as plain data, to be kept with an input; see `built_of`."""
+    """The documents of a sample as plain data, to be kept with an input; see `world_from`."""
     return {"policies": list(sample.policies), "facts": list(sample.facts)}
 
 
-def built_of(data: Data) -> World:
+def world_from(data: Data) -> World:
     """The reverse."""
     return build(Sample(tuple(data["policies"]), tuple(data["facts"]), (), ()))

@@ -29,8 +29,8 @@ def _for_partition(**limits: int) -> PartitionEvaluator:
 def _tally(partition_evaluator: PartitionEvaluator, values: list[bytes]) -> tuple[Tally, list[Any]]:
     """The tally of some records, and the decisions made of them."""
     made = [partition_evaluator.decide(b"key", value, None, number, NOW) for number, value in enumerate(values)]
-    told = tally("requests", NOW, partition_evaluator.counts, np.full(len(values), NOW), [None] * len(values))
-    return told, [json.loads(value or b"") for number, _, value, _ in made if number == 0]
+    counted = tally("requests", NOW, partition_evaluator.counts, np.full(len(values), NOW), [None] * len(values))
+    return counted, [json.loads(value or b"") for number, _, value, _ in made if number == 0]
 
 
 def _counted(decisions: list[Any]) -> dict[tuple[str, str], int]:
@@ -51,23 +51,23 @@ def test_decisions_are_counted_as_their_records_say_also_from_the_cache() -> Non
         *_requests(5, context={"min_policy_offsets": {"unknown": {"0": 1}}}),
         *_requests(6, system="\u0000 strange allow"),
     ]
-    told, decisions = _tally(_for_partition(), values)
+    counted, decisions = _tally(_for_partition(), values)
     assert len(decisions) == len(values)
-    assert {(system, outcome): count for system, outcome, count in told.outcomes} == _counted(decisions)
-    assert {outcome for _, outcome, _ in told.outcomes} == {"allow", "deny", "error"}
-    assert told.dead_letters == 0
+    assert {(system, outcome): count for system, outcome, count in counted.outcomes} == _counted(decisions)
+    assert {outcome for _, outcome, _ in counted.outcomes} == {"allow", "deny", "error"}
+    assert counted.dead_letters == 0
 
 
 def test_an_answer_that_is_too_large_is_counted_as_the_error_it_became() -> None:
-    told, decisions = _tally(_for_partition(record_out=4096), _requests(2, evaluations=[{}] * 100))
+    counted, decisions = _tally(_for_partition(record_out=4096), _requests(2, evaluations=[{}] * 100))
     assert [d["context"]["reasons"][0]["code"] for d in decisions] == ["answer-too-large"] * 2
-    assert told.outcomes == [("lenses6", "error", 2)]
+    assert counted.outcomes == [("lenses6", "error", 2)]
 
 
 def test_what_is_no_request_is_a_dead_letter() -> None:
-    told, _ = _tally(_for_partition(), [b"", b"{", *_requests(1)])
-    assert told.dead_letters == 2
-    assert sum(count for _, _, count in told.outcomes) == 1
+    counted, _ = _tally(_for_partition(), [b"", b"{", *_requests(1)])
+    assert counted.dead_letters == 2
+    assert sum(count for _, _, count in counted.outcomes) == 1
 
 
 ACCESS = {"subject": {"type": "user", "id": "user:u"}, "action": {"name": "a"}, "resource": {"type": "lrn", "id": "x"}}
@@ -84,15 +84,15 @@ def test_verdicts_are_counted_by_the_policies_answer_and_a_life_cycle_as_such() 
     ]
     for number, event in enumerate(events):
         partition_evaluator.evaluate(b"k", json.dumps(event).encode(), None, number, NOW)
-    told = tally("audit", NOW, partition_evaluator.counts, np.full(4, NOW), [None] * 4)
-    assert sorted(told.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
-    assert told.dead_letters == 1
+    counted = tally("audit", NOW, partition_evaluator.counts, np.full(4, NOW), [None] * 4)
+    assert sorted(counted.outcomes) == [("lenses6", "error", 1), ("lenses6", "lifecycle", 1), ("other", "error", 1)]
+    assert counted.dead_letters == 1
 
 
 def test_ages_are_counted_by_the_millisecond() -> None:
     times = [NOW - 5, NOW, NOW - 5, NOW + 2]
-    told = tally("requests", NOW, no_counts(), np.array(times), [None] * 4)
-    assert dict(zip(told.ages, told.aged, strict=True)) == {5: 2, 0: 1, -2: 1}
+    counted = tally("requests", NOW, no_counts(), np.array(times), [None] * 4)
+    assert dict(zip(counted.ages, counted.aged, strict=True)) == {5: 2, 0: 1, -2: 1}
 
 
 def _header(value: bytes | None) -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ def test_slices_answer_as_the_whole_does(
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(strategies.webs())
+@given(strategies.linked_entities())
 def test_slices_hold_what_conditions_reach_by_attributes_and_the_context(
     drawn: tuple[list[str], list[dict[str, Any]], dict[str, Any]],
 ) -> None:

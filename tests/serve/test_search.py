@@ -153,8 +153,8 @@ def test_a_search_in_cedar_asks_for_every_entity_and_action_that_documents_name(
     assert not read.snapshot.rejected
     plan, dana = {"type": "Doc", "id": "plan"}, {"type": "User", "id": "dana"}
 
-    def found(kind: Kind, **told: Any) -> list[dict[str, str]]:
-        results: list[dict[str, str]] = _found(kind, told, read, CEDAR, "cedar")["results"]
+    def found(kind: Kind, **query: Any) -> list[dict[str, str]]:
+        results: list[dict[str, str]] = _found(kind, query, read, CEDAR, "cedar")["results"]
         return results
 
     assert found("subject", subject={"type": "User"}, action={"name": "read"}, resource=plan) == [dana]

@@ -182,7 +182,7 @@ def test_of_arrow_batches_that_do_not_count_nothing_is_sent(place: Place) -> Non
     ]
     evaluated = place.collected(rows)
     kept = place.output.kept(evaluated, [True, False, False, True])
-    assert len(kept.told) == 2
+    assert len(kept.side_outputs) == 2
     place.output.publish([], _offsets(place, 1), kept)
     assert [message.value() for message in place.there(3)] == [b"0", b"1", b"5"]
 
@@ -296,10 +296,10 @@ def test_side_outputs_of_workers_come_beside_their_records(place: Place) -> None
     side_output = (("requests", [("lenses6", "allow", 2)], 1, [5], [3], ["00-1"]), [7], ([], []), [b"{}"], [])
     rows = [(None, msgspec.msgpack.encode(side_output)), (None, None), (None, msgspec.msgpack.encode(side_output))]
     evaluated = place.collected(rows)
-    assert [msgspec.to_builtins(one)[1] for one in evaluated.told] == [[7], [7]]
-    assert evaluated.told[0].tally.outcomes == [("lenses6", "allow", 2)]
-    assert evaluated.told[0].decisions == [b"{}"]
-    assert place.collected([]).told == []
+    assert [msgspec.to_builtins(one)[1] for one in evaluated.side_outputs] == [[7], [7]]
+    assert evaluated.side_outputs[0].tally.outcomes == [("lenses6", "allow", 2)]
+    assert evaluated.side_outputs[0].decisions == [b"{}"]
+    assert place.collected([]).side_outputs == []
 
 
 def test_the_writer_takes_the_settings_of_sparks_reader(place: Place) -> None:

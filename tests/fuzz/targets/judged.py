@@ -20,7 +20,7 @@ from streaming.settings import Encoding, Limits
 from streaming.verify.answers import read_request
 from tests.fuzz.harness import Violation
 from tests.fuzz.mutation import FAULTY, mutate_bytes, to_json
-from tests.fuzz.samples import PER_WORLD, World, build, built_of, draw_sample, plain_sample
+from tests.fuzz.samples import PER_WORLD, World, build, draw_sample, plain_sample, world_from
 
 AT = 1_795_000_000_123
 READ = {"policies": {"0": 41}, "facts": {"0": 7}}
@@ -53,7 +53,7 @@ class Worlds:
     def get(self, given: Any) -> World:
         """The world with a number, or of the documents that were kept with an input."""
         if not isinstance(given, int):
-            return built_of(given)
+            return world_from(given)
         if self._world is None or given != self._number:
             self._world, self._number = build(draw_sample(Random(f"{self._seed} world {given}"))), given
         return self._world

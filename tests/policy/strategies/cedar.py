@@ -162,8 +162,8 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
     return {**request, "time": draw(st.integers(0, 4))} if draw(st.integers(0, 9)) else request
 
 
-class Web:
-    """Entities, each found on one way alone from those that a request names: one that is left out changes an answer."""
+class LinkedEntities:
+    """Entities, each reached by one path only from those that a request names: leaving one out changes an answer."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self._draw = draw
@@ -171,14 +171,14 @@ class Web:
 
     def condition(self) -> str:
         """A condition about an entity some steps away, with the entities on the way."""
-        expression, uid = self._way()
+        expression, uid = self._path()
         kind = self._draw(st.sampled_from(("level", "in", "in attribute", "in set", "contains")))
         if kind == "level":
             return f"{expression}.level > 3"
         if kind == "in":
             self._put_in(uid, ("Group", "g"))
             return f'{expression} in Group::"g"'
-        other, at = self._way()
+        other, at = self._path()
         group = ("Group", f"{at[1]}-group")
         if kind == "contains":
             self.entity(at)["attrs"]["team"] = [_ref(uid)] if self._draw(st.booleans()) else []
@@ -194,7 +194,7 @@ class Web:
             self.entities[uid] = {"uid": json_of(uid), "attrs": {"level": level}, "parents": [], "tags": {}}
         return self.entities[uid]
 
-    def _way(self) -> tuple[str, Uid]:
+    def _path(self) -> tuple[str, Uid]:
         root = self._draw(st.sampled_from(tuple(ROOTS)))
         expression, uid = root, ROOTS[root]
         self.entity(uid)
@@ -222,13 +222,13 @@ def _ref(uid: Uid) -> dict[str, Any]:
 
 
 @st.composite
-def webs(draw: st.DrawFn) -> tuple[list[str], list[dict[str, Any]], dict[str, Any]]:
+def linked_entities(draw: st.DrawFn) -> tuple[list[str], list[dict[str, Any]], dict[str, Any]]:
     """Policies whose conditions alone decide, entities, and a request, whose properties describe some of them."""
-    web, texts = Web(draw), []
+    linked, texts = LinkedEntities(draw), []
     for _ in range(draw(st.integers(1, 2))):
         clause = draw(st.sampled_from(("when", "when", "unless")))
         effect = draw(st.sampled_from(("permit", "forbid")))
-        texts.append(f"{effect}(principal, action, resource) {clause} {{ {web.condition()} }};")
+        texts.append(f"{effect}(principal, action, resource) {clause} {{ {linked.condition()} }};")
     if draw(st.booleans()):
         texts.append("permit(principal, action, resource);")
     by = {name: _ref(uid) for name, uid in ROOTS.items()}
@@ -241,7 +241,7 @@ def webs(draw: st.DrawFn) -> tuple[list[str], list[dict[str, Any]], dict[str, An
         "context": {"by": by["context.by"], "more": {"by": by["context.more.by"]}},
     }
     for part, root in (("subject", "principal"), ("resource", "resource")):
-        known = web.entities.get(ROOTS[root])
+        known = linked.entities.get(ROOTS[root])
         if known and not known["parents"] and not known["tags"] and draw(st.booleans()):
-            request[part]["properties"] = web.entities.pop(ROOTS[root])["attrs"]
-    return texts, list(web.entities.values()), request
+            request[part]["properties"] = linked.entities.pop(ROOTS[root])["attrs"]
+    return texts, list(linked.entities.values()), request
