@@ -89,7 +89,8 @@ NAME = re.compile(
 )
 
 _LETTER = rb"(?:[46][1-9a-f]|[57][0-9a]|5f|2[de]|3[0-9])"
-_ESCAPED = re.compile(rb"((?:\\u00" + _LETTER + rb")++)|\\.", re.IGNORECASE | re.DOTALL)
+# A possessive group with alternatives ends too early in Python before 3.11.5: it would leave secrets unmasked.
+_ESCAPED = re.compile(rb"((?:\\u00" + _LETTER + rb")+)|\\.", re.IGNORECASE | re.DOTALL)
 """In JSON: escapes of what a name may consist of, as a group; or any other escape."""
 
 _ALONE = re.compile(
@@ -102,7 +103,7 @@ _ALONE = re.compile(
 )
 """Secrets that need no name before them. A match ends where the secret begins."""
 _SUSPECT = re.compile(NAME.pattern + rb"|" + _ALONE.pattern)
-_NAME_END = re.compile(rb"(?:[\w.-]|%(?!3[ad]))*+")
+_NAME_END = re.compile(rb"(?:[\w.-]|%(?!3[ad]))*")  # no possessive group: see _ESCAPED
 _ASSIGNED = re.compile(rb"""[\s"'\\)\]]*+(?:[:=>]|%3[ad])\s*+""")
 
 _STRING_REST = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

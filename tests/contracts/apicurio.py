@@ -52,7 +52,9 @@ class Apicurio:
         packed = archive()
         self._folder = Path(tempfile.mkdtemp(prefix="lockkeeper-registry-"))
         with tarfile.open(packed) as files:
-            files.extractall(self._folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                files.extraction_filter = tarfile.data_filter  # Python 3.11.0 to 3.11.3 have none
+            files.extractall(self._folder)
         [program] = self._folder.glob("*-runner.jar")
         options = [f"-Dquarkus.http.port={self.port}", f"-Dquarkus.http.host={HOST}", "-Dquarkus.log.level=WARN"]
         command = [str(find_java()), *JVM_OPTIONS, *options, "-jar", str(program)]

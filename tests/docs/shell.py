@@ -79,7 +79,7 @@ def run(block: Block, command: Command, folder: Path, environment: Mapping[str, 
     done = subprocess.run(
         ["bash", "-c", command.text],
         cwd=folder,
-        env={**environment, "COLUMNS": "200"},
+        env={**environment, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},  # as in a terminal: lines in their order
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
