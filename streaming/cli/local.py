@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, stop_on_signals, tell
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, stop_on_signals, tell_now
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5
@@ -38,7 +38,7 @@ def broker(
         raise Failure("--fresh keeps no data: leave out either --fresh or --data", MISUSED)
     folder = None if fresh else (data or usual_data_folder()).absolute()
     with stop_on_signals() as stop, EmbeddedBroker(port=port or None, data_dir=folder) as running:
-        tell(running.bootstrap_servers)
+        tell_now(running.bootstrap_servers)
         remark(f"Kafka answers here until Ctrl-C; {f'its data are in {folder}' if folder else 'its data end with it'}")
         while not stop.wait(LOOK_SECONDS):
             if running.ended:

@@ -30,6 +30,7 @@ def elsewhere() -> Iterator[int]:
 def _found(data_home: Path, *arguments: str, make: str | None = None) -> tuple[str, set[str]]:
     """The cluster id and the topics of a broker that is started, asked and told to stop."""
     environment = {**os.environ, "XDG_DATA_HOME": str(data_home)}
+    environment.pop("PYTHONUNBUFFERED", None)  # its address comes at once all the same
     with subprocess.Popen([*BROKER, *arguments], stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         admin = AdminClient({"bootstrap.servers": process.stdout.readline().strip()})
