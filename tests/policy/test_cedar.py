@@ -15,7 +15,6 @@ import policy
 from policy.analysis import compare, lint
 from policy.analysis.impact import KnownNames, Permitted, known_names, what_is_permitted, who_can
 from policy.systems.cedar import engine
-from policy.systems.cedar.system import Cedar
 from policy.testing import full_request
 from tests.examples import examples
 from tests.policy.strategies import cedar as strategies
@@ -122,12 +121,13 @@ def asking(drawn: dict[str, Any]) -> Iterator[dict[str, Any]]:
 OPEN = "permit (principal, action, resource);"
 
 
-def test_actions_and_groups_may_have_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actions_and_groups_may_have_other_types() -> None:
     """The tools know them as requests do: a group is no subject, an action no resource."""
-    monkeypatch.setitem(policy.all_systems(), "cedar", Cedar("App::Action", "Team"))  # type: ignore[arg-type]
+    types = {"action_type": "App::Action", "group_type": "Team"}
+    settings = {"system": "cedar", "kind": "Settings", "name": "default", "spec": types}
     text = 'permit (principal in Team::"staff", action == App::Action::"read", resource == Doc::"plan");'
     member = {"uid": {"type": "User", "id": "erik"}, "parents": [{"type": "Team", "id": "staff"}]}
-    snapshot = policy.compile_documents([document(text), entities(member)])
+    snapshot = policy.compile_documents([document(text), entities(member), settings])
     for subject, groups, expected in (("User", ["staff"], "allow"), ("User", [], "deny"), ("Team", [], "error")):
         asked = {"subject": f'{subject}::"x"', "groups": groups, "action": "read", "resource": 'Doc::"plan"'}
         assert policy.decide(snapshot, {**full_request(asked, "cedar"), "id": "r"}).outcome == expected

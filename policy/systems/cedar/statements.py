@@ -8,24 +8,21 @@ from policy.core.model import ALLOW, DENY, Fact
 from policy.systems.cedar import engine
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
+from policy.systems.cedar.settings import DEFAULT, entity_types
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
 
 DECLARED = re.compile(r'^action "([^"\\]*)"', re.MULTILINE)  # in a schema as Cedar writes it, without a namespace
-ACTION = "Action"  # the type of what a schema declares so
 SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
 
 
 class CedarEngine(Engine):
-    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text.
-
-    ``action_type``, ``group_type``: types of actions and of the groups that requests claim.
-    """
+    """See `policy.systems.kit.engine.Engine`. ``schema``: the kind of facts with schemas, as Cedar text."""
 
     statement_kinds = (POLICY,)
 
-    def __init__(self, schema: str, action_type: str, group_type: str) -> None:
-        self._schema, self._action_type, self._group_type = schema, action_type, group_type
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
 
     def statement(self, fact: Fact) -> Statement:
         """A policy by its text; a permit for every principal, action and resource is a privilege (CE-Q1)."""
@@ -39,25 +36,28 @@ class CedarEngine(Engine):
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""
-        return (uid for uid in self.resources(facts) if uid[0] != self._group_type)
+        group = entity_types(facts).group
+        return (uid for uid in self.resources(facts) if uid[0] != group)
 
     def resources(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, actions aside: what is a resource is not said (CE-Q2)."""
-        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != self._action_type)
+        action = entity_types(facts).action
+        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != action)
 
     def actions(self, facts: Facts) -> Iterator[str]:
         """Every action that documents name: policies, entities and schemas (CE-Q2)."""
-        texts = facts.bodies(self._schema) if self._action_type == ACTION else ()
+        action = entity_types(facts).action
+        texts = facts.bodies(self._schema) if action == DEFAULT.action else ()
         declared = (name for text in texts for name in DECLARED.findall(text))
-        named = (id_ for type_, id_ in self._named(facts) if type_ == self._action_type)
+        named = (id_ for type_, id_ in self._named(facts) if type_ == action)
         yield from sorted({*named, *declared})
 
     def _never_asked(self, facts: Facts) -> Iterator[EngineFinding]:
         """Policies for actions of other types than requests have: a forbid for one forbids nothing."""
-        parents: dict[Uid, list[Uid]] = {}
+        action, parents = entity_types(facts).action, dict[Uid, list[Uid]]()
         for entity in facts.bodies(ENTITY):
             parents.setdefault(entity.uid, []).extend(entity.parents)
-        todo = [uid for uid in parents if uid[0] == self._action_type]
+        todo = [uid for uid in parents if uid[0] == action]
         asked = set(todo)
         while todo:
             above = [uid for uid in parents.get(todo.pop(), ()) if uid not in asked]
@@ -66,8 +66,8 @@ class CedarEngine(Engine):
         for fact in statement_facts(self, facts):
             policy: Policy = fact.body
             named = policy.action.uids
-            if named and all(uid[0] != self._action_type and uid not in asked for uid in named):
-                message = f"no request has {text_of(named[0])}: actions of requests are of the type {self._action_type}"
+            if named and all(uid[0] != action and uid not in asked for uid in named):
+                message = f"no request has {text_of(named[0])}: actions of requests are of the type {action}"
                 yield EngineFinding(*policy.statement_id.place, "never-satisfied", message)
 
     def _named(self, facts: Facts) -> Iterator[Uid]:

@@ -9,9 +9,10 @@ from policy.core.model import AuthorizationQuery, CompiledDocument, Fact, Statem
 from policy.core.request import Request
 from policy.systems.cedar import engine
 from policy.systems.cedar.answer import answer
-from policy.systems.cedar.asked import ACTION_TYPE, GROUP_TYPE, asked_of
+from policy.systems.cedar.asked import asked_of
 from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
+from policy.systems.cedar.settings import SETTINGS, entity_types, read_settings
 from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
@@ -26,7 +27,12 @@ class Cedar:
     """The translator; see policy.systems.kit.system.System."""
 
     name = "cedar"
-    kinds = {POLICY_SET: Kind(missed=True), ENTITIES: Kind(fact=True, missed=True), SCHEMA: Kind(missed=True)}
+    kinds = {
+        POLICY_SET: Kind(missed=True),
+        ENTITIES: Kind(fact=True, missed=True),
+        SCHEMA: Kind(missed=True),
+        SETTINGS: Kind(missed=True),
+    }
     deny_rule = "CE-FORBID-WINS"
     default_rule = "CE-DEFAULT-DENY"
     subject_types = ()  # any
@@ -34,16 +40,11 @@ class Cedar:
     claims = ()
     name_of_resource = None
     reads_resource_id = True
-
-    def __init__(self, action_type: str = ACTION_TYPE, group_type: str = GROUP_TYPE) -> None:
-        self.action_type, self.group_type = action_type, group_type
-        self.engine = CedarEngine(SCHEMA, action_type, group_type)
+    engine = CedarEngine(SCHEMA)
 
     def read(self, document: Document) -> CompiledDocument:
-        """Policies or entities as facts, or a schema, which no decision reads."""
-        if document.key.kind == POLICY_SET:
-            return read_policy_set(document)
-        return read_entities(document) if document.key.kind == ENTITIES else read_schema(document)
+        """What a document says, as facts; no decision reads those of a Schema."""
+        return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
         """No principal: a document's name means nothing."""
@@ -64,7 +65,7 @@ class Cedar:
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""
         _check_refused(facts)
-        asked = asked_of(request, facts, trust, self.action_type, self.group_type)
+        asked = asked_of(request, facts, trust, entity_types(facts))
         result, failures = answer(asked, facts)
         return AuthorizationQuery(
             (text_of(asked.principal),), result, asked.claims, (*asked.notes, *failures), asked.untrusted
@@ -100,10 +101,22 @@ def read_schema(document: Document) -> CompiledDocument:
     return CompiledDocument(facts=(Fact(SCHEMA, document.key.name, text, (), StatementId(key)),))
 
 
+READERS = {
+    POLICY_SET: read_policy_set,
+    ENTITIES: read_entities,
+    SCHEMA: read_schema,
+    SETTINGS: read_settings,
+}
+HELD = {  # what a refused document may have held
+    POLICY_SET: "a forbid about any principal",
+    ENTITIES: "any entity",
+    SETTINGS: "the type of every action and group",
+}
+
+
 def _check_refused(facts: Facts) -> None:
     """Raise Unanswerable while a document is refused that may have held anything (CE-REFUSED)."""
-    for kind in (POLICY_SET, ENTITIES):
+    for kind, what in HELD.items():
         if refused := facts.broken(kind):
-            what = "a forbid about any principal" if kind == POLICY_SET else "any entity"
             message = f"cedar/{kind}/{refused[0]} was refused, has no earlier good version, and may have held {what}"
             raise Unanswerable("refused-document", message, "CE-REFUSED")

@@ -116,7 +116,7 @@ def entities(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Policies in one document or two, now and then one that is refused, and entities."""
+    """Policies in one document or two, now and then one that is refused, entities, and other types of groups."""
     found = []
     for name in draw(st.sets(st.sampled_from(("one", "two")), min_size=1)):
         texts = draw(st.lists(policies(), min_size=1, max_size=3))
@@ -125,6 +125,9 @@ def documents(draw: st.DrawFn) -> list[dict[str, Any]]:
         found.append({**_document("PolicySet", name, {"policies": "\n".join(texts) + ("oops" * broken)}), **window})
     if draw(st.booleans()):
         found.append(_document("Entities", "all", {"entities": draw(entities())}))
+    if draw(st.integers(0, 3)) == 0:
+        types = st.sampled_from(({"group_type": "Folder"}, {"action_type": "App::Action"}, {"group_type": "Action"}))
+        found.append(_document("Settings", "default", draw(types)))
     return found
 
 
