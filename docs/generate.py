@@ -389,6 +389,12 @@ def performance() -> str:
     lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
     head = ("engine", "statements", "cold p50", "cold p99", "warm p50", "warm p99", "compiled in", "memory", "requests")
     lines += [*_table((*head, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
+    cedar = _measured("cedar.jsonl")
+    lines += ["## Cedar policies", "", CEDAR, _measured_where(cedar), ""]
+    lines += [
+        *_table(("compared", "policies", "entities", "decisions a second", "different answers"), _cedar_rows(cedar)),
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -434,6 +440,32 @@ The times are the CPU time of the thread for a decision, in µs.
 - With `five systems`, `policy.decide` is compared with the reference evaluator, which has no index.
 
 """
+
+
+CEDAR = """\
+```bash
+make bench-cedar
+make bench-cedar ARGS="--stream"
+```
+
+The policies are those of a document store. All engines get the same requests in one run; rates are medians of three
+rounds.
+
+- `cedarpy, whole` gets all policies and entities, parsed once. `cedarpy, sliced by hand` gets those that a request
+  needs, selected by code that knows the document store.
+- `first`: each request for the first time. `again`: the same requests for the second time.
+- `job` decides the requests of a topic and writes complete decisions exactly once. `plain loop` is a Python process
+  that consumes the same requests, decides them with cedarpy, all policies and all entities, and produces the answers.
+
+"""
+
+
+def _cedar_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    for row in rows:
+        for name, rate in row["decisions_a_second"].items():
+            compared = row.get("compared", row["requests"])
+            different = f"{row['differences']} of {compared:,}"
+            yield name, f"{row['policies']:,}", f"{row['entities']:,}", f"{rate:,}", different
 
 
 def _job_name(row: dict[str, Any]) -> str:

@@ -140,6 +140,9 @@ def test_the_performance_page_has_every_measured_row() -> None:
             row = json.loads(line)
             assert shown(row) in page
             assert f"{row['statements']:,}" in page
+    for line in (generate.MEASURED / "cedar.jsonl").read_text().splitlines():
+        for engine, rate in json.loads(line)["decisions_a_second"].items():
+            assert f"| {engine} | 1,000 | 12,000 | {rate:,} |" in page
     assert "policy.decide" in page
     assert "<svg" in page
 
@@ -170,7 +173,8 @@ def test_the_performance_page_shows_what_a_run_of_the_job_measured(
         "change_latency": {"p50_ms": 100.0, "p99_ms": 300.0, "max_ms": 301, "count": 9},
     }
     (tmp_path / "stream.jsonl").write_text("\n".join(map(json.dumps, (short, whole))))
-    (tmp_path / "evaluator.jsonl").write_text((generate.MEASURED / "evaluator.jsonl").read_text())
+    for name in ("evaluator.jsonl", "cedar.jsonl"):
+        (tmp_path / name).write_text((generate.MEASURED / name).read_text())
     monkeypatch.setattr(generate, "MEASURED", tmp_path)
     page = generate.performance()
     assert "| decisions a second, warm | 33,000 | 33,000 |" in page
