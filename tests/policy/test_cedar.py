@@ -137,6 +137,22 @@ def test_actions_and_groups_may_have_other_types() -> None:
     )
 
 
+def test_tools_know_the_types_of_all_times_and_outlive_refused_settings() -> None:
+    """A group of one time may be a subject at another; who-can asks for it, and the decision says."""
+    settings = {"system": "cedar", "kind": "Settings", "name": "default", "spec": {"group_type": "Team"}}
+    named = [document('permit (principal in Team::"t", action == Action::"read", resource == Group::"g");')]
+    dated = {**settings, "effective_at": "2026-01-01T00:00:00Z"}
+    for found, subjects in ((settings, [("Group", "g")]), (dated, [("Group", "g"), ("Team", "t")])):
+        snapshot = policy.compile_documents([*named, found])
+        assert snapshot.rejected == ()
+        assert list(known_names(snapshot.policy_sets["cedar"], "cedar").subjects) == subjects
+    refused = policy.compile_documents([*named, {**settings, "spec": {"group_type": "Action"}}])
+    assert [rejected.key for rejected in refused.rejected] == ["cedar/Settings/default"]
+    assert known_names(refused.policy_sets["cedar"], "cedar").subjects == (("Team", "t"),)
+    asked = {"id": "r", "system": "cedar", "action": {"name": "read"}, "resource": {"type": "Group", "id": "g"}}
+    assert who_can(refused, asked).allowed == ()
+
+
 def test_without_the_library_documents_are_refused_and_nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = policy.compile_documents([document(OPEN)])
     monkeypatch.setattr(engine, "cedarpy", None)

@@ -27,9 +27,16 @@ DEFAULT = EntityTypes()
 
 
 def entity_types(facts: Facts) -> EntityTypes:
-    """The types in force."""
+    """The types in force; raises Unanswerable."""
     found = facts.get(SETTINGS, NAME)
     return DEFAULT if found is None else found
+
+
+def all_entity_types(facts: Facts) -> tuple[EntityTypes, ...]:
+    """The types in force at any moment; for tools, not for decisions."""
+    versions = facts.versions(SETTINGS, NAME)
+    bodies = tuple(fact.body for fact in versions)
+    return bodies if any(fact.timeless for fact in versions) else (DEFAULT, *bodies)
 
 
 def read_settings(document: Document) -> CompiledDocument:

@@ -8,7 +8,7 @@ from policy.core.model import ALLOW, DENY, Fact
 from policy.systems.cedar import engine
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
-from policy.systems.cedar.settings import DEFAULT, entity_types
+from policy.systems.cedar.settings import DEFAULT, all_entity_types
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
 
@@ -36,28 +36,28 @@ class CedarEngine(Engine):
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""
-        group = entity_types(facts).group
-        return (uid for uid in self.resources(facts) if uid[0] != group)
+        groups = {types.group for types in all_entity_types(facts)}
+        return (uid for uid in self.resources(facts) if {uid[0]} != groups)
 
     def resources(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, actions aside: what is a resource is not said (CE-Q2)."""
-        action = entity_types(facts).action
-        return (uid for uid in sorted(set(self._named(facts))) if uid[0] != action)
+        actions = _action_types(facts)
+        return (uid for uid in sorted(set(self._named(facts))) if {uid[0]} != actions)
 
     def actions(self, facts: Facts) -> Iterator[str]:
         """Every action that documents name: policies, entities and schemas (CE-Q2)."""
-        action = entity_types(facts).action
-        texts = facts.bodies(self._schema) if action == DEFAULT.action else ()
+        actions = _action_types(facts)
+        texts = facts.bodies(self._schema) if DEFAULT.action in actions else ()
         declared = (name for text in texts for name in DECLARED.findall(text))
-        named = (id_ for type_, id_ in self._named(facts) if type_ == action)
+        named = (id_ for type_, id_ in self._named(facts) if type_ in actions)
         yield from sorted({*named, *declared})
 
     def _never_asked(self, facts: Facts) -> Iterator[EngineFinding]:
         """Policies for actions of other types than requests have: a forbid for one forbids nothing."""
-        action, parents = entity_types(facts).action, dict[Uid, list[Uid]]()
+        actions, parents = _action_types(facts), dict[Uid, list[Uid]]()
         for entity in facts.bodies(ENTITY):
             parents.setdefault(entity.uid, []).extend(entity.parents)
-        todo = [uid for uid in parents if uid[0] == action]
+        todo = [uid for uid in parents if uid[0] in actions]
         asked = set(todo)
         while todo:
             above = [uid for uid in parents.get(todo.pop(), ()) if uid not in asked]
@@ -66,8 +66,9 @@ class CedarEngine(Engine):
         for fact in statement_facts(self, facts):
             policy: Policy = fact.body
             named = policy.action.uids
-            if named and all(uid[0] != action and uid not in asked for uid in named):
-                message = f"no request has {text_of(named[0])}: actions of requests are of the type {action}"
+            if named and all(uid[0] not in actions and uid not in asked for uid in named):
+                types = " or ".join(sorted(actions))
+                message = f"no request has {text_of(named[0])}: actions of requests are of the type {types}"
                 yield EngineFinding(*policy.statement_id.place, "never-satisfied", message)
 
     def _named(self, facts: Facts) -> Iterator[Uid]:
@@ -99,6 +100,10 @@ class CedarEngine(Engine):
             yield from _entities(facts, schema)
         except engine.EngineError as error:
             yield EngineFinding(f"cedar/{self._schema}/{names[0]}", None, "schema", str(error))
+
+
+def _action_types(facts: Facts) -> set[str]:
+    return {types.action for types in all_entity_types(facts)}
 
 
 def _entities(facts: Facts, schema: str) -> Iterator[EngineFinding]:
