@@ -64,8 +64,8 @@ def _text(expression: Expression) -> str:
 
 def _notes(result: ExpressionResult, trace: EvaluationTrace) -> Iterator[str]:
     if isinstance(result.expression, EngineResult):
-        told = dict.fromkeys(reason.message for reason in result.expression.reasons)
-        yield from (message for message in told if message != result.expression.message)
+        messages = dict.fromkeys(reason.message for reason in result.expression.reasons)
+        yield from (message for message in messages if message != result.expression.message)
     for grant in sorted(result.grants, key=lambda grant: (grant.statement_id.place, grant.principal)):
         verb = "allowed" if grant.effect == "allow" else "denied"
         yield f"{verb} by {grant.statement_id} ({route(trace.effective_principals.via, grant.principal)})"

@@ -111,7 +111,7 @@ def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -
 
 
 def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
-    """Every holder of a grant with an effect, and all that are one of them, at any depth."""
+    """Every principal of a grant with an effect, and all that are one of them, at any depth."""
     members: dict[str, list[str]] = {}
     for way in _memberships(policy_set):
         members.setdefault(way.principal, []).append(way.member)

@@ -45,7 +45,7 @@ LINES = 5  # of what a statement says, before and after, and of memberships
 
 EscalationKind = PowerKind | Literal["deny-lifted"]
 LIFTED: tuple[str, Severity] = ("a deny is lifted", "high")
-PERHAPS: tuple[str, Severity] = ("a deny is lifted, for whoever also has what it stood over", "medium")
+PERHAPS: tuple[str, Severity] = ("a deny is lifted, for principals that also have an allow that it denied", "medium")
 
 
 class Escalation(msgspec.Struct, frozen=True, order=True, rename={"principals": "holders"}):
@@ -233,7 +233,7 @@ class _Comparison:
         """Privileged permissions that a principal has newly."""
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
         if parts and not start.ways:
-            # What is not new to the holder is not to its members either; new members have a start of their own.
+            # What is not new to the principal is not to its members either; new members have a start of their own.
             itself = self._group(start.principals[0])
             parts = [(grant, power) for grant, power in parts if self._gains(itself, grant, power)]
         if not parts:

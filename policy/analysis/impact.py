@@ -222,5 +222,5 @@ def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: li
 
 
 def swallows(wide: Grant, narrow: Grant) -> bool:
-    """Whether ``wide`` matches everything that ``narrow`` does; windows and holders left aside."""
+    """Whether ``wide`` matches everything that ``narrow`` does; windows and principals left aside."""
     return covers(wide.permission, narrow.permission) and covers(wide.object, narrow.object)

@@ -99,7 +99,7 @@ def _of_engine(system: str, histories: Iterable[DocumentHistory]) -> Iterator[Fi
 
 
 class _Policies:
-    """The grants and memberships of one system, by holder."""
+    """The grants and memberships of one system, by principal."""
 
     def __init__(self, histories: Mapping[Key, DocumentHistory]) -> None:
         self._own = {
@@ -169,7 +169,7 @@ class _Policies:
 
 
 class _Alike(msgspec.Struct, frozen=True):
-    """Grants that differ in their holder and origin alone. ``grant``: one of them; ``origins``: of all, by place."""
+    """Grants that differ in their principal and origin alone. ``grant``: one of them; ``origins``: of all, by place."""
 
     grant: Grant
     origins: list[StatementId]

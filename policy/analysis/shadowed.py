@@ -10,7 +10,7 @@ from policy.core.model import ALLOW, Grant
 from policy.core.pattern import Pattern, overlaps
 from policy.matching.index import PatternIndex
 
-COMPANIONS = 1_000  # of an allow's holders, the first by name
+COMPANIONS = 1_000  # of an allow's principals, the first by name
 
 
 class ShadowedAllows(msgspec.Struct, frozen=True):
@@ -49,9 +49,9 @@ class ShadowIndex:
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 
     def beneath(self, deny: Grant, before: Bearing, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
-        """An allow that ``deny`` took away before and nothing does after, first looked for with its own holder.
+        """An allow that ``deny`` took away before and nothing does after, first looked for with its own principal.
 
-        ``is_claim``: the holder is a claim, which any subject may make beside others.
+        ``is_claim``: the principal is a claim, which any subject may make beside others.
         """
         parts = list(before.parts(deny))
         for part in parts:
@@ -76,7 +76,7 @@ class ShadowIndex:
         return None
 
     def _meeting(self, deny: Grant) -> dict[str, list[Grant]]:
-        """The allows that have something in common with ``deny``, by holder."""
+        """The allows that have something in common with ``deny``, by principal."""
         key = (deny.permission, deny.object)
         if key not in self._met:
             met = self._met[key] = dict[str, list[Grant]]()

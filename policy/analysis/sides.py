@@ -34,7 +34,7 @@ class Links:
                 self._members.setdefault(way.principal, []).append(way.member)
 
     def behind(self, principals: Iterable[str]) -> set[str]:
-        """The holders, and all that may be one of them on either side, at any depth."""
+        """The principals, and all that may be one of them on either side, at any depth."""
         found = set(principals)
         todo = list(found)
         while todo:
@@ -68,11 +68,11 @@ class Side:
         return sorted({*self._policy_set.grants, *self._grants})
 
     def grants(self, principal: str) -> list[Grant]:
-        """What a holder itself holds."""
+        """The grants of a principal itself."""
         return [*self._kept(self._policy_set.grants.get(principal, ())), *self._grants.get(principal, ())]
 
     def reached(self, *starts: str) -> dict[str, Windows]:
-        """Every holder that ``starts`` are, at any depth, and when: the windows on the ways there taken together."""
+        """Every principal that ``starts`` are, at any depth, and when: the windows on the ways there taken together."""
         found: dict[str, Windows] = dict.fromkeys(starts, (ALWAYS,))
         todo = [(start, ALWAYS) for start in starts]
         while todo:
@@ -126,7 +126,7 @@ class Side:
 
 
 class Bearing:
-    """What one who is some holders, each for some windows, holds on one side."""
+    """The grants on one side of one that is some principals, each for some windows."""
 
     def __init__(self, side: Side, windows: Mapping[str, Windows]) -> None:
         self._side, self._windows = side, windows
@@ -135,7 +135,7 @@ class Bearing:
         side.file(self.principals)
 
     def parts(self, grant: Grant) -> Iterator[Grant]:
-        """A grant of the side as far as it is held: for each window in which its holder is reached."""
+        """A grant of the side as far as it is held: for each window in which its principal is reached."""
         return self._side.in_effect(grant, self._windows.get(grant.principal, ()))
 
     def allowed(self, part: Grant) -> bool:

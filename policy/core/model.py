@@ -1,8 +1,8 @@
-"""What all systems reduce to: grants, memberships, facts and requirements. Plain data, no behaviour.
+"""What all systems reduce to: grants, memberships, facts and expressions. Plain data, no behaviour.
 
-A *holder* is text that can hold grants: a principal (``user:dana``), a group, a role. Holders are made
+A *principal* is text that can have grants: a user (``user:dana``), a group, a role. Principals are made
 by a system's translator alone, each kind with a prefix of its own, so that no request can name one it
-is not. A principal holds what the holders that it is a member of hold, at any depth.
+is not. A principal has the grants of the principals that it is a member of, at any depth.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -149,7 +149,7 @@ Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf | EngineResult
 
 
 class AuthorizationQuery(msgspec.Struct, frozen=True):
-    """A request in terms of the core: who asks (holders to start from) and what must hold.
+    """A request in terms of the core: who asks (principals to start from) and what must be true.
 
     ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.
     ``untrusted``: the untrusted claims whose absence makes any answer but allow an error.

@@ -1,6 +1,6 @@
-"""The evaluation of one request over a snapshot: a requirement worked out to a decision that says why.
+"""The evaluation of one request over a snapshot: from an expression to a decision with its reasons.
 
-A requirement is true, false or cannot be told; only true allows. ``True`` needs a matching allow grant
+An expression is true, false or unknown; only true allows. ``True`` needs a matching allow grant
 and no matching deny for every atom, so a deny anywhere wins and the absence of grants denies.
 """
 
@@ -46,7 +46,7 @@ def evaluate_request(
 
 
 def _sound_principals(policy_set: PolicySet, principals: tuple[str, ...], at: int | None) -> EffectivePrincipals:
-    """Whoever a refused document binds is answered ``error``: it may have held a deny."""
+    """The effective principals; raises Unanswerable where a refused document affects one: it may have held a deny."""
     effective_principals, broken = policy_set.effective_principals(principals, at), policy_set.broken_at(at)
     for principal in sorted(effective_principals.via.keys() & broken.keys()) if broken else ():
         raise Unanswerable("refused-document", _refusal(broken[principal], principal))
@@ -61,7 +61,7 @@ def _refusal(document: Key, principal: str) -> str:
 
 
 class Evaluation:
-    """Works out requirements for one subject at one moment (``at``: ms, None when not told)."""
+    """Evaluates expressions for one subject at one moment (``at``: ms, None: not known)."""
 
     def __init__(self, policy_set: PolicySet, effective_principals: EffectivePrincipals, at: int | None) -> None:
         self._policy_set = policy_set
@@ -86,7 +86,7 @@ class Evaluation:
         return ExpressionResult(expression, _combine(expression, [item.held for item in items]), (), items)
 
     def _bound(self, more: int) -> None:
-        """Count ``more`` parts; objects are told by their atoms or, where one atom serves for all, by the parts."""
+        """Count ``more`` parts; objects are counted by permission checks or, where one serves for all, by the parts."""
         self._parts += more
         many = more > MAX_RELATED or len(self._objects) > MAX_RELATED + BESIDE
         if many or self._parts > MAX_PARTS:
@@ -118,7 +118,7 @@ def conclude(trace: EvaluationTrace) -> Decision:
         return Decision("error", reasons, missing_of(result), trace.claims)
     if trace.untrusted and not result.denied:
         needed = ", ".join(trace.untrusted)
-        message = f"rests on {needed}, which this request topic is not trusted to claim and no document tells"
+        message = f"rests on {needed}, which this request topic is not trusted to claim and no document gives"
         return error(Reason("untrusted-claim", message))
     return Decision("deny", reasons, missing_of(result), trace.claims)
 

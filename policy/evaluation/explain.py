@@ -12,14 +12,14 @@ def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:
     """What decided: for an allow the grants, for a deny the denies or what was not held."""
     if not trace.result.items:
         return _reasons(trace.result, trace)
-    told: dict[Reason, None] = {}
+    reasons: dict[Reason, None] = {}
     for result in trace.result.deciding(every=False):
-        told.update(dict.fromkeys(_reasons(result, trace)))
-    return tuple(told)
+        reasons.update(dict.fromkeys(_reasons(result, trace)))
+    return tuple(reasons)
 
 
 def missing_of(result: ExpressionResult) -> tuple[Missing, ...]:
-    """The atoms that failed or could not be told. The policies of an engine name no permission that is missing."""
+    """The permission checks that are false or unknown. The policies of an engine name no permission that is missing."""
     leaves = (leaf for leaf in _leaves(result) if not isinstance(leaf.expression, EngineResult))
     found = (_missing(leaf) for leaf in leaves if not leaf.held)
     return tuple(dict.fromkeys(found))

@@ -69,13 +69,13 @@ def _one(snapshot: Snapshot, request: Request, trust: frozenset[str]) -> str:
 
 
 def _grants(policy_set: PolicySet, start: Iterable[str], at: int | None) -> list[Grant]:
-    principals = _holders(policy_set, start, at)
+    principals = _effective_principals(policy_set, start, at)
     if any(principal in policy_set.broken_at(at) for principal in principals):
-        raise Unanswerable("refused-document", "a refused document binds a holder")
+        raise Unanswerable("refused-document", "a refused document binds a principal")
     return [grant for principal in principals for grant in policy_set.grants.get(principal, [])]
 
 
-def _holders(policy_set: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
+def _effective_principals(policy_set: PolicySet, start: Iterable[str], at: int | None) -> set[str]:
     """First by the memberships that hold for ever: only what goes beyond these depends on the time."""
     memberships = [membership for some in policy_set.memberships.values() for membership in some]
     principals = _closed({*start, EVERYONE}, [m for m in memberships if m.window == Window()], at)

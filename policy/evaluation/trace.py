@@ -10,7 +10,7 @@ from policy.systems.kit.system import System
 
 
 class ExpressionResult(msgspec.Struct, frozen=True):
-    """A requirement with its truth (None: cannot be told), the grants that decided, and its parts."""
+    """An expression with its value (None: unknown), the determining grants, and its parts."""
 
     expression: Expression
     held: bool | None

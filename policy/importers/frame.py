@@ -2,8 +2,8 @@
 
 A source is a function from the files of one platform to policy documents. What it cannot take over exactly it reports,
 and it never lets that widen access: an allow is left out (a warning), a deny or another restriction is an error that
-refuses the run. Where an error concerns principals that can be told, the translator withholds what they hold, so that
-the documents are safe with `--partial` too; where it cannot be told whom it concerns, nothing of the run is.
+refuses the run. Where the principals that an error concerns are known, the translator withholds their permissions, so
+that the documents are safe with `--partial` too; where they are unknown, no document of the run is safe.
 """
 
 import json
@@ -20,8 +20,8 @@ from policy.systems import all_systems
 Level = Literal["error", "warning", "note"]
 Document = dict[str, Any]
 
-LONGEST = 400  # characters of what is told about one finding: input may be of any length
-HOPELESS = "; whom that concerns cannot be told, so nothing of this run is safe to import"
+LONGEST = 400  # characters of the text of one finding: input may be of any length
+HOPELESS = "; which principals that concerns is not known, so no document of this run is safe to import"
 
 
 class ImportInput(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Spot:
         self._add("error", why, fix)
 
     def hopeless(self, why: str, fix: str) -> None:
-        """What may be a restriction, and of whom cannot be told: no document of the run is safe."""
+        """What may be a restriction, of unknown principals: no document of the run is safe."""
         self._add("error", why, fix, HOPELESS)
         self._findings.hopeless = True
 

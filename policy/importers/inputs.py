@@ -20,7 +20,7 @@ SEPARATOR = "|"  # between the items of a list in a CSV cell
 class Row(msgspec.Struct, frozen=True):
     """A row of a CSV file. ``line``: where it ends, from 1; ``cells``: those that are not empty, by column.
 
-    ``columns``: of the file. ``problem``: why the row cannot be told; then its cells may stand in wrong columns.
+    ``columns``: of the file. ``problem``: why the row cannot be read; then its cells may stand in wrong columns.
     """
 
     line: int

@@ -209,7 +209,7 @@ class TrieState(Generic[Value]):
     """Where a name leads to in an index: names that the same patterns match lead to the very same place.
 
     ``values``: what is filed under the patterns that match a name ending here; ``final``: longer names lead to it too.
-    Places are made as names come by, and never more than the patterns tell apart.
+    States are created when names are looked up, and never more than the patterns distinguish.
     """
 
     __slots__ = ("_distinct", "_index", "_known", "_nodes", "_past", "final", "values")

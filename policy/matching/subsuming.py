@@ -8,7 +8,7 @@ from policy.core.times import Window
 from policy.matching.index import PatternIndex
 
 Held = dict[str, set[Window]]
-"""By holder, when grants of one effect, permission and object hold."""
+"""By principal, when grants of one effect, permission and object hold."""
 
 
 class SubsumptionIndex:
@@ -45,6 +45,6 @@ class SubsumptionIndex:
                 yield from (held for wide, held in found if covers(wide, grant.object))
 
     def says_as_much(self, grant: Grant) -> bool:
-        """Whether one of them does all that a grant does, for whoever holds it."""
+        """Whether one of them does all that a grant does, for any principal that has it."""
         held = (windows for held in self.covering(grant) for windows in held.get(grant.principal, ()))
         return any(window.covers(grant.window) for window in held)

@@ -21,7 +21,7 @@ SEPARATORS = re.compile(r"""[\s,;|"'`\[\](){}<>=]+""")
 
 
 def affected(system: System, key: Key, value: object) -> frozenset[str]:
-    """The holders that a refused document names; `EVERYONE` where they cannot be determined.
+    """The principals that a refused document names; `EVERYONE` where they cannot be determined.
 
     ``value``: the document as it came, or UNREADABLE. Documents of a kind that is ``missed`` affect none: every request
     that needs one is answered ``error``. Where a system has no prefixes of principals (its engine compares them in its
@@ -37,7 +37,7 @@ def affected(system: System, key: Key, value: object) -> frozenset[str]:
     if kind.principals and (value is UNREADABLE or _says_nothing(value) or _is_opaque(value, kind.principals)):
         return ALL
     document = value if isinstance(value, Mapping) else {"spec": value}
-    named = (principal for text, bare in _texts(kind, document) for principal in _holders(system, text, bare))
+    named = (principal for text, bare in _texts(kind, document) for principal in _principals_of(system, text, bare))
     return frozenset({*_by_name(system, key, document), *named})
 
 
@@ -92,8 +92,8 @@ def _texts(kind: Kind, document: Mapping[Any, Any]) -> Iterator[tuple[str, bool]
     yield from ((text, True) for text in texts_within(beside) if text not in known)
 
 
-def _holders(system: System, text: str, bare: bool) -> Iterator[str]:
-    """The holders that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
+def _principals_of(system: System, text: str, bare: bool) -> Iterator[str]:
+    """The principals that a text may mean: the whole of it and its parts, each with any prefix or the one it has."""
     for name in {text, *SEPARATORS.split(text)} - {""}:
         yield from _written(system, plain(name), bare)
 

@@ -1,7 +1,7 @@
 """Compiles a library again and again, at the cost of what has changed in between.
 
 A snapshot is made out of the one before: it is equal to one that is compiled from all documents (`Snapshot`), but for
-the order of what the same holder has, on which nothing depends.
+the order of what the same principal has, on which nothing depends.
 """
 
 import bisect

@@ -1,7 +1,8 @@
-"""The library: every version of every document, and which of them are in force.
+"""The document store: every version of every document, and which of them are in force.
 
 Documents come in any order (files) or in the order of a log (the policy topics). A refused version
-leaves the one before it in force; without one, whom it affects is answered ``error`` (`policy.store.affected`).
+leaves the one before it in force; without one, requests of the principals that it affects (`policy.store.affected`)
+are answered ``error``.
 
 A log says what is in force by its order. A document from a file may say itself from when on it is
 (``effective_at``): its versions are in force one after the other, each until the next begins.
@@ -117,11 +118,11 @@ class DocumentHistory:
 
     @property
     def affected_principals(self) -> frozenset[str]:
-        """Whom a broken document binds: all that any refused version since the last good one names."""
+        """The principals that a refused document affects: all that refused versions since the last good one name."""
         return frozenset().union(*(refusal.affected_principals for refusal in self.refusals()))
 
     def refusals(self) -> Iterator["Refusal"]:
-        """When it is broken, and whom it binds then."""
+        """When it is refused, and the principals that it affects then."""
         for window, document_history in self._eras():
             if document_history._is_broken():
                 refused = itertools.takewhile(lambda version: not version.good, reversed(document_history.versions))
@@ -156,7 +157,7 @@ class DocumentHistory:
         return [(Window(start, end), self._begun(SINCE_EVER if start is None else start)) for start, end in bounds]
 
     def _begun(self, moment: int) -> "DocumentHistory":
-        """The shelf as it stands at a moment."""
+        """The history as it is at a moment."""
         other = DocumentHistory(self.key, self.kind)
         other.versions = [version for version in self.versions if version.begins <= moment]
         other.known_from = self.known_from
@@ -192,7 +193,7 @@ class DocumentHistory:
         return dropped
 
     def copy(self) -> "DocumentHistory":
-        """The same versions on a shelf of its own; in a log, versions themselves do not change."""
+        """Another history with the same versions; in a log, versions themselves do not change."""
         other = copy.copy(self)
         other.versions = list(self.versions)
         return other
@@ -203,7 +204,7 @@ class DocumentHistory:
         self._reading = None
 
     def nothing_left(self, retention_floor: int | None) -> bool:
-        """Whether all that is held is a deletion which nobody looks behind any more."""
+        """Whether all that is held is a deletion behind which no decision looks any more."""
         behind = not self.kind.point_in_time or retention_floor is None or self.newest.at <= retention_floor
         return len(self.versions) == 1 and self.newest.deleted and behind
 
@@ -215,7 +216,7 @@ class DocumentHistory:
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A document is broken while ``window`` holds, and binds these holders."""
+    """A document is refused while ``window`` holds, and affects these principals."""
 
     key: Key
     window: Window
@@ -247,11 +248,11 @@ def _together(readings: Sequence[CompiledDocument]) -> CompiledDocument:
 
 
 class DocumentStore:
-    """All shelves by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone.
+    """All document histories by key. ``facts_only``: the layer of the facts topic, which takes fact kinds alone.
 
     ``systems``: those whose documents it takes and whose requests its snapshots answer; None: all that are installed.
 
-    ``nameless``: what cannot be shelved, with the systems of which every request is answered ``error`` for it.
+    ``nameless``: refused documents without a key, with the systems of which every request is answered ``error`` for it.
     """
 
     def __init__(self, facts_only: bool = False, systems: Iterable[str] | None = None) -> None:
@@ -291,7 +292,7 @@ class DocumentStore:
         self._add(key, kind, Version(at, order, f"deleted@{order}", gone, CompiledDocument()))
 
     def refuse(self, key: Key, errors: Iterable[str], at: int, order: int, value: object = UNREADABLE) -> Rejected:
-        """Add a version that is not the document of its place, or could not be read at all (not JSON, too large).
+        """Add a version that is not the document of its key, or could not be read at all (not JSON, too large).
 
         ``value``: what it says, where it can be read.
         """
@@ -320,7 +321,7 @@ class DocumentStore:
         return rejected
 
     def _put_away(self, key: Key, errors: tuple[str, ...], mark: str, at: int, order: int) -> None:
-        """Shelve a version of an unknown kind, so that it can be deleted; policies among the facts are none."""
+        """Keep a version of an unknown kind, so that it can be deleted; policies among the facts are none."""
         if key.system not in self.systems:
             self.nameless[Rejected(str(key), errors)] = self._unanswerable(key.system)
         elif key.kind in all_systems()[key.system].kinds:
@@ -329,7 +330,7 @@ class DocumentStore:
             self._add(key, UNKNOWN, Version(at, order, mark, None, CompiledDocument(), errors, ALL))
 
     def _unanswerable(self, system: object) -> tuple[str, ...]:
-        """The systems whose requests a refused document of ``system`` may concern, where it cannot be told which."""
+        """The systems whose requests a refused document of ``system`` may concern, where it does not say which."""
         if system in self.systems:
             return (str(system),)
         is_installed = isinstance(system, str) and system in all_systems()
@@ -354,7 +355,7 @@ class DocumentStore:
         return found
 
     def copy(self) -> "DocumentStore":
-        """The same documents in a library of its own, to go on with from here. For documents of a log."""
+        """Another store with the same documents, to continue from here. For documents of a log."""
         other = DocumentStore(self._facts_only, self.systems)
         other.histories = {key: document_history.copy() for key, document_history in self.histories.items()}
         other.nameless = dict(self.nameless)
@@ -380,7 +381,7 @@ class DocumentStore:
             self._note(key)
 
     def lost_before(self, moment: int, key: Key) -> None:
-        """Tell that of ``key``, put before, versions in force before ``moment`` (ms) may be missing.
+        """Note that of ``key``, put before, versions in force before ``moment`` (ms) may be missing.
 
         For the reader of a compacted log. Raises KeyError when no version of ``key`` is known.
         """
@@ -393,9 +394,9 @@ class DocumentStore:
         return sum(document_history.superseded for document_history in self.histories.values())
 
     def rejected(self) -> tuple[Rejected, ...]:
-        """Every refused version still on a shelf, and what could not be shelved, sorted."""
-        shelved = (Rejected(str(key), v.errors) for key, s in self.histories.items() for v in s.versions if v.errors)
-        return tuple(sorted({*shelved, *self.nameless}))
+        """Every refused version that is kept, and refused documents without a key, sorted."""
+        kept = (Rejected(str(key), v.errors) for key, s in self.histories.items() for v in s.versions if v.errors)
+        return tuple(sorted({*kept, *self.nameless}))
 
     def version(self) -> str:
         """``sha256:…`` over the policy documents (not the facts), whatever their order."""
@@ -483,7 +484,7 @@ def version_of(lines: Iterable[str]) -> str:
 
 
 def lines_of(key: Key, document_history: DocumentHistory) -> list[str]:
-    """What the version of a policy set is made of, of one document."""
+    """The lines of one document in the version of a policy set."""
     if document_history.kind.fact:
         return []
     if any(version.begins > SINCE_EVER for version in document_history.versions):

@@ -32,7 +32,7 @@ Place = tuple[str, str]
 class FactChange(msgspec.Struct, frozen=True):
     """What one document of the facts topic says now. `broken`: it was refused and no good version stands in its place.
 
-    `affected_principals`: the holders that a broken one would have bound. `at`: since when it says so, ms by the log.
+    `affected_principals`: the principals that a refused one may have affected. `at`: since when, ms by the log.
     """
 
     key: Key
@@ -447,7 +447,7 @@ class FactOverlay:
         return table
 
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:
-        """The broken documents of a system, each with the holders that it would have bound."""
+        """The broken documents of a system, each with the principals that it may have affected."""
         return {key: principals for key, principals in self._bound.items() if key.system == system}
 
     def sees_all_from_now(self, absent_since: int) -> None:

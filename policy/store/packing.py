@@ -52,7 +52,7 @@ class _Table:
 
 
 def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
-    """Grants by holder."""
+    """Grants by principal."""
     patterns, origins, windows, rows = _Table(), _Table(), _Table(), list[int]()
     for grant in itertools.chain.from_iterable(grants.values()):
         rows += (
@@ -67,8 +67,8 @@ def pack_grants(grants: Mapping[str, Sequence[Grant]]) -> bytes:
 
 def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
     """The reverse."""
-    told = _decode(packed)
-    patterns, origins, windows = told.patterns, told.origins, _windows(told)
+    unpacked = _decode(packed)
+    patterns, origins, windows = unpacked.patterns, unpacked.origins, _windows(unpacked)
     return {
         principal: [
             Grant(
@@ -81,7 +81,7 @@ def unpack_grants(packed: bytes) -> dict[str, list[Grant]]:
             )
             for effect, permission, object_, statement_id, window in rows
         ]
-        for principal, rows in _rows(told, 5)
+        for principal, rows in _rows(unpacked, 5)
     }
 
 
@@ -95,14 +95,14 @@ def pack_memberships(memberships: Mapping[str, Sequence[Membership]]) -> bytes:
 
 def unpack_memberships(packed: bytes) -> dict[str, list[Membership]]:
     """The reverse."""
-    told = _decode(packed)
-    texts, origins, windows = told.texts, told.origins, _windows(told)
+    unpacked = _decode(packed)
+    texts, origins, windows = unpacked.texts, unpacked.origins, _windows(unpacked)
     return {
         member: [
             Membership(member, texts[principal], origins[statement_id], windows[window])
             for principal, statement_id, window in rows
         ]
-        for member, rows in _rows(told, 3)
+        for member, rows in _rows(unpacked, 3)
     }
 
 
@@ -110,12 +110,12 @@ def _owners(items: Mapping[str, Sequence[Item]]) -> list[tuple[str, int]]:
     return [(owner, len(owned)) for owner, owned in items.items()]
 
 
-def _rows(told: _Packed, width: int) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
+def _rows(unpacked: _Packed, width: int) -> Iterator[tuple[str, Iterator[tuple[int, ...]]]]:
     """Each owner with the rows of its items, which are to be read before the next owner's."""
-    rows = zip(*(told.rows[column::width] for column in range(width)), strict=True)
-    return ((owner, itertools.islice(rows, count)) for owner, count in told.owners)
+    rows = zip(*(unpacked.rows[column::width] for column in range(width)), strict=True)
+    return ((owner, itertools.islice(rows, count)) for owner, count in unpacked.owners)
 
 
-def _windows(told: _Packed) -> list[Window]:
+def _windows(unpacked: _Packed) -> list[Window]:
     """The unbounded window is compared by identity."""
-    return [ALWAYS if window == ALWAYS else window for window in told.windows]
+    return [ALWAYS if window == ALWAYS else window for window in unpacked.windows]

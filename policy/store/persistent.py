@@ -13,7 +13,7 @@ GROWTH = 4
 class PersistentMap(Generic[K, V]):
     """A mapping in shards, each shared by all copies until one of them writes to it.
 
-    Of n entries, a copy and the first write to a shard after it cost in the order of the root of n. A copy that nobody
+    Of n entries, a copy and the first write to a shard after it cost in the order of the root of n. A copy that no code
     writes to can be read by other threads while the original changes.
     """
 

@@ -78,7 +78,7 @@ def document_files(path: Path) -> list[Path]:
     if not path.exists():
         raise FilesRefused([f"{path}: there is no such file or folder"])
     if path.suffix.lower() not in SUFFIXES:
-        raise FilesRefused([f"{path}: the name must end in {_suffixes()}, to tell what the file holds"])
+        raise FilesRefused([f"{path}: the name must end in {_suffixes()}, to say what the file holds"])
     return [path]
 
 

@@ -26,16 +26,16 @@ from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems.kit.system import EVERYONE
 
-HOLDER_BYTES = 100  # of one in a standing, beside its name
+PRINCIPAL_BYTES = 100  # of an effective principal, beside its name
 
 Bound = Mapping[Key, frozenset[str]]
-"""Broken documents, each with the holders that it would have bound."""
+"""Broken documents, each with the principals that it may have affected."""
 
 NONE_REFUSED = Refused()
 
 Held = TypeVar("Held", Grant, Membership)
 
-Via = Mapping[str, Membership | None]  # holder -> the membership by which it was reached
+Via = Mapping[str, Membership | None]  # principal -> the membership by which it was reached
 
 
 class EffectivePrincipals:
@@ -55,7 +55,7 @@ class EffectivePrincipals:
 
 
 class PolicySet:
-    """One system's part of a snapshot: grants by holder, memberships by member, facts, refused documents."""
+    """One system's part of a snapshot: grants by principal, memberships by member, facts, refused documents."""
 
     def __init__(self, readings: Iterable[CompiledDocument], facts: FactTable, refused: Refused = NONE_REFUSED) -> None:
         self.grants: dict[str, list[Grant]] = {}
@@ -149,7 +149,7 @@ class PolicySet:
         return other
 
     def broken_at(self, at: int | None) -> Mapping[str, Key]:
-        """Holders that are bound by a document which is broken at ``at`` (None: at any moment), each with that one."""
+        """Principals that a document refused at ``at`` affects (None: at any moment), each with that one."""
         if not self._refusals:
             return self.broken
         now = (refusal for refusal in self._refusals if at is None or refusal.window.holds(at))
@@ -179,7 +179,7 @@ class PolicySet:
         return max(since, default=None), min(until, default=None)
 
     def effective_principals(self, start: tuple[str, ...], at: int | None) -> EffectivePrincipals:
-        """Every holder that ``start`` is, directly or through memberships in force at ``at``.
+        """Every principal that ``start`` is, directly or through memberships in force at ``at``.
 
         Raises Unanswerable when it depends on the time, and that is not known.
         """
@@ -190,12 +190,13 @@ class PolicySet:
             if at is None:
                 self._check_complete(via)
             effective_principals = EffectivePrincipals(self, via, at)
-            weight = weight_of_texts(start) + HOLDER_BYTES * len(via)  # names of other holders are those of documents
+            # The names of the other principals are kept with the documents.
+            weight = weight_of_texts(start) + PRINCIPAL_BYTES * len(via)
             self._standings.hold(key, effective_principals, weight)
         return effective_principals
 
     def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
-        """Every holder on the shortest way, of several the first by name: the same whatever the order of documents."""
+        """Every principal by the shortest path, of several the first by name: the same in any order of documents."""
         via: dict[str, Membership | None] = dict.fromkeys(start)
         level = list(via)
         while level:
@@ -264,7 +265,7 @@ def _by_place(way: Membership) -> tuple[Any, ...]:
 
 
 def _broken(documents: Bound) -> dict[str, Key]:
-    """Holders that are bound by broken documents, each with the one that is told: of several the first."""
+    """Principals that refused documents affect, each with the first of these documents."""
     return {principal: key for key in sorted(documents, reverse=True) for principal in documents[key]}
 
 
@@ -296,7 +297,7 @@ class Snapshot:
     def with_change(self, change: SnapshotChange) -> "Snapshot":
         """The snapshot after a change of documents; it knows no facts but theirs. This one does not change.
 
-        What it says of documents that are refused or odd is left to the caller.
+        What it says of documents that are refused or have warnings is left to the caller.
         """
         other = copy.copy(self)
         other.version, other.history_held, other.rejected, other.warnings = change.version, change.history_held, (), ()
@@ -305,7 +306,7 @@ class Snapshot:
         return other
 
     def without_findings(self) -> "Snapshot":
-        """The same for those who decide: without what is refused or odd in documents, and the texts for people."""
+        """The same for those who decide: without refusals, warnings, and texts for people."""
         other = copy.copy(self)
         other.rejected, other.warnings = (), ()
         return other

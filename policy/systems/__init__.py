@@ -23,7 +23,7 @@ class SystemUnusable(Exception):
     """An installed system cannot be used; the message names its distribution, its entry point, and what is wrong.
 
     Nothing starts with such a system, not even for requests of the others: without it, its policies would be missing
-    and its documents refused as those of a system that nobody knows, long after somebody could notice.
+    and its documents refused as those of an unknown system, long after the start.
     """
 
 

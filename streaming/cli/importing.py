@@ -110,7 +110,9 @@ def import_(
         write(planned)
     _report(source, found, planned, refused, as_json)
     if refused:
-        way_on = "mend what no part of the run is safe with" if found.hopeless else "--partial goes on without it"
+        way_on = (
+            "correct what makes every document of the run unsafe" if found.hopeless else "--partial goes on without it"
+        )
         raise Failure(f"nothing was written, because of the errors above: {way_on}", FAILED)
     remark(_sum_up(found, planned, dry_run))
 

@@ -58,7 +58,7 @@ def java_home(java: Path) -> Path:
     printed = _output_of(java, "-XshowSettings:properties", "-version") or ""
     match = _HOME.search(printed)
     if match is None:
-        raise JavaNotFoundError(f"{java} does not tell its java.home; set JAVA_HOME to a working Java")
+        raise JavaNotFoundError(f"{java} does not give its java.home; set JAVA_HOME to a working Java")
     return Path(match.group(1))
 
 

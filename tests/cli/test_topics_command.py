@@ -33,9 +33,9 @@ def test_a_wrong_setting_fails_with_how_to_mend_it_and_mend_mends_it(
     assert f"wrong  {topic}" in found.lines
     assert f"topic {topic}: cleanup.policy is delete instead of compact: documents would be deleted" in found.err
     assert "`lockkeeper topics create --mend`" in found.err
-    mended = lockkeeper("topics", "create", "--mend", "--config", str(config), "--json")
-    assert mended.code == 0
-    assert mended.records == [{"topics": {spec.name: "kept" for spec in topic_specs(names)}, "problems": []}]
+    corrected = lockkeeper("topics", "create", "--mend", "--config", str(config), "--json")
+    assert corrected.code == 0
+    assert corrected.records == [{"topics": {spec.name: "kept" for spec in topic_specs(names)}, "problems": []}]
 
 
 def test_the_job_refuses_topics_that_would_break_a_promise(

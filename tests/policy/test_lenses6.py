@@ -94,7 +94,7 @@ def test_a_role_that_is_too_big_is_refused() -> None:
 
 
 def test_every_error_of_a_document_is_named() -> None:
-    """One reading finds all: an author mends a role once."""
+    """One reading finds all: an author corrects a role once."""
     wrong = [{"effect": "perhaps", "action": "kafka", "resource": "kafka:top*"}, {"action": "*", "resource": "*"}]
     (rejected,) = policy.compile_documents([role(*wrong)]).rejected
     places = [error.split(":")[0] for error in rejected.errors]

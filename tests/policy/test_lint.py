@@ -109,7 +109,7 @@ def test_a_statement_is_not_covered_by_less_or_by_something_else(other: tuple[st
 
 
 def test_roles_do_not_cover_each_other_since_groups_may_have_one_alone() -> None:
-    """Only what every holder has in any case counts."""
+    """Only what every principal has in any case counts."""
     assert found(group("g", "r", "s"), role("r", READ), role("s", ("allow", "*", "*"))) == []
 
 

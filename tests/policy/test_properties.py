@@ -235,12 +235,12 @@ def test_removing_an_allow_never_adds_an_allow(system: str, data: st.DataObject)
 
 
 def all_grants(policy_set: PolicySet) -> list[Grant]:
-    """The grants of all holders."""
+    """The grants of all principals."""
     return [grant for grants in policy_set.grants.values() for grant in grants]
 
 
 def new_grants(policy_set: PolicySet, effect: Any) -> st.SearchStrategy[Grant]:
-    """Grants that mix the holders and patterns of the present ones, so that they matter."""
+    """Grants that mix the principals and patterns of the present ones, so that they matter."""
     known = all_grants(policy_set)
     principals = sorted({*policy_set.grants, *policy_set.memberships, "*"})
     permissions = st.sampled_from([EVERYTHING, *(grant.permission for grant in known)])
@@ -378,5 +378,5 @@ def test_a_grant_that_another_swallows_can_go(system: str, data: st.DataObject) 
 
 
 def alike(one: Grant, other: Grant) -> bool:
-    """Same holder, effect and window."""
+    """Same principal, effect and window."""
     return (one.principal, one.effect, one.window) == (other.principal, other.effect, other.window)

@@ -180,7 +180,7 @@ ROLES = {
 
 @pytest.mark.parametrize(("document", "everyone"), ROLES.values(), ids=ROLES.keys())
 def test_a_refused_role_never_loses_its_deny(document: dict[str, Any], everyone: bool) -> None:
-    """A role names nobody: it is held through its name, so without one nobody knows who holds it."""
+    """A role names no principal: it is held through its name, so without one nobody knows who holds it."""
     snapshot = compile_documents([*OPEN, BAN, document])
     assert len(snapshot.rejected) == 1
     assert _outcome(snapshot) == "error"

@@ -108,7 +108,7 @@ def _evaluate_a_backlog_by_the_policies_of_each_access(world: World) -> None:
     monitor = Path(f"{world.settings.checkpoint}-monitor")
     (monitor / "metadata").write_text('{"id": "00000000-0000-0000-0000-000000000000"}')
     with running(world.settings):
-        # The monitor's checkpoint is another's: it does not start until that is mended, and decisions go on.
+        # The monitor's checkpoint is another's: it does not start until that is corrected, and decisions go on.
         found = verdicts.until(lambda found: len(evaluated(found)) == 2 * len(users), "the backlog is evaluated")
         assert not [kind for kind, subject in alerts_by_kind(world) if subject == "user:outsider"]
         monitor.rename(monitor.with_suffix(".old"))

@@ -1,6 +1,6 @@
 """What somebody's grants reach below an entity (CD-LIST, CD-GET), for one request.
 
-Names tell what lies below, and each document corrects them for its own entity. Where no document contradicts them,
+Names say what lies below, and each document corrects them for its own entity. Where no document contradicts them,
 nothing need be looked at: a grant counts by what it may name. Where one does, a grant with wildcards goes on counting
 (`grants.SURELY_BELOW`), and what others name is looked up one by one, as is what lies below against its name. Programs
 go with their application: below one that lies elsewhere they do so too, whether they have documents or not.
@@ -46,7 +46,7 @@ class Below:
             yield from self._tree.misnamed(other)
 
     def by_name(self, entity: Name) -> Name | None:
-        """The permission that whoever holds it on ``entity`` holds something below; None: names tell nothing there."""
+        """The permission on ``entity`` that gives one on something below; None: names say nothing there."""
         if not named_properly(entity):
             return None
         return SURELY_BELOW if self._tree.misnamed(entity) else BELOW

@@ -1,6 +1,6 @@
-"""Entities: their names, what a dotted name tells, and Entity documents.
+"""Entities: their names, what a dotted name says, and Entity documents.
 
-An entity is (kind, name), written ``KIND:NAME``. What it lies in is told by its document. A name without a document
+An entity is (kind, name), written ``KIND:NAME``. Its document says what it lies in. A name without a document
 lies where its dots say: in the namespace before the first dot, a program also in the application before the second
 (``program:ns.app.p``); a name without dots lies nowhere, nor does one with nothing before or behind the dot (``.d``).
 That is how grants on entities which do not exist (yet, or any more) count for what is above them (CD-LIST). Where
@@ -48,8 +48,8 @@ def named_above(entity: Name) -> tuple[Name, ...]:
     kind, name = entity
     above = lineage(kind)
     segments = name.split(".", len(above))
-    told = (n for n in range(1, len(segments)) if all(segments[:n]) and segments[n:] != [""])
-    return tuple((above[n - 1], ".".join(segments[:n])) for n in told)
+    known = (n for n in range(1, len(segments)) if all(segments[:n]) and segments[n:] != [""])
+    return tuple((above[n - 1], ".".join(segments[:n])) for n in known)
 
 
 def named_properly(entity: Name) -> bool:
@@ -93,14 +93,14 @@ def _parent(form: Validator, entity: Name) -> Name | None:
         if parent and parent[0] != wanted:
             form.error(f"the parent of a {entity[0]} is {'null' if wanted is None else f'a {wanted}'}", "parent")
         return parent
-    told = [above for above in named_above(entity) if above[0] == wanted]
-    if wanted and not told and entity[0] not in catalogue()["rootless"]:
+    named = [above for above in named_above(entity) if above[0] == wanted]
+    if wanted and not named and entity[0] not in catalogue()["rootless"]:
         form.error(f"needed: the {wanted} that the {entity[0]} is in (CD-Q6)", "parent")
-    return told[0] if told else None
+    return named[0] if named else None
 
 
 def _keys(entity: Name, parent: Name | None) -> Iterator[tuple[str, str]]:
-    """Where the entity is found again: below its parent, and where links and dots tell different tales."""
+    """Where the entity is found again: below its parent, and where links and dots differ."""
     if parent is None:
         return
     dots, links = named_above(entity), (parent, *named_above(parent))

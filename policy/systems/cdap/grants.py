@@ -1,9 +1,9 @@
 """Grant and Backend documents: who holds which privilege where, and who may grant.
 
-Holders: ``user:NAME``, and for CD-Q9 ``group:NAME`` and ``role:NAME``. A Grant gives each of its privileges, ``ANY``
+Principals: ``user:NAME``, and for CD-Q9 ``group:NAME`` and ``role:NAME``. A Grant gives each of its privileges, ``ANY``
 (one privilege or more) on the same entities, and ``BELOW`` on all that may lie above them by name: what list and get
 ask for (CD-LIST, CD-GET). Where its wildcards match more names below than documents could ever put elsewhere, that is
-``SURELY_BELOW``; where it names but one entity there, a fact tells which (`singled_out`). Nothing flows down from a
+``SURELY_BELOW``; where it names but one entity there, a fact says which (`singled_out`). Nothing flows down from a
 parent (CD-EXACT-ENTITY, CD-Q4). Grants do not need their entity to exist and outlive it (CD-CREATE, CD-GRANT).
 """
 
@@ -24,13 +24,13 @@ SURELY_BELOW = (*BELOW, "SURELY")
 SURELY = Pattern((Exact(BELOW[0]),), open=True)  # BELOW and SURELY_BELOW
 ADMINISTRATION = ("BACKEND",)
 BACKEND = ("backend",)
-HOLDERS = ("user", "group", "role")
+PRINCIPAL_KINDS = ("user", "group", "role")
 SINGLED_OUT = "SingledOut"  # kind of the facts about grants that name but one entity below another
 SOME = "?"  # in their keys, for any name that matches a wildcard
 
 
 def read_grant(document: Document) -> CompiledDocument:
-    """Privileges of one holder on the entities that match (CD-Q12)."""
+    """Privileges of one principal on the entities that match (CD-Q12)."""
     form = Validator(document.spec)
     principal = _holder(form)
     entity = entity_field(form, "entity", form.text("entity"))
@@ -58,10 +58,10 @@ def _below(one: Name | None) -> Pattern:
 
 
 def _holder(form: Validator) -> str:
-    """The one holder; a grant to two is not clear (CD-Q9)."""
-    named = [(kind, form.text(kind)) for kind in HOLDERS if form.has(kind)]
+    """The one principal; a grant to two is not clear (CD-Q9)."""
+    named = [(kind, form.text(kind)) for kind in PRINCIPAL_KINDS if form.has(kind)]
     if len(named) != 1:
-        form.error(f"exactly one of {', '.join(HOLDERS)} is needed", "user")
+        form.error(f"exactly one of {', '.join(PRINCIPAL_KINDS)} is needed", "user")
         return ""
     return ":".join(named[0])
 
@@ -119,14 +119,14 @@ def _wild(text: str) -> bool:
 
 
 def _facts(document: str, principal: str, entity: Name) -> tuple[Fact, ...]:
-    """Where the grant names entities one by one, found by its holder and what these are below."""
+    """Where the grant names entities one by one, found by its principal and what these are below."""
     keys = tuple(_shared_key(principal, above) for above, one in _cuts(entity) if one is not None)
     return (Fact(SINGLED_OUT, document, entity, keys),) if keys else ()
 
 
 @functools.lru_cache(maxsize=65536)
 def _shared_key(principal: str, above: Name) -> tuple[str, str]:
-    """The same few objects for the many grants of a holder in one place. For documents alone: clients choose names."""
+    """The same few objects for the many grants of a principal in one place. Not for requests: clients choose names."""
     return _key(principal, above)
 
 

@@ -1,7 +1,7 @@
 """The leaves of the catalogue's needs, read for one request.
 
 What the context names adds needs and never takes any away; where it takes the claim ``facts`` to say so and the request
-topic is not trusted with it, the leaf cannot be told. A need on "all of" an unknown or empty collection never holds.
+topic is not trusted with it, the leaf is unknown. A need on "all of" an unknown or empty collection never holds.
 """
 
 import re
@@ -117,7 +117,7 @@ class Questions:
         return AnyOf(tuple(items), rule, f"nothing is known below {written(self._entity)}")
 
     def _by_name(self, entity: Name, rule: str, because: str = "") -> Iterator[PermissionCheck]:
-        """ANY on something whose name tells that it is below ``entity``, if names can tell that."""
+        """ANY on something whose name says that it is below ``entity``, if names can say that."""
         permission = self._inside.by_name(entity) if has_below(entity[0]) else None
         if permission is not None:
             yield PermissionCheck(

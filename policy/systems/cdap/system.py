@@ -13,21 +13,25 @@ from policy.core.request import Request
 from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
-from policy.systems.cdap.grants import HOLDERS, read_backend, read_grant
+from policy.systems.cdap.grants import PRINCIPAL_KINDS, read_backend, read_grant
 from policy.systems.cdap.questions import Questions, named_entity
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, expression
 from policy.systems.kit.system import Kind, kind_of
 
-CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its holders
+CLAIMS = {"groups": "group", "roles": "role"}  # claim -> prefix of its principals
 
 
 class Cdap:
     """The translator; see policy.systems.kit.system.System."""
 
     name = "cdap"
-    kinds = {ENTITY: Kind(fact=True), "Grant": Kind(principals=HOLDERS), "Backend": Kind(principals=("admins",))}
+    kinds = {
+        ENTITY: Kind(fact=True),
+        "Grant": Kind(principals=PRINCIPAL_KINDS),
+        "Backend": Kind(principals=("admins",)),
+    }
     deny_rule = None
     default_rule = None
     subject_types = ("user",)
@@ -42,7 +46,7 @@ class Cdap:
         return readers[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """Nobody: a document's name means nothing; a refused Entity is missed where entities are collected."""
+        """None: a document's name means nothing; a refused Entity is missed where entities are collected."""
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
@@ -62,13 +66,13 @@ class Cdap:
         need = need_of(request.action.name)
         entity = named_entity(request.resource.id, resource_kinds(request.action.name, need), "resource.id")
         _check_context(request, need)
-        told = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
-        untrusted = tuple(claim for one in told.values() for claim in one.untrusted)
-        groups = (f"{CLAIMS[claim]}:{name}" for claim, one in told.items() for name in one.names)
+        by_claim = {claim: claimed(request, claim, "CD-Q9", trust) for claim in CLAIMS}
+        untrusted = tuple(claim for one in by_claim.values() for claim in one.untrusted)
+        groups = (f"{CLAIMS[claim]}:{name}" for claim, one in by_claim.items() for name in one.names)
         principals = (f"user:{request.subject.id}", *groups)
         questions = Questions(request, entity, facts, trust, principals)
         needed = expression(need, questions.leaf) or All((), need.get("rule", ""))
-        claims = tuple(sorted({*questions.claims, *(claim for one in told.values() for claim in one.used)}))
+        claims = tuple(sorted({*questions.claims, *(claim for one in by_claim.values() for claim in one.used)}))
         return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:

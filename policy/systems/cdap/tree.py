@@ -1,4 +1,4 @@
-"""What lies below an entity, as far as Entity documents tell.
+"""What lies below an entity, as far as Entity documents say.
 
 Names and links are two tellers, and of an entity with a document the links count. A document may put an entity where
 its dots do not say (``beyond``) and not where they say (``misnamed``). A refused Entity document without a good version
@@ -28,7 +28,7 @@ class Tree:
         return self._facts.get(KIND, written(entity)) is not None
 
     def parent(self, entity: Name) -> Name | None:
-        """By its document, else by its dots; None when neither tells."""
+        """By its document, else by its dots; None when neither says."""
         body = self._facts.get(KIND, written(entity))
         if body is not None:
             return parse_entity(body.parent) if body.parent else None
@@ -62,7 +62,7 @@ class Tree:
         return self.linked_below({*linked, *lost, *parents})
 
     def adrift(self) -> list[str]:
-        """Programs of which nothing tells the namespace: their application has neither a document nor dots."""
+        """Programs of which the namespace is unknown: their application has neither a document nor dots."""
         return [name for name in sorted(self._facts.find(KIND, "adrift", "")) if self._is_lost(name)]
 
     def _is_lost(self, entity: str) -> bool:
@@ -86,7 +86,7 @@ class Tree:
             yield from named_above(entity)
 
     def linked_beyond(self, entity: Name) -> set[Name]:
-        """What documents may put below ``entity`` though its own name does not tell so."""
+        """What documents may put below ``entity`` though its own name does not say so."""
         return self._found("beyond", entity)
 
     def misnamed(self, entity: Name) -> set[Name]:

@@ -8,7 +8,7 @@ A change of policies that gives somebody one is an escalation (see `escalation`)
 ``permission`` (one text, or a list of them) and ``object`` are patterns as the system writes them, else as
 `pattern_of` reads them. A grant has a power as far as it meets both. ``lone``: for which of the two, ``permission``
 and ``object``, meeting it will not do: there the grant itself must be the lone ``*``. ``changes_hands``: somebody
-always has it, so only its going over to another is told.
+always has it, so only its transfer to another is reported.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -12,7 +12,7 @@ from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission
 
-EVERYONE = "*"  # the holder that every principal is
+EVERYONE = "*"  # every principal
 UNTYPED = "resource"  # the type of a resource whose type is not known
 
 
@@ -28,7 +28,7 @@ class Kind(msgspec.Struct, frozen=True):
     ``since``: the field (ms) of its facts that says since when it is so, where that is not when it was published.
 
     Of a refused document (`policy.store.affected`): ``missed``: each request that needs one of the kind is answered
-    ``error``, so that it affects nobody else. ``principals``: the fields that name principals. ``beside``: other
+    ``error``, so that it affects no other request. ``principals``: the fields that name principals. ``beside``: other
     fields, which name one with a prefix alone.
     """
 
@@ -41,7 +41,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class System(Protocol):
-    """Translates documents to grants and facts, and requests to requirements.
+    """Translates documents to grants and facts, and requests to queries.
 
     One with an engine of its own also has an ``engine``; see `policy.systems.kit.engine`.
     """
@@ -51,11 +51,11 @@ class System(Protocol):
     deny_rule: str | None  # the rule that a matching deny decides by; None: the system has no deny
     default_rule: str | None  # the rule by which nothing is allowed without a grant; None: the atom's own
     subject_types: tuple[str, ...]  # what a request's subject.type may be; none: anything
-    subjects: tuple[str, ...]  # prefixes of the holders that subjects are: a request has one (none: an engine's) …
+    subjects: tuple[str, ...]  # prefixes of the principals that subjects are: a request has one (none: an engine's) …
     claims: tuple[str, ...]  # … and beside it any number that it claims to be, with these prefixes
 
     reads_resource_id: bool
-    """Whether anything of a question depends on the resource's id beside that its name has no fault."""
+    """Whether anything of a query depends on the resource's id beside that its name has no fault."""
 
     @property
     def name_of_resource(self) -> Callable[[str], Name] | None:
@@ -72,13 +72,13 @@ class System(Protocol):
         """What ``document`` says; raises DocumentRefused naming every error."""
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterable[str]:
-        """Holders through which others hold what a document of this name says: a role, a group.
+        """Principals through which others have what a document of this name says: a role, a group.
 
         ``fields``: all of the document's and its spec's, which may be those of another kind.
         """
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """The resource of a request as the system reads it: equal for two resources that it does not tell apart.
+        """The resource of a request as the system reads it: equal for two resources that it does not distinguish.
 
         Plain data, for any request, also one that the system cannot answer. Whether an access was requested is decided
         by it, with the subject's id and the action's name.
@@ -88,13 +88,13 @@ class System(Protocol):
         """The documented ``resource.type`` of the resource with this id."""
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
-        """The request as a requirement; raises Unanswerable. ``trust``: the claims that may be used."""
+        """The request as a query; raises Unanswerable. ``trust``: the claims that may be used."""
 
     def retention_floor(self, facts: Facts) -> int | None:
         """The oldest moment (ms) at which decisions may still look back; None: they never do."""
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
-        """The rights over the system itself or over everything, from its catalogue: an alert tells who gets one."""
+        """The rights over the system itself or over everything, from its catalogue: an alert says who gets one."""
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from policy.systems.lenses5.target import Target, complete, find_target
 class Description:
     """A thing with what is known of it. ``state``: " as asked for", where that is not how it stands.
 
-    ``claimed``: fields that only the request tells; ``withheld``: fields that only the request tells and that
+    ``claimed``: fields that only the request gives; ``withheld``: fields that only the request gives and that
     it is not trusted to; ``used``: fields that were asked for.
     """
 
@@ -54,14 +54,14 @@ def describe(
     """
     target = find_target(request, action)
     _check_id(target, request.resource.id, facts)
-    told, known = _told(request, target.thing), _known(target, facts)
-    only_told, nothing = frozenset(told.keys() - known.keys()), frozenset[str]()
-    stands = {**action.implies, **target.asked, **(told if trusted else {}), **known}
-    claimed, withheld = (only_told, nothing) if trusted else (nothing, only_told)
+    given, known = _given(request, target.thing), _known(target, facts)
+    only_given, nothing = frozenset(given.keys() - known.keys()), frozenset[str]()
+    stands = {**action.implies, **target.asked, **(given if trusted else {}), **known}
+    claimed, withheld = (only_given, nothing) if trusted else (nothing, only_given)
     descriptions = [Description(target, stands, claimed, withheld)]
     if not action.proposes:
-        return descriptions, tuple(_contradictions(descriptions[0], told, known))
-    if (proposed := {**stands, **told}) != stands:
+        return descriptions, tuple(_contradictions(descriptions[0], given, known))
+    if (proposed := {**stands, **given}) != stands:
         descriptions.append(Description(target, proposed, state=" as asked for"))
     return descriptions, ()
 
@@ -74,7 +74,7 @@ def _check_id(target: Target, id_: str, facts: Facts) -> None:
         raise Unanswerable("malformed-properties", message)
 
 
-def _told(request: Request, thing: Thing) -> dict[str, Any]:
+def _given(request: Request, thing: Thing) -> dict[str, Any]:
     """What the request's context says of the thing."""
     form = Validator(request.context, "context")
     read = {name: read_field(form, name, type_) for name, type_ in thing.fields.items()}
@@ -89,11 +89,11 @@ def _known(target: Target, facts: Facts) -> Mapping[str, Any]:
     return known.values if isinstance(known, Known) else {}
 
 
-def _contradictions(description: Description, told: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Reason]:
+def _contradictions(description: Description, given: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Reason]:
     document = f"lenses5/{description.target.thing.document}/{description.target.name}"
-    for name in sorted(told.keys() & known.keys()):
-        if _unordered(told[name]) != _unordered(known[name]):
-            says = f"the request says {_shown(told[name])}, the document {_shown(known[name])}, which counts"
+    for name in sorted(given.keys() & known.keys()):
+        if _unordered(given[name]) != _unordered(known[name]):
+            says = f"the request says {_shown(given[name])}, the document {_shown(known[name])}, which counts"
             yield Reason("fact-contradiction", f"{name} of {description.text}: {says}", None, document)
 
 

@@ -120,8 +120,8 @@ class Builder:
         return Condition(False, f"{_words(field)} of {self._is.text} is not known", query, "fact-missing")
 
     def _unknown(self, field: str, rule: str) -> Expression:
-        told = "; the request tells it and is not trusted to" if field in self._is.withheld else ""
-        return Condition(None, f"{_words(field)} of {self._is.text} is not known{told}", rule)
+        given = "; the request gives it and is not trusted to" if field in self._is.withheld else ""
+        return Condition(None, f"{_words(field)} of {self._is.text} is not known{given}", rule)
 
 
 def _words(field: str) -> str:

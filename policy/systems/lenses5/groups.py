@@ -30,7 +30,7 @@ def cluster(alias: str) -> Name:
 
 
 def read_group(document: Document) -> CompiledDocument:
-    """A Group as grants to ``group:NAME``, and as memberships of its members and of whoever claims it."""
+    """A Group as grants to ``group:NAME``, and as memberships of its members and of any principal that claims it."""
     reader = _GroupReader(document)
     grants = [*reader.namespaces(), *reader.features(), *reader.clusters()]
     memberships = tuple(reader.members())
@@ -67,7 +67,7 @@ class _GroupReader:
         self._group = f"group:{document.key.name}"
 
     def members(self) -> Iterator[Membership]:
-        """The members, and ``claim:NAME``: whoever a request says is in the group."""
+        """The members, and ``claim:NAME``: a principal that a request says is in the group."""
         members = {f"user:{member}" for member in self.form.texts("members", required=False)}
         for member in (f"claim:{self._document.key.name}", *sorted(members)):
             yield Membership(member, self._group, StatementId(str(self._document.key)), self._document.window)

@@ -1,8 +1,8 @@
 """Lenses 5: groups as its command line and its HTTP API write them, in YAML or JSON, one or many to a file.
 
 A group's fields have two spellings (``dataNamespaces`` in YAML files is ``namespaces`` on the wire), permissions have
-code names, and a namespace does not always say the type of its connection: then its permissions tell it, or the other
-namespaces of the run that are on the same connection. There is no deny, so what cannot be told is left out.
+code names, and a namespace does not always say the type of its connection: then its permissions say it, or the other
+namespaces of the run that are on the same connection. There is no deny, so what is not known is left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ OTHER_CODES = {  # the code names that are not Kafka's, as Lenses's pages about 
 }
 COUNTS = ("description", "userAccounts", "serviceAccounts", "userAccountsCount", "serviceAccountsCount")
 GROUP_FIELDS = frozenset({"name", *COUNTS, *(name for names in SPELLINGS.values() for name in names)})
-TO_MEND = "mend the group, or add it to what was imported by hand"
+CORRECTION = "correct the group, or add it to what was imported by hand"
 
 
 class Namespace(msgspec.Struct):
@@ -86,11 +86,11 @@ def _read_group(value: Any, spot: Spot) -> Group | None:
     if unknown := sorted(str(field) for field in fields if field not in GROUP_FIELDS):
         form.error(f"unknown fields: {', '.join(unknown)}")
     if form.errors:
-        spot.warning(f"the group is left out: {'; '.join(form.errors)}", TO_MEND)
+        spot.warning(f"the group is left out: {'; '.join(form.errors)}", CORRECTION)
         return None
     at, found = _either(value, "namespaces", spot)
     if not isinstance(found, list):
-        at.warning(f"is not a list but {type(found).__name__}, and left out", TO_MEND)
+        at.warning(f"is not a list but {type(found).__name__}, and left out", CORRECTION)
         found = []
     read = [_read_namespace(item, at.inside(number)) for number, item in enumerate(found)]
     lists = [(field, *_either(value, field, spot)) for field in SPELLINGS if field != "namespaces"]
@@ -114,16 +114,16 @@ def _either(value: Mapping[str, Any], field: str, spot: Spot) -> tuple[Spot, Any
 def _names(value: Any, spot: Spot) -> list[str]:
     """Texts of a list; what is none is left out."""
     if not isinstance(value, list):
-        spot.warning(f"is not a list but {type(value).__name__}, and left out", TO_MEND)
+        spot.warning(f"is not a list but {type(value).__name__}, and left out", CORRECTION)
         return []
     for number, item in enumerate(value):
         if not isinstance(item, str) or not item:
-            spot.inside(number).warning("is not text, and left out", TO_MEND)
+            spot.inside(number).warning("is not text, and left out", CORRECTION)
     return list(dict.fromkeys(item for item in value if isinstance(item, str) and item))
 
 
 def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
-    """Its connection by name; older exports tell ``system`` (the type) and ``instance`` (the name)."""
+    """Its connection by name; older exports have ``system`` (the type) and ``instance`` (the name)."""
     form = Validator(value)
     type_ = form.one_of("system", catalogue().namespace, required=False)
     instance = form.text("instance", required=False)
@@ -133,7 +133,7 @@ def _read_namespace(value: Any, spot: Spot) -> Namespace | None:
         form.error("needed: the name of the connection", "connection")
     form.reject_unknown()
     if form.errors:
-        spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", TO_MEND)
+        spot.warning(f"the namespace is left out: {'; '.join(form.errors)}", CORRECTION)
         return None
     datasets, codes = _names(wildcards, spot.inside("wildcards")), _names(permissions, spot.inside("permissions"))
     return Namespace(spot, connection, type_, datasets, codes)
@@ -184,7 +184,7 @@ def _features(family: str, names: Iterable[str], spot: Spot) -> set[str]:
 
 def _namespace(one: Namespace) -> dict[str, Any] | None:
     if not one.type:
-        why = f"the type of the connection {one.connection!r} cannot be told, so the namespace is left out"
+        why = f"the type of the connection {one.connection!r} is not known, so the namespace is left out"
         one.spot.warning(why, f"add `system`, one of {', '.join(catalogue().namespace)}")
         return None
     known = catalogue().namespace[one.type]

@@ -1,7 +1,7 @@
-"""Lenses 5 translated: groups to grants, inventories to facts, a request to the requirement of its rule.
+"""Lenses 5 translated: groups to grants, inventories to facts, a request to the expression of its rule.
 
-Holders: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that the request claims, ``group:NAME``
-for a Group document. Everything that any group of a user holds counts (L5-Q1); there is no deny.
+Principals: ``user:ID`` for a subject or member, ``claim:NAME`` for a group that the request claims, ``group:NAME``
+for a Group document. The permissions of all groups of a user count (L5-Q1); there is no deny.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Lenses5:
         return read_group(document) if document.key.kind == "Group" else read_inventory(document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
-        """Whoever is in the group, or claims it."""
+        """The members of the group, and those that claim it."""
         if kind == "Group":
             yield from (f"group:{name}", f"claim:{name}")
 
@@ -62,18 +62,18 @@ class Lenses5:
         return known.about.replace(" ", "-").lower() if known else UNTYPED
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
-        """The requirement of the action's rule on what the request is about; raises Unanswerable."""
+        """The expression of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
-        requirements = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
-        expression = requirements[0] if len(requirements) == 1 else All(requirements, action.rule)
-        told, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
+        expressions = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
+        expression = expressions[0] if len(expressions) == 1 else All(expressions, action.rule)
+        groups, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(
-            principals=(subject, *(f"claim:{group}" for group in told.names)),
+            principals=(subject, *(f"claim:{group}" for group in groups.names)),
             expression=expression,
-            claims=(*told.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
+            claims=(*groups.used, *(("facts",) if any(d.rests_on_claims for d in descriptions) else ())),
             notes=notes,
-            untrusted=told.untrusted,
+            untrusted=groups.untrusted,
         )
 
     def retention_floor(self, facts: Facts) -> int | None:

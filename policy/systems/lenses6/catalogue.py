@@ -62,7 +62,7 @@ def segment_counts(service: str, type_: str) -> list[int] | None:
 
 
 def action_warnings(pattern: str) -> Iterator[str]:
-    """What is odd about an action pattern that is valid (L6-Q2)."""
+    """Warnings about an action pattern that is valid (L6-Q2)."""
     if pattern == "*":
         return
     service, _, operation = pattern.partition(":")
@@ -87,7 +87,7 @@ def _elsewhere(operation: str) -> str:
 
 
 def resource_warnings(pattern: str, service: str, type_: str) -> Iterator[str]:
-    """What is odd about a resource pattern that is valid; ``service``, ``type_``: "" where it is a wildcard."""
+    """Warnings about a resource pattern that is valid; ``service``, ``type_``: "" where it is a wildcard."""
     known: dict[str, dict[str, Any]] = catalogue()["resources"]
     if service and service not in known:
         near = _written(catalogue()["operations"].get(service, {})) or nearest(service, known, most=1)

@@ -1,6 +1,6 @@
 """Lenses 6 IAM translated: roles to grants, groups to memberships, a request to one atom.
 
-Holders: the subject's id (``user:NAME``, ``service-account:NAME``), ``claim:NAME`` for a group that the
+Principals: the subject's id (``user:NAME``, ``service-account:NAME``), ``claim:NAME`` for a group that the
 request claims, ``group:NAME`` and ``role:NAME`` for documents.
 """
 
@@ -66,7 +66,7 @@ class Lenses6:
         return _read_role(document) if document.key.kind == "Role" else _read_group(document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> Iterator[str]:
-        """Whoever has the role, whoever is in the group or claims it (L6-Q10)."""
+        """Those that have the role, those that are in the group or claim it (L6-Q10)."""
         if kind == "Role" or "statements" in fields:
             yield f"role:{name}"
         if kind == "Group" or not fields.isdisjoint(("roles", *PEOPLE)):
@@ -95,9 +95,11 @@ class Lenses6:
             raise Unanswerable("unknown-principal", message, "L6-PRINCIPAL")
         action, resource = action_name(request.action.name), resource_name(request.resource.id)
         needed = PermissionCheck(action, resource, "L6-DECIDE-ALLOW", request.action.name, request.resource.id)
-        told = claimed(request, "groups", "L6-GROUP", trust)
+        groups = claimed(request, "groups", "L6-GROUP", trust)
         whole = _in_its_letter_case(needed)
-        return AuthorizationQuery(_holders(subject, told.names), whole, claims=told.used, untrusted=told.untrusted)
+        return AuthorizationQuery(
+            _principals_of(subject, groups.names), whole, claims=groups.used, untrusted=groups.untrusted
+        )
 
     def retention_floor(self, facts: Facts) -> int | None:
         """Lenses 6 never looks back."""
@@ -116,7 +118,7 @@ def _in_its_letter_case(needed: PermissionCheck) -> Expression:
     return All((needed, Condition(None, f"{needed.permission_text} {meant}", "L6-ACTION-FORMAT")), "L6-ACTION-FORMAT")
 
 
-def _holders(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+def _principals_of(subject: str, groups: tuple[str, ...]) -> tuple[str, ...]:
     """``groups``: sorted, each once."""
     return (subject, *[CLAIM + group for group in groups])
 
@@ -144,7 +146,7 @@ def _read_role(document: Document) -> CompiledDocument:
     statements = _small_enough(form, form.forms("statements"))
     warnings: list[str] = []
     if form.has("data_policies"):
-        warnings.append("data_policies are not enforced: whoever is allowed to read sees unmasked data")
+        warnings.append("data_policies are not enforced: every principal that may read sees unmasked data")
     grants = [g for number, s in enumerate(statements) for g in _read_statement(document, s, number, warnings)]
     form.reject_unknown(*DESCRIBING)
     form.finish()
@@ -166,7 +168,7 @@ def _pairs(statement: Validator) -> int:
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """A pattern of a statement, with what is odd about it. Of an action ``types`` are those of its resources.
+    """A pattern of a statement, with its warnings. Of an action ``types`` are those of its resources.
 
     ``kinds``: of a resource (service, type), of an action those of the resources that it may be on.
     """

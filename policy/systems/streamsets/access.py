@@ -131,7 +131,7 @@ class Access:
     def _by_version(
         self, name: str, thing: Thing, place: int, level: str, rule: str, because: str, found: Counting
     ) -> list[Expression]:
-        """Of a provisioned engine its owner, and whoever holds the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
+        """Of a provisioned engine its owner, and those that have the level on its deployment (SS-DEP-SCOPE, SS-Q7)."""
         version = thing.versions[place]
         too_early = _not_valid(name, version, found, rule)
         if too_early is not None:

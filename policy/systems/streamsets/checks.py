@@ -10,7 +10,7 @@ from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.access import Access
 from policy.systems.streamsets.catalogue import catalogue, reference, type_of
 from policy.systems.streamsets.engines import current, engines_of_run
-from policy.systems.streamsets.objects import HOLDERS, read_levels
+from policy.systems.streamsets.objects import PRINCIPAL_PREFIXES, read_levels
 from policy.systems.streamsets.records import ACTIVE_JOB
 
 Context = dict[str, Any]
@@ -31,11 +31,11 @@ Check = Callable[[Asked], Condition | None]  # None: the request asks for nothin
 def grant(asked: Asked) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if asked.context.get("grant") is None:
-        return Condition(None, "what is to be shared with whom is not told: context.grant", asked.rule)
+        return Condition(None, "what is to be shared with whom is not given: context.grant", asked.rule)
     form = Validator(asked.context["grant"], "context.grant")
     given = read_levels(form, catalogue().types[type_of(asked.name)])
     if not given and not form.errors:
-        form.error("names nobody")
+        form.error("names no principal")
     if form.errors:
         raise Unanswerable("malformed-grant", "; ".join(form.errors), asked.rule)
     return Condition(True, f"{asked.name} can be shared like this", asked.rule)
@@ -45,16 +45,16 @@ def new_owner(asked: Asked) -> Condition:
     """context.new_owner is a user, not a group (SS-OWN-CHANGE, SS-Q21)."""
     written = asked.context.get("new_owner")
     if written is None:
-        return Condition(None, "who is to be the owner is not told: context.new_owner", asked.rule)
-    if not isinstance(written, str) or not written.startswith(HOLDERS) or written in HOLDERS:
+        return Condition(None, "who is to be the owner is not given: context.new_owner", asked.rule)
+    if not isinstance(written, str) or not written.startswith(PRINCIPAL_PREFIXES) or written in PRINCIPAL_PREFIXES:
         raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", asked.rule)
-    if not written.startswith("user:") or written.removeprefix("user:").startswith(HOLDERS):
+    if not written.startswith("user:") or written.removeprefix("user:").startswith(PRINCIPAL_PREFIXES):
         return Condition(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
     return Condition(True, f"{written} can own {asked.name}", asked.rule)
 
 
 def version(asked: Asked) -> Condition | None:
-    """context.version, if told, is a version the object has; permissions hold for every one of them."""
+    """context.version, if given, is a version the object has; permissions hold for every one of them."""
     written, found = asked.context.get("version"), current(asked.access, asked.name)
     if isinstance(found, Condition) or written is None:
         return None
@@ -64,7 +64,7 @@ def version(asked: Asked) -> Condition | None:
 
 
 def engine_of_kind(asked: Asked) -> Condition | None:
-    """context.engine, if told, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
+    """context.engine, if given, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
     if asked.context.get("engine") is None:
         return None
     engine = named(asked.context, "engine", "engine")

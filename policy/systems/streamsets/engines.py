@@ -1,6 +1,6 @@
 """The engines that count for a job: of its pipeline's kind, with every label of the job (SS-JOB-ENGINES, SS-Q3).
 
-An engine that might be one of them but does not tell its kind or labels, or whose document was refused,
+An engine that might be one of them but does not say its kind or labels, or whose document was refused,
 makes the collection unknown: it could be the one that stands in the way.
 """
 
@@ -16,7 +16,7 @@ RULE = "SS-JOB-ENGINES"
 
 
 def engines_of(access: Access, job: str) -> tuple[str, ...] | Condition:
-    """Names of the job's engines, sorted; or why they cannot be told."""
+    """Names of the job's engines, sorted; or why they are not known."""
     return _engines(access, job, None)
 
 
@@ -55,12 +55,12 @@ def _wanted(access: Access, job: str, until: int | None) -> Wanted | Condition:
     if isinstance(organization, Condition):
         return organization
     if pipeline is None or version.labels is None:
-        return Condition(None, f"the document of {job} does not tell its pipeline and labels", RULE)
+        return Condition(None, f"the document of {job} does not give its pipeline and labels", RULE)
     design = _at(access, pipeline[0], until, operator.attrgetter("kind"))
     if isinstance(design, Condition):
         return design
     if design.kind is None:
-        return Condition(None, f"the document of {pipeline[0]} does not tell its pipeline_kind", RULE)
+        return Condition(None, f"the document of {pipeline[0]} does not give its pipeline_kind", RULE)
     return design.kind, version.labels, organization
 
 
@@ -70,13 +70,13 @@ def current(access: Access, name: str) -> Version | Condition:
     return unknown(name) if thing is None or thing.current.deleted else thing.current
 
 
-def _at(access: Access, name: str, until: int | None, told: Callable[[Version], Hashable]) -> Version | Condition:
-    """An object as it was at ``until`` (ms; None: now); of several that it may have been, if all tell the same."""
+def _at(access: Access, name: str, until: int | None, of: Callable[[Version], Hashable]) -> Version | Condition:
+    """An object as it was at ``until`` (ms; None: now); of several that it may have been, if all say the same."""
     thing = access.thing(name)
     if thing is None or thing.current.deleted:
         return unknown(name)
     found = at_start(thing, until)
-    if len({told(version) for version in found}) > 1:
+    if len({of(version) for version in found}) > 1:
         return Condition(None, f"what {name} was when the run started is not known any more", RULE)
     return found[-1]
 
@@ -94,7 +94,7 @@ def _labelled(access: Access, wanted: Wanted) -> frozenset[str]:
 
 
 def _candidates(access: Access, wanted: Wanted, names: frozenset[str]) -> Iterator[tuple[str, Version]]:
-    """Those of ``names`` that are engines of the job, as far as their documents tell; sorted."""
+    """Those of ``names`` that are engines of the job, as far as their documents say; sorted."""
     kind, labels, organization = wanted
     for name in sorted(names):
         engine = current(access, name)

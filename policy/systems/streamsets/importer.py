@@ -8,8 +8,8 @@ levels        READ, WRITE, EXECUTE, with | between
 
 All further columns are optional, and those of the object's document: labels, pipeline, connections, engine_kind,
 provisioned_by and so on; lists have | between their items, ``[]`` is an empty list and an empty cell "not known".
-Rows of one object that tell the same column must tell the same. An object of which a row cannot be told is left out
-whole. An engine that is left out would spare whoever starts jobs the level on it: that is an error, and the jobs are
+Rows of one object that give the same column must give the same. An object of which a row cannot be read is left out
+whole. An engine that is left out would spare those that start jobs the level on it: that is an error, and the jobs are
 withheld. Organizations, with the switch that enforces permissions, are not in the file: without such a document every
 request is denied.
 """
@@ -29,11 +29,11 @@ FLAGS = tuple(dict.fromkeys(field for type_ in catalogue().types.values() for fi
 TEXTS = tuple(dict.fromkeys(field for type_ in catalogue().types.values() for field in (*type_.one, *type_.texts)))
 OPTIONAL = ("organization", *TEXTS, *LISTS, *FLAGS)
 ENGINE, JOB = "engine", "job"
-TO_MEND = "mend the row"
+CORRECTION = "correct the row"
 
 
 class Object(msgspec.Struct):
-    """What the rows of an object tell. ``broken``: one of them could not be told."""
+    """What the rows of an object say. ``broken``: one of them could not be read."""
 
     name: str
     spec: dict[str, Any]
@@ -86,9 +86,9 @@ def _take(row: Row, spot: Spot, objects: dict[str, Object]) -> bool:
 
 def _tell_lost(spot: Spot, why: str, may_be_engine: bool) -> None:
     if may_be_engine:
-        spot.error(f"{why}; jobs need a level on every engine, so with --partial no job is imported", TO_MEND)
+        spot.error(f"{why}; jobs need a level on every engine, so with --partial no job is imported", CORRECTION)
     else:
-        spot.warning(why, TO_MEND)
+        spot.warning(why, CORRECTION)
 
 
 def _tell(spec: dict[str, Any], row: Row) -> Iterator[str]:
@@ -105,12 +105,12 @@ def _tell(spec: dict[str, Any], row: Row) -> Iterator[str]:
 
 
 def _share(one: Object, row: Row, spot: Spot) -> None:
-    """A share only allows: one that cannot be told is left out, and the object stays."""
+    """A share only allows: one that cannot be read is left out, and the object stays."""
     subject, levels = row.cells.get("subject", ""), list_cell(row.cells.get("levels", ""))
     spec = {"type": one.type, "owner": "nobody", "acl": {subject: levels}}
     errors = refusal(document("streamsets", "Object", one.name, spec)) if one.type in catalogue().types else ()
     if errors:
-        spot.warning(f"the share is left out: {'; '.join(errors)}", "mend the row, if somebody is to have this")
+        spot.warning(f"the share is left out: {'; '.join(errors)}", "correct the row, if somebody is to have this")
     else:
         one.acl.setdefault(subject, set()).update(levels)
 
@@ -133,7 +133,7 @@ def _to_document(one: Object) -> Document | None:
 
 
 def _ordered(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """In one order, whatever order the rows told it in."""
+    """In one order, whatever the order of the rows."""
     return {field: spec[field] for field in ("type", "owner", *OPTIONAL) if field in spec}
 
 

@@ -72,7 +72,7 @@ class Needs:
         links = {version.links.get(field) for version in versions}
         found = links.pop()
         if found is None or links:
-            message = f"the document of {name} does not tell its {field} (an empty list says that there are none)"
+            message = f"the document of {name} does not give its {field} (an empty list says that there are none)"
             return Condition(None, message, "SS-ACCESS")
         return found
 

@@ -1,6 +1,6 @@
 """Object documents: owner and shares as grants on each version of the object, the rest as a fact.
 
-History: an object's facts and grants tell all its known versions apart, so that a decision can pick the
+History: an object's facts and grants distinguish all its known versions, so that a decision can pick the
 one in force at the moment that counts (moments.py).
 """
 
@@ -13,7 +13,7 @@ from policy.systems.kit.validator import Validator
 from policy.systems.streamsets.catalogue import ObjectType, catalogue, reference, type_of
 from policy.systems.streamsets.records import OBJECT, Thing, Version, grant_name
 
-HOLDERS = ("user:", "group:")  # SS-SHARE-WHO
+PRINCIPAL_PREFIXES = ("user:", "group:")  # SS-SHARE-WHO
 IGNORED = "origin"  # how an object came about never counts: it starts with its owner alone (SS-PIPE-PUBLISH-OWNER …)
 
 
@@ -35,10 +35,10 @@ def read_object(document: Document) -> CompiledDocument:
 
 
 def read_levels(form: Validator, type_: ObjectType) -> dict[str, tuple[str, ...]]:
-    """A form of an acl: holder → levels; what is wrong is added to the form's errors (SS-SHARE-WHO)."""
+    """A form of an acl: principal → levels; what is wrong is added to the form's errors (SS-SHARE-WHO)."""
     acl = {}
     for principal in form.fields():
-        if not principal.startswith(HOLDERS) or principal in HOLDERS:
+        if not principal.startswith(PRINCIPAL_PREFIXES) or principal in PRINCIPAL_PREFIXES:
             form.error("is not user:NAME or group:NAME (SS-SHARE-WHO)", principal)
         levels = form.texts(principal)
         if not levels and form.raw(principal) == []:
@@ -59,7 +59,7 @@ def _read_version(name: str, document: Document) -> tuple[Version, Acl]:
     form = Validator(document.spec)
     type_ = _type(name, form)
     owner = form.text("owner")
-    if owner.startswith(HOLDERS):
+    if owner.startswith(PRINCIPAL_PREFIXES):
         form.error(
             f"{owner!r}: an owner is one user, by his bare name; a group cannot own (SS-OWN-ONE, SS-Q21)", "owner"
         )
@@ -112,7 +112,7 @@ def _references(form: Validator, field: str, texts: tuple[str, ...], target: str
 
 
 def _set(form: Validator, field: str, type_: ObjectType) -> frozenset[str] | None:
-    """Labels or version numbers, compared as they are written (SS-Q3); None: not told."""
+    """Labels or version numbers, compared as they are written (SS-Q3); None: not given."""
     if field not in type_.lists or not form.has(field):
         return None
     value = form.raw(field)
@@ -122,7 +122,7 @@ def _set(form: Validator, field: str, type_: ObjectType) -> frozenset[str] | Non
 
 
 def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iterator[Grant]:
-    """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by holder."""
+    """The owner's full access (SS-OWN-FULL) and the shares (SS-SHARE-WHO, SS-UNION); statements by principal."""
     object_ = exactly(grant_name(document.key.name, number))
     statement_id = StatementId(str(document.key))
     yield Grant(f"user:{version.owner}", ALLOW, EVERYTHING, object_, statement_id, document.window)
@@ -133,7 +133,7 @@ def _grants(document: Document, version: Version, acl: Acl, number: int) -> Iter
 
 
 def _keys(name: str, thing: Thing) -> Iterator[tuple[str, str]]:
-    """By which a job finds its engines: by label and kind, and those that do not tell (SS-JOB-ENGINES)."""
+    """By which a job finds its engines: by label and kind, and those that do not say (SS-JOB-ENGINES)."""
     engine = thing.current
     if engine.deleted or not name.startswith("engine:"):
         return

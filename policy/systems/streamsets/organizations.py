@@ -1,7 +1,7 @@
 """Organization documents, and which organization an object or a user belongs to.
 
 The enforcement switch is a grant as well: off, everyone holds ANYTHING on the organization (SS-ENF-OFF).
-So whoever compares two states of the grants sees what switching it off opened.
+So a comparison of two states of the grants shows what switching it off opened.
 """
 
 from collections.abc import Iterator
@@ -28,8 +28,8 @@ EVERY = ("every", "")  # the key under which all organizations are found
 TaskRoles = dict[str, tuple[tuple[str, ...], ...]]
 
 
-def role_holder(organization: str, role: str) -> str:
-    """The holder of a role. Organizations have no ``/`` in their ids, so that no role of one is a role of another."""
+def role_principal(organization: str, role: str) -> str:
+    """The principal of a role. Ids of organizations have no ``/``, so that no role of one is a role of another."""
     return f"role:{organization}/{role}"
 
 
@@ -63,8 +63,8 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
     """SS-ADMIN-FULL, SS-ENG-DEFAULT with SS-Q9, and with the switch off SS-ENF-OFF."""
     name = document.key.name
     held: list[tuple[str, Name]] = [
-        (role_holder(name, ADMINISTRATOR), FULL),
-        (role_holder(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
+        (role_principal(name, ADMINISTRATOR), FULL),
+        (role_principal(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
     object_, statement_id = exactly(organization_name(name)), StatementId(str(document.key))

@@ -11,7 +11,7 @@ from policy.core.request import Request
 from policy.core.times import to_ms
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.validator import Validator
-from policy.systems.streamsets.organizations import role_holder, sole_organization
+from policy.systems.streamsets.organizations import role_principal, sole_organization
 from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
 
 PREFIXES = ("user:", "group:", "role:")
@@ -34,11 +34,11 @@ class Asker(msgspec.Struct, frozen=True):
 
     @property
     def principals(self) -> tuple[str, ...]:
-        """The holders he is. Of an unknown organization he is himself alone: groups and roles belong to one."""
+        """The user and the principals of his groups and roles; of an unknown organization the user alone."""
         if self.organization is None:
             return (f"user:{self.name}",)
         groups = (f"group:{group}" for group in self.groups)
-        roles = (role_holder(self.organization, role) for role in self.roles)
+        roles = (role_principal(self.organization, role) for role in self.roles)
         return (f"user:{self.name}", *groups, *roles)
 
 
@@ -84,7 +84,7 @@ def _moment(form: Validator, field: str) -> int:
         return 0
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _ReadClaim(msgspec.Struct, frozen=True):
     """Groups or roles that count, the claims that they rest on, and those that were not to be trusted."""
 
     names: tuple[str, ...] = ()
@@ -103,43 +103,43 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
     groups = _told(request, "groups", session.groups if session else None, trust)
     roles = _told(request, "roles", session.roles if session else None, trust)
     organization, basis = _organization(request, facts, trust)
-    told = (groups, roles, basis)
+    read = (groups, roles, basis)
     return Asker(
         name,
         organization,
         groups.names,
         roles.names,
         session.login_at if session else None,
-        claims=tuple(sorted({claim for one in told for claim in one.used})),
-        untrusted=tuple(sorted({claim for one in told for claim in one.untrusted})),
-        notes=tuple(one.note for one in told if one.note),
+        claims=tuple(sorted({claim for one in read for claim in one.used})),
+        untrusted=tuple(sorted({claim for one in read for claim in one.untrusted})),
+        notes=tuple(one.note for one in read if one.note),
     )
 
 
-def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]) -> _Told:
+def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]) -> _ReadClaim:
     """The session's word, where it has one, wins over the claim: what came after the login waits (SS-Q11)."""
-    told = claimed(request, claim, "SS-Q11", trust)
+    claim_read = claimed(request, claim, "SS-Q11", trust)
     if at_login is not None:
-        return _Told(at_login, note=_contradiction(request.subject.id, claim, told.names, at_login))
-    return _Told(told.names, used=told.used, untrusted=told.untrusted)
+        return _ReadClaim(at_login, note=_contradiction(request.subject.id, claim, claim_read.names, at_login))
+    return _ReadClaim(claim_read.names, used=claim_read.used, untrusted=claim_read.untrusted)
 
 
 def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> Reason | None:
     if not names or set(names) == set(at_login):
         return None
-    written, held = (", ".join(sorted(told)) or "none" for told in (names, at_login))
+    written, held = (", ".join(sorted(some)) or "none" for some in (names, at_login))
     message = f"the request claims the {claim} {written}; at his last login {user} had {held}, which counts"
     return Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}")
 
 
-def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, _Told]:
+def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, _ReadClaim]:
     """The user's organization: claimed (trusted with his roles), else the one there is, else not known."""
     written = request.subject.properties.get("organization")
     sole = sole_organization(facts)
     if written is None or written == sole:
-        return sole, _Told()
+        return sole, _ReadClaim()
     if "roles" not in trust:
-        return None, _Told(untrusted=("roles",))
+        return None, _ReadClaim(untrusted=("roles",))
     if not isinstance(written, str) or not written or "/" in written:
         raise Unanswerable("malformed-claim", "subject.properties.organization must be an organization's id")
-    return written, _Told(used=("roles",))
+    return written, _ReadClaim(used=("roles",))

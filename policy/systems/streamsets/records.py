@@ -57,7 +57,7 @@ class Organization(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A user's last login (ms), and the groups and roles he had at it; None: not told."""
+    """A user's last login (ms), and the groups and roles he had at it; None: not given."""
 
     login_at: int
     groups: tuple[str, ...] | None

@@ -1,6 +1,6 @@
 """StreamSets Control Hub translated.
 
-Holders: ``user:NAME``, ``group:NAME`` and ``role:ORGANIZATION/NAME``; a request can name none, as its
+Principals: ``user:NAME``, ``group:NAME`` and ``role:ORGANIZATION/NAME``; a request can name none, as its
 subject is a bare name. Grants are on versions of objects, requests on those that count (moments.py).
 There is no deny, and no level includes another (SS-LEVEL-NO-IMPLICATION, SS-Q18).
 """
@@ -63,7 +63,7 @@ class StreamSets:
         return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """Nobody: what is asked of the object or organization of a refused document is an error."""
+        """None: what is asked of the object or organization of a refused document is an error."""
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:

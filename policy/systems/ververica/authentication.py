@@ -94,7 +94,7 @@ def identity(request: Request, facts: Facts, trust: frozenset[str]) -> Identity:
 
 
 def _of_token(request: Request, token: object, facts: Facts) -> Identity:
-    """Groups that the token does not have do not count, whoever claims them (VV-GROUP-MISSING)."""
+    """Groups that the token does not have do not count, even if the request claims them (VV-GROUP-MISSING)."""
     if not isinstance(token, Mapping):
         raise Unanswerable("malformed-claim", "subject.properties.token must be a mapping of claims", "VV-GROUP-SOURCE")
     protocol = _protocol(_identifiers(token, request.subject.id), facts)
@@ -106,7 +106,7 @@ def _of_token(request: Request, token: object, facts: Facts) -> Identity:
 def _identifiers(token: Mapping[str, Any], subject: str) -> dict[str, str]:
     """Protocol → where the token names its user: the subject, everywhere, letter by letter (VV-BIND-USER, VV-Q6).
 
-    One that names nobody holds claims of an ID token: whose they are, the request says.
+    One without a subject has claims of an ID token: the request says whose they are.
     """
     known = {protocol: fields["identifier"] for protocol, fields in catalogue()["protocols"].items()}
     present = {protocol: identifier for protocol, identifier in known.items() if identifier in token}

@@ -1,7 +1,7 @@
 """Ververica Platform: the role assignments and the authentication settings in the values of its Helm chart.
 
 From ``global.initialAccessFileContent.initialAccess`` comes the InitialAccess ``main``, from ``global.authentication``
-the Authentication ``main``. Secrets are left out, and no value of what is left out is told. Other values of the chart
+the Authentication ``main``. Secrets are left out, and no value of what is left out is shown. Other values of the chart
 are not about access. An assignment only ever allows, so one that cannot be taken over is left out.
 """
 
@@ -41,7 +41,7 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
 
 
 def _global(value: Any, spot: Spot) -> tuple[Spot, Mapping[str, Any]]:
-    """The part of the values that access is in; the names of all others are told."""
+    """The part of the values that access is in; the names of all others are shown."""
     inner = value.get(ROOT) if isinstance(value, Mapping) else None
     if not isinstance(inner, Mapping):
         spot.warning(f"has no mapping {ROOT!r}, so there is nothing to import", "give the values of the Helm release")
@@ -57,12 +57,12 @@ def _single(found: Sequence[tuple[Spot, Any]]) -> tuple[Spot, Mapping[str, Any]]
     """The one place that a value is given at, as a mapping. Helm lets a later file replace an earlier one's."""
     if len(found) > 1:
         for spot, _ in found:
-            spot.error("is given in more than one file or document; which of them is in force cannot be told", MERGED)
+            spot.error("is given in more than one file or document; which of them is in force is not known", MERGED)
         return None
     for spot, value in found:
         if isinstance(value, Mapping):
             return spot, value
-        spot.warning(f"is not a mapping but {type(value).__name__}", "mend the values")
+        spot.warning(f"is not a mapping but {type(value).__name__}", "correct the values")
     return None
 
 
@@ -75,7 +75,7 @@ def _initial_access(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
         spot.inside(str(name)).warning("is not known, and left out", "see what it is for")
     entries = content.get(ENTRIES)
     if not isinstance(entries, list):
-        spot.inside(ENTRIES).warning(f"is not a list but {type(entries).__name__}", "mend the values")
+        spot.inside(ENTRIES).warning(f"is not a list but {type(entries).__name__}", "correct the values")
         return
     kept = [entry for number, entry in enumerate(entries) if _fits(entry, spot.inside(ENTRIES).inside(number))]
     if kept:
@@ -90,7 +90,7 @@ def _fits(entry: Any, spot: Spot) -> bool:
     errors = refusal(document("ververica", "InitialAccess", NAME, {ENTRIES: [value]}))
     if errors:
         why = "; ".join(error.removeprefix(f"{ENTRIES}[0]").lstrip(".: ") for error in errors)
-        spot.warning(f"the assignment is left out: {why}", "mend the entry, if somebody is to have this role")
+        spot.warning(f"the assignment is left out: {why}", "correct the entry, if somebody is to have this role")
     return not errors
 
 
@@ -115,9 +115,9 @@ def _authentication(found: Sequence[tuple[Spot, Any]]) -> Iterable[Document]:
 
 
 def _protocol(protocol: str, settings: Any, spot: Spot) -> dict[str, Any] | None:
-    """The settings that say where a token names its groups; None where they cannot be told."""
+    """The settings that say where a token names its groups; None where they are not known."""
     if not isinstance(settings, Mapping):
-        spot.warning(f"is not a mapping but {type(settings).__name__}", "mend the values")
+        spot.warning(f"is not a mapping but {type(settings).__name__}", "correct the values")
         return None
     kept = _kept(settings, (*SETTINGS[protocol], *(SAML_GROUPS, SAML_PLACE) * (protocol == "saml")), spot)
     if protocol == "saml" and isinstance(kept.get(SAML_PLACE), Mapping):

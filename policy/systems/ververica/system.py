@@ -1,6 +1,6 @@
 """Ververica Platform translated: assignments to grants, a request to the roles that suffice for it.
 
-Holders: ``user:ID`` for the identifier that the identity provider sends, ``group:NAME`` for its groups. A user
+Principals: ``user:ID`` for the identifier that the identity provider sends, ``group:NAME`` for its groups. A user
 whose identifier itself starts with ``group:`` is ``user:group:…``, so no group's assignment is his (VV-Q7).
 A role is held on the object ``(namespace, WORKSPACE, NAMESPACE)`` or ``(workspace, WORKSPACE)``; all assignments
 that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RESOLVE-SCOPED), and there is no deny
@@ -66,7 +66,7 @@ class Ververica:
         return readers[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """Nobody: a document's name means nothing."""
+        """None: a document's name means nothing."""
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:

@@ -124,7 +124,7 @@ def test_two_versions_of_a_role_deny_everything_and_the_same_one_twice_is_one() 
 def test_two_versions_of_a_group_leave_nothing_safe() -> None:
     """Whoever is in one of them may have left the other."""
     found = run(roles=[ALLOW_ALL], groups=[team(), team(members=[])])
-    assert "nothing of this run is safe" in found.errors[0].why
+    assert "no document of this run is safe" in found.errors[0].why
     assert not found.documents
 
 

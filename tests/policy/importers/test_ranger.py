@@ -294,7 +294,7 @@ def test_the_same_from_an_export_a_list_and_single_policies_in_any_order() -> No
 
 
 def test_names_cannot_be_made_to_meet() -> None:
-    """Holders with spaces, slashes and percent signs have documents of their own."""
+    """Principals with spaces, slashes and percent signs have documents of their own."""
     users = ["a", "a dataset:n.d", "a%20dataset:n.d", "a/b", "..", "ü"]
     where = on(namespace="n", dataset=level("d", "d dataset:n.d"))
     found = run(policy(*(item(user) for user in users), resources=where))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from policy.core.times import Window, to_ms
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.importers.inputs import Row, list_cell, read_rows
-from policy.systems.cdap.grants import HOLDERS
+from policy.systems.cdap.grants import PRINCIPAL_KINDS
 from policy.systems.cdap.importer.grants import EVERYWHERE, NO_DENY, Deny, Grants, namespace_of
 
 REQUIRED = ("principal_type", "principal", "entity", "privileges")
@@ -29,7 +29,7 @@ KINDS = {  # what CDAP and its Ranger service call some kinds → our name
     "principal": "kerberos-principal",
     "kerberosprincipal": "kerberos-principal",
 }
-TO_MEND = "mend the row, if somebody is to have this grant"
+CORRECTION = "correct the row, if somebody is to have this grant"
 
 
 def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Document]:
@@ -52,26 +52,26 @@ def _take(row: Row, spot: Spot, grants: Grants) -> None:
     try:
         window = _window(row)
     except ValueError as error:
-        spot.warning(f"the grant is left out: {error}", TO_MEND)
+        spot.warning(f"the grant is left out: {error}", CORRECTION)
         return
     kind, _, name = principal.partition(":")
     spec = {kind: name, "entity": entity, "privileges": privileges}
     errors = [row.problem] if row.problem else [*_odd_kind(kind), *refusal(document("cdap", "Grant", "row", spec))]
     if errors:
-        spot.warning(f"the grant is left out: {'; '.join(errors)}", TO_MEND)
+        spot.warning(f"the grant is left out: {'; '.join(errors)}", CORRECTION)
     else:
         grants.allow(principal, entity, privileges, window)
 
 
 def _odd_kind(kind: str) -> list[str]:
-    return [] if kind in HOLDERS else [f"principal_type: {kind!r} is not one of {', '.join(HOLDERS)}"]
+    return [] if kind in PRINCIPAL_KINDS else [f"principal_type: {kind!r} is not one of {', '.join(PRINCIPAL_KINDS)}"]
 
 
 def _deny(row: Row, spot: Spot, grants: Grants) -> None:
     why = f"{row.problem or 'does not allow'}: {NO_DENY}"
     spot.error(why, "take away what allows it, at the source, and the deny with it")
-    told = not row.problem and row.cells.get("principal_type") == "user" and "principal" in row.cells
-    users = frozenset({row.cells["principal"]}) if told else None
+    is_user = not row.problem and row.cells.get("principal_type") == "user" and "principal" in row.cells
+    users = frozenset({row.cells["principal"]}) if is_user else None
     grants.deny(Deny(users, (EVERYWHERE if row.problem else namespace_of(_entity(row)),)))
 
 

@@ -19,7 +19,7 @@ NO_DENY = "CDAP's documents have no deny; with --partial, grants near it are wit
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """``users``: who alone is denied; None: others too, or it cannot be told. ``namespaces``: with wildcards."""
+    """``users``: who alone is denied; None: others too, or not known. ``namespaces``: with wildcards."""
 
     users: frozenset[str] | None
     namespaces: tuple[str, ...]
@@ -41,7 +41,7 @@ class Grants:
         self._denies.add(deny)
 
     def documents(self) -> Iterator[Document]:
-        """A document for what one holder has on one entity: privileges add up, in whatever order they came."""
+        """A document for what one principal has on one entity: privileges add up, in whatever order they came."""
         for (principal, entity, window), privileges in self._held.items():
             if privileges and not any(_concerns(deny, principal, entity) for deny in self._denies):
                 kind, _, name = principal.partition(":")
@@ -51,7 +51,7 @@ class Grants:
 
 
 def namespace_of(entity: str) -> str:
-    """The namespace that an entity is in by its name, with wildcards; EVERYWHERE where the name does not tell."""
+    """The namespace that an entity is in by its name, with wildcards; EVERYWHERE where the name does not say."""
     kind, _, name = entity.partition(":")
     if kind == "namespace":
         return name
@@ -73,7 +73,7 @@ def _near(one: str, other: str) -> bool:
 
 
 def _name(principal: str, entity: str, window: Window) -> str:
-    """Tells holder, entity and window apart by spaces, so no holder's name may have one."""
+    """Separates principal, entity and window by spaces, so no principal's name may have one."""
     parts = [principal.replace("%", "%25").replace(" ", "%20"), entity]
     if window != Window():
         parts = [parts[0], "/".join(_window(window).get(field, "") for field in ("valid_from", "valid_until")), entity]

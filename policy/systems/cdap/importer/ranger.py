@@ -39,7 +39,7 @@ READ = {  # and those that are read
     *("rowFilterPolicyItems", "isDenyAllElse", "zoneName"),
 }
 TAKE_AWAY = "take away what allows it, at the source, and this with it"
-TO_MEND = "mend the policy, or write the grants by hand"
+CORRECTION = "correct the policy, or write the grants by hand"
 
 
 class Run(msgspec.Struct):
@@ -95,7 +95,7 @@ def _check_export(value: Mapping[str, Any], spot: Spot) -> None:
 
 def _take(policy: Any, spot: Spot, run: Run) -> None:
     if not isinstance(policy, Mapping):
-        spot.hopeless(f"is not a policy but {type(policy).__name__}; it may have been one that denies", TO_MEND)
+        spot.hopeless(f"is not a policy but {type(policy).__name__}; it may have been one that denies", CORRECTION)
         return
     name = policy.get("name")
     spot = spot.beside(f"{spot.place} ({name})") if isinstance(name, str) else spot
@@ -146,7 +146,7 @@ def _items(policy: Mapping[str, Any], field: str, spot: Spot, grants: Grants) ->
     """The items of a list that takes away; one that cannot be read takes from everybody."""
     items, unread = read_items(policy.get(field), spot.inside(field))
     for where, why in unread:
-        where.error(f"{why}; it may take something from anybody: {NO_DENY}", TO_MEND)
+        where.error(f"{why}; it may take something from anybody: {NO_DENY}", CORRECTION)
         _withhold(policy, None, grants)
     return items
 
@@ -173,7 +173,7 @@ def _windows(policy: Mapping[str, Any], spot: Spot) -> Sequence[Window] | None:
     except ValueError as error:
         wrong.append(f"validitySchedules: {error}")
     if wrong:
-        spot.warning(f"its allow conditions are left out: {'; '.join(wrong)}", TO_MEND)
+        spot.warning(f"its allow conditions are left out: {'; '.join(wrong)}", CORRECTION)
         return None
     return found if policy.get("policyType") in (None, 0) else None
 
@@ -181,7 +181,7 @@ def _windows(policy: Mapping[str, Any], spot: Spot) -> Sequence[Window] | None:
 def _allows(policy: Mapping[str, Any], spot: Spot, when: Sequence[Window], grants: Grants) -> None:
     items, unread = read_items(policy.get("policyItems"), spot.inside("policyItems"))
     for where, why in unread:
-        where.warning(f"is left out: {why}", TO_MEND)
+        where.warning(f"is left out: {why}", CORRECTION)
     taken = exceptions(_items(policy, "allowExceptions", spot, grants))
     held = [pair for item in items for pair in taken.leave(item)]
     if not held:

@@ -9,7 +9,7 @@ from policy.importers.frame import Spot
 from policy.systems.cdap.catalogue import catalogue
 from policy.systems.kit.validator import Validator
 
-HOLDERS = {"users": "user", "groups": "group", "roles": "role"}
+PRINCIPAL_KINDS = {"users": "user", "groups": "group", "roles": "role"}
 EVERYBODY = "group:public"  # every user is in it, by Ranger's own rule
 
 
@@ -46,7 +46,7 @@ def read_items(value: Any, spot: Spot) -> tuple[list[Item], list[tuple[Spot, str
 
 
 def _read_item(form: Validator, spot: Spot) -> Item:
-    named = {prefix: form.texts(field, required=False) for field, prefix in HOLDERS.items()}
+    named = {prefix: form.texts(field, required=False) for field, prefix in PRINCIPAL_KINDS.items()}
     principals = [f"{prefix}:{name}" for prefix, names in named.items() for name in names]
     for dynamic in (principal for principal in principals if "{" in principal):
         form.error(f"{dynamic!r} is filled in for each request")
@@ -76,7 +76,7 @@ class Exceptions(msgspec.Struct):
     anybody: set[str]
 
     def leave(self, item: Item) -> Iterator[tuple[str, list[str]]]:
-        """(holder, accesses) of what an allow condition gives for sure, all its exceptions considered."""
+        """(principal, accesses) of what an allow condition gives for sure, all its exceptions considered."""
         if item.conditional:
             item.spot.warning("is left out: it holds under conditions", "write a grant, if it is to hold always")
             return

@@ -5,7 +5,7 @@ in our grants they match dots too (CD-Q12). So a level above the last may have a
 at its end, when all levels after it match everything. An excluded `*` stands for "nothing here": the policy is on the
 level above, as the service's documentation has it. Values are compared with case, and nothing is recursive there.
 
-Entities are told apart here as CDAP names them: no namespace and no application without a name.
+Entities are distinguished here as CDAP names them: no namespace and no application without a name.
 """
 
 import itertools
@@ -40,7 +40,7 @@ EVERYTHING = ("*", "?*")
 
 
 class NotExact(Exception):
-    """Resources that our grants cannot say; the text tells why."""
+    """Resources that our grants cannot express; the text says why."""
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def entities(resources: Any) -> list[str]:
 
 
 def namespaces(resources: Any) -> tuple[str, ...]:
-    """The namespaces that the resources may be in, never too few: EVERYWHERE where that is not told."""
+    """The namespaces that the resources may be in, never too few: EVERYWHERE where that is not known."""
     level = resources.get(NAMESPACE) if isinstance(resources, Mapping) else None
     try:
         values = _level(level, NAMESPACE) if level is not None else Level(())

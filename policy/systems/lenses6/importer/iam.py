@@ -1,11 +1,11 @@
 """Lenses 6 IAM: roles, groups, users and service accounts as its command line and HTTP API write them (YAML, JSON).
 
 A file holds records, one or many: lists, lists under ``items``, or lists by what they hold (``roles:``, ``groups:``,
-``users:``, ``service_accounts:``). Users and service accounts tell which groups they are in, and which of the two a
-group's member is: its members are told by bare names.
+``users:``, ``service_accounts:``). Users and service accounts say which groups they are in, and which of the two a
+group's member is: a group lists its members by bare names.
 
 Here a deny may be lost. A role with a statement that may be a deny and cannot be taken over becomes a role that denies
-everything, so that whoever holds it is denied until it is mended, whatever else he holds (as with L6-Q10).
+everything, so that its principals are denied until it is corrected, whatever else they have (as with L6-Q10).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from policy.systems.lenses6.importer.records import Record, read_records
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
 DENY_ALL: dict[str, Any] = {"statements": [{"effect": DENY, "action": ["*"], "resource": ["*"]}]}
-DENIED = "; whoever holds the role is denied everything with --partial"
+DENIED = "; every principal with the role is denied everything with --partial"
 KEPT = ("display_name", "description")  # fields that say nothing about access, and that our documents have too
 
 
@@ -36,13 +36,13 @@ def translate(given: Sequence[ImportInput], findings: Findings) -> Iterable[Docu
     yield from _with_members(groups, memberships(records))
 
 
-def _with_members(groups: Mapping[str, Document], told: Memberships) -> Iterable[Document]:
+def _with_members(groups: Mapping[str, Document], result: Memberships) -> Iterable[Document]:
     for name, group in groups.items():
-        yield {**group, "spec": {**group["spec"], "members": sorted(told.members.get(name, ()))}}
-    if told.withheld or any(WITHHELD in group["spec"]["roles"] for group in groups.values()):
+        yield {**group, "spec": {**group["spec"], "members": sorted(result.members.get(name, ()))}}
+    if result.withheld or any(WITHHELD in group["spec"]["roles"] for group in groups.values()):
         yield _deny_all(WITHHELD)
-    if told.withheld:
-        yield document("lenses6", "Group", WITHHELD, {"roles": [WITHHELD], "members": sorted(told.withheld)})
+    if result.withheld:
+        yield document("lenses6", "Group", WITHHELD, {"roles": [WITHHELD], "members": sorted(result.withheld)})
 
 
 def _deny_all(name: str) -> Document:
@@ -71,14 +71,14 @@ def _role(record: Record) -> Document:
         return _deny_all(record.name)
     if record.unknown or not isinstance(policy, list):
         wrong = f"unknown fields: {', '.join(record.unknown)}" if record.unknown else "its policy is not a list"
-        spot.error(f"{wrong}; it may restrict what the role allows{DENIED}", "mend the role")
+        spot.error(f"{wrong}; it may restrict what the role allows{DENIED}", "correct the role")
         return _deny_all(record.name)
     fit = [_statement(each, spot.inside("policy").inside(number)) for number, each in enumerate(policy)]
     if None in fit:
         return _deny_all(record.name)
     made = document("lenses6", "Role", record.name, {**_kept(record), "statements": [one for one in fit if one]})
     if errors := refusal(made):
-        spot.error(f"lockkeeper refuses it: {'; '.join(errors)}{DENIED}", "mend or split the role")
+        spot.error(f"lockkeeper refuses it: {'; '.join(errors)}{DENIED}", "correct or split the role")
         return _deny_all(record.name)
     return made
 
@@ -94,9 +94,9 @@ def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
         return statement
     why = "; ".join(error.removeprefix("statements[0]").lstrip(".: ") for error in errors)
     if statement.get("effect") == ALLOW:
-        spot.warning(f"the statement is left out: {why}", "mend it, if somebody is to be allowed this")
+        spot.warning(f"the statement is left out: {why}", "correct it, if somebody is to be allowed this")
         return {}
-    spot.error(f"{why}; the statement may be a deny{DENIED}", "mend it at the source")
+    spot.error(f"{why}; the statement may be a deny{DENIED}", "correct it at the source")
     return None
 
 
@@ -105,18 +105,18 @@ def _kept(record: Record) -> dict[str, Any]:
 
 
 def _group(record: Record) -> Document:
-    """The group, its members as they are written. What cannot be told of it may give them a role that denies."""
+    """The group, its members as they are written. What cannot be read of it may give them a role that denies."""
     spec: dict[str, Any] = _kept(record)
     roles = record.names("roles")
     if record.unknown:
         why = f"unknown fields may restrict the group: {', '.join(record.unknown)}"
-        record.spot.error(f"{why}; its members are denied everything with --partial", "mend the group")
+        record.spot.error(f"{why}; its members are denied everything with --partial", "correct the group")
         roles.append(WITHHELD)
     sso_name = record.value.get("sso_name")
     if isinstance(sso_name, str) and sso_name:
         spec["sso_name"] = sso_name
     elif sso_name not in (None, ""):
-        record.spot.inside("sso_name").hopeless("is not text", "mend the group")
+        record.spot.inside("sso_name").hopeless("is not text", "correct the group")
     return document(
         "lenses6", "Group", record.name, {**spec, "roles": sorted(roles), "members": record.names("members")}
     )

@@ -1,6 +1,6 @@
 """Who is in which group of Lenses 6: groups name their members, users and service accounts their groups.
 
-A membership may carry a deny, so whoever's cannot be told is withheld: to be denied everything.
+A membership may carry a deny, so a principal whose membership is not known is withheld: it is denied everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,18 +21,18 @@ class Memberships(msgspec.Struct):
 
 
 def memberships(records: Sequence[Record]) -> Memberships:
-    """The memberships that all records tell."""
+    """The memberships that all records give."""
     groups = [record for record in records if record.kind == "group"]
     people = [record for record in records if record.kind in ("user", "sa")]
-    told = Memberships()
-    _read_groups(told, groups, _principals(people))
+    result = Memberships()
+    _read_groups(result, groups, _principals(people))
     listed = {group.name for group in groups if group.value.get("members") is not None}
     known = {group.name for group in groups}
     for person in people:
         _tell_what_is_left_out(person)
-        _join(told, person, known, listed)
-    _compare(told, people)
-    return told
+        _join(result, person, known, listed)
+    _compare(result, people)
+    return result
 
 
 def _principals(people: Iterable[Record]) -> dict[str, set[str]]:
@@ -43,10 +43,10 @@ def _principals(people: Iterable[Record]) -> dict[str, set[str]]:
     return found
 
 
-def _read_groups(told: Memberships, groups: Iterable[Record], principals: Mapping[str, set[str]]) -> None:
+def _read_groups(result: Memberships, groups: Iterable[Record], principals: Mapping[str, set[str]]) -> None:
     """A member by its prefix, else by what the run has under its name."""
     for group in groups:
-        members = told.members.setdefault(group.name, set())
+        members = result.members.setdefault(group.name, set())
         for name in group.names("members"):
             prefix, colon, rest = name.partition(":")
             written = bool(colon and rest) and prefix in ("user", "service-account")
@@ -57,7 +57,7 @@ def _read_groups(told: Memberships, groups: Iterable[Record], principals: Mappin
             which = "this run has both" if fitting else "this run has neither"
             why = f"{name!r} may be a user or a service account, and {which}; either is {WITHHELD}"
             group.spot.inside("members").error(why, f"{GIVE_BOTH}, or write user:NAME or service-account:NAME")
-            told.withheld |= {f"user:{name}", f"service-account:{name}"}
+            result.withheld |= {f"user:{name}", f"service-account:{name}"}
 
 
 def _tell_what_is_left_out(person: Record) -> None:
@@ -70,31 +70,31 @@ def _tell_what_is_left_out(person: Record) -> None:
         person.spot.note(f"is left out, as it says nothing about groups: {', '.join(person.unknown)}", "nothing")
 
 
-def _join(told: Memberships, person: Record, known: set[str], listed: set[str]) -> None:
+def _join(result: Memberships, person: Record, known: set[str], listed: set[str]) -> None:
     """Put someone into the groups that he names, unless the group's own list says otherwise."""
     for group in person.names("groups"):
-        members, spot = told.members.get(group, set()), person.spot.inside("groups")
+        members, spot = result.members.get(group, set()), person.spot.inside("groups")
         if group not in known:
             why = f"is in the group {group!r}, which this run does not have and which may deny something"
         elif group in listed and person.principal not in members:
             why = f"is in the group {group!r}, whose own list of members does not have {person.principal}"
         else:
-            told.members.setdefault(group, set()).add(person.principal)
+            result.members.setdefault(group, set()).add(person.principal)
             continue
         spot.error(f"{why}; {person.principal} is {WITHHELD}", GIVE_BOTH)
-        told.withheld.add(person.principal)
+        result.withheld.add(person.principal)
 
 
-def _compare(told: Memberships, people: Iterable[Record]) -> None:
-    """Whoever tells his groups is in no others, and tells them once."""
+def _compare(result: Memberships, people: Iterable[Record]) -> None:
+    """A principal that lists its groups is in no others, and lists them once."""
     before: dict[str, set[str]] = {}
     for person in people:
         if person.value.get("groups") is None:
             continue
         named = set(person.names("groups"))
-        others = {group for group, members in told.members.items() if person.principal in members} - named
+        others = {group for group, members in result.members.items() if person.principal in members} - named
         if others or before.setdefault(person.principal, named) != named:
             where = ", ".join(sorted(others)) or "other groups"
             why = f"{person.principal} is in {where} as well, by another record; he is {WITHHELD}"
             person.spot.inside("groups").error(why, GIVE_BOTH)
-            told.withheld.add(person.principal)
+            result.withheld.add(person.principal)

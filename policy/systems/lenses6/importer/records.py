@@ -58,12 +58,12 @@ class Record(msgspec.Struct):
         if value is None:
             return []
         if not isinstance(value, list):
-            spot.hopeless(f"is not a list but {type(value).__name__}", "mend it")
+            spot.hopeless(f"is not a list but {type(value).__name__}", "correct it")
             return []
         found = [_member(item) for item in value]
         for number, name in enumerate(found):
             if not name:
-                spot.inside(number).hopeless("is not a name, nor a record with one", "mend it")
+                spot.inside(number).hopeless("is not a name, nor a record with one", "correct it")
         return list(dict.fromkeys(filter(None, found)))
 
 
@@ -80,7 +80,7 @@ def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[Record]:
     elif isinstance(value, Mapping) and value and "name" not in value and set(value) <= {"items", *LISTS}:
         for field, inner in value.items():
             if not isinstance(inner, list):
-                spot.inside(field).hopeless(f"is not a list but {type(inner).__name__}", "mend it")
+                spot.inside(field).hopeless(f"is not a list but {type(inner).__name__}", "correct it")
                 continue
             yield from _records(inner, spot.inside(field), LISTS.get(field, kind))
     else:
