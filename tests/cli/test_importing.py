@@ -121,7 +121,7 @@ def test_partial_goes_on_and_denies_whom_it_concerns(
     assert answer["context"]["reasons"][0]["rule"] == "L6-DECIDE-DENY-WINS"
 
 
-def test_partial_does_not_go_on_where_it_cannot_be_told_whom_an_error_concerns(
+def test_partial_does_not_go_on_where_it_is_not_known_whom_an_error_concerns(
     lockkeeper: Command, export: Path, out: Path
 ) -> None:
     """What was imported before stays: it may deny."""
@@ -130,7 +130,7 @@ def test_partial_does_not_go_on_where_it_cannot_be_told_whom_an_error_concerns(
     written(export, ROLES.replace("members: [", "members: [17, "))
     shown = lockkeeper("import", "lenses6", str(export), "--out", str(out), "--partial")
     assert (shown.code, state(out)) == (1, before)
-    assert "nothing of this run is safe" in shown.out
+    assert "no document of this run is safe" in shown.out
 
 
 def test_warnings_alone_do_not_refuse(lockkeeper: Command, export: Path, out: Path) -> None:
