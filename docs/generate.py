@@ -387,14 +387,22 @@ def performance() -> str:
         lines += [_measured_where(jobs), "", *_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), ""]
         lines += [_job_panels(jobs), ""]
     lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
-    head = ("engine", "statements", "cold p50", "cold p99", "warm p50", "warm p99", "compiled in", "memory", "requests")
-    lines += [*_table((*head, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
+    columns = (
+        "engine",
+        "statements",
+        "cold p50",
+        "cold p99",
+        "warm p50",
+        "warm p99",
+        "compiled in",
+        "memory",
+        "requests",
+    )
+    lines += [*_table((*columns, "different answers"), map(_engine_row, engines)), "", _engine_panels(engines), ""]
     cedar = _measured("cedar.jsonl")
     lines += ["## Cedar policies", "", CEDAR, _measured_where(cedar), ""]
-    lines += [
-        *_table(("compared", "policies", "entities", "decisions a second", "different answers"), _cedar_rows(cedar)),
-        "",
-    ]
+    head = ("compared", "policies", "entities", "decisions a second", "different answers")
+    lines += [*_table(head, _cedar_rows(cedar)), ""]
     return "\n".join(lines)
 
 

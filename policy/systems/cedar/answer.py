@@ -6,8 +6,8 @@ from typing import NamedTuple
 from policy.core.facts import Facts
 from policy.core.model import EngineResult, Reason, Unanswerable
 from policy.systems.cedar import engine
-from policy.systems.cedar.asked import Asked
 from policy.systems.cedar.policies import EVERY, POLICY, SCOPE, Policy, keys_for
+from policy.systems.cedar.request import CedarRequest
 from policy.systems.cedar.uid import Uid, references, text_of
 
 MOST_REASONS = 50  # determining policies that a decision names, and failures
@@ -24,7 +24,7 @@ class _Slice(NamedTuple):
     policies: dict[int, Policy]
 
 
-def answer(asked: Asked, facts: Facts) -> tuple[EngineResult, list[Reason]]:
+def answer(asked: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason]]:
     """What Cedar says, and failures that change nothing; raises Unanswerable where it cannot evaluate the request.
 
     The policies of each key are evaluated by themselves, for so each policy is parsed once, whatever requests come: a
@@ -57,7 +57,7 @@ def answer(asked: Asked, facts: Facts) -> tuple[EngineResult, list[Reason]]:
     return _conclude(asked, bool(permits) and not forbids, determining, failed)
 
 
-def _keys(asked: Asked, within: dict[str, list[Uid]]) -> Iterator[str]:
+def _keys(asked: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:
     """The keys of all policies whose scope the request may satisfy; each policy has one of them."""
     yield EVERY
     for part, uid in asked.parts.items():
@@ -90,7 +90,7 @@ def _json_of(uid: Uid) -> dict[str, str]:
 
 
 def _conclude(
-    asked: Asked, allowed: bool, determining: list[Policy], failed: Failed
+    asked: CedarRequest, allowed: bool, determining: list[Policy], failed: Failed
 ) -> tuple[EngineResult, list[Reason]]:
     """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
     decisive = "forbid" if allowed else "permit"

@@ -16,24 +16,24 @@ SETTINGS = "Settings"
 NAME = "default"
 
 
-class EntityTypes(msgspec.Struct, frozen=True):
-    """``action``: the type of a request's action. ``group``: the type of the groups of its subject."""
+class CedarSettings(msgspec.Struct, frozen=True):
+    """The entity types of a request's action and of the groups of its subject."""
 
-    action: str = "Action"
-    group: str = "Group"
-
-
-DEFAULT = EntityTypes()
+    action_type: str = "Action"
+    group_type: str = "Group"
 
 
-def entity_types(facts: Facts) -> EntityTypes:
-    """The types in force; raises Unanswerable."""
+DEFAULT = CedarSettings()
+
+
+def current_settings(facts: Facts) -> CedarSettings:
+    """The settings in force at the moment of the facts; raises Unanswerable."""
     found = facts.get(SETTINGS, NAME)
     return DEFAULT if found is None else found
 
 
-def all_entity_types(facts: Facts) -> tuple[EntityTypes, ...]:
-    """The types in force at any moment; for tools, not for decisions."""
+def settings_of_all_times(facts: Facts) -> tuple[CedarSettings, ...]:
+    """The settings in force at some moment; for tools, not for decisions."""
     versions = facts.versions(SETTINGS, NAME)
     bodies = tuple(fact.body for fact in versions)
     return bodies if any(fact.timeless for fact in versions) else (DEFAULT, *bodies)
@@ -44,19 +44,20 @@ def read_settings(document: Document) -> CompiledDocument:
     form = Validator(document.spec)
     if document.key.name != NAME:
         form.error(f"there is one Settings document, cedar/{SETTINGS}/{NAME}: give it the name {NAME!r}", "name")
-    types = EntityTypes(_type(form, "action_type", DEFAULT.action), _type(form, "group_type", DEFAULT.group))
-    if types.action == types.group:
-        form.error(f"actions and groups cannot both have the type {types.action!r}: choose two types", "group_type")
+    settings = CedarSettings(
+        _type(form, "action_type", DEFAULT.action_type), _type(form, "group_type", DEFAULT.group_type)
+    )
+    if settings.action_type == settings.group_type:
+        same = settings.action_type
+        form.error(f"actions and groups cannot both have the type {same!r}: choose two types", "group_type")
     form.refuse_window(document.window)
     form.reject_unknown()
     form.finish()
-    return CompiledDocument(facts=(Fact(SETTINGS, NAME, types, (), StatementId(str(document.key))),))
+    return CompiledDocument(facts=(Fact(SETTINGS, NAME, settings, (), StatementId(str(document.key))),))
 
 
 def _type(form: Validator, field: str, default: str) -> str:
-    if not form.has(field):
-        return default
-    value = form.text(field)
+    value = form.text(field, required=False)
     if value and not is_type(value):
         form.error(f"{value!r} is not an entity type such as Action or App::Action", field)
-    return value
+    return value or default

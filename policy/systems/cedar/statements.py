@@ -8,7 +8,7 @@ from policy.core.model import ALLOW, DENY, Fact
 from policy.systems.cedar import engine
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
-from policy.systems.cedar.settings import DEFAULT, all_entity_types
+from policy.systems.cedar.settings import DEFAULT, settings_of_all_times
 from policy.systems.cedar.uid import Uid, text_of
 from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
 
@@ -36,18 +36,18 @@ class CedarEngine(Engine):
 
     def subjects(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, but those that no request may have as its subject (CE-Q2, CE-GROUPS)."""
-        groups = {types.group for types in all_entity_types(facts)}
-        return (uid for uid in self.resources(facts) if {uid[0]} != groups)
+        groups = {settings.group_type for settings in settings_of_all_times(facts)}
+        return (uid for uid in self.resources(facts) if any(uid[0] != group for group in groups))
 
     def resources(self, facts: Facts) -> Iterator[Uid]:
         """Every entity that documents name, actions aside: what is a resource is not said (CE-Q2)."""
         actions = _action_types(facts)
-        return (uid for uid in sorted(set(self._named(facts))) if {uid[0]} != actions)
+        return (uid for uid in sorted(set(self._named(facts))) if any(uid[0] != action for action in actions))
 
     def actions(self, facts: Facts) -> Iterator[str]:
         """Every action that documents name: policies, entities and schemas (CE-Q2)."""
         actions = _action_types(facts)
-        texts = facts.bodies(self._schema) if DEFAULT.action in actions else ()
+        texts = facts.bodies(self._schema) if DEFAULT.action_type in actions else ()
         declared = (name for text in texts for name in DECLARED.findall(text))
         named = (id_ for type_, id_ in self._named(facts) if type_ in actions)
         yield from sorted({*named, *declared})
@@ -103,7 +103,7 @@ class CedarEngine(Engine):
 
 
 def _action_types(facts: Facts) -> set[str]:
-    return {types.action for types in all_entity_types(facts)}
+    return {settings.action_type for settings in settings_of_all_times(facts)}
 
 
 def _entities(facts: Facts, schema: str) -> Iterator[EngineFinding]:

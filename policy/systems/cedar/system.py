@@ -9,10 +9,10 @@ from policy.core.model import AuthorizationQuery, CompiledDocument, Fact, Statem
 from policy.core.request import Request
 from policy.systems.cedar import engine
 from policy.systems.cedar.answer import answer
-from policy.systems.cedar.asked import asked_of
 from policy.systems.cedar.entities import ENTITIES, read_entities
 from policy.systems.cedar.policies import POLICY_SET, read_policy_set
-from policy.systems.cedar.settings import SETTINGS, entity_types, read_settings
+from policy.systems.cedar.request import cedar_request
+from policy.systems.cedar.settings import SETTINGS, current_settings, read_settings
 from policy.systems.cedar.statements import CedarEngine
 from policy.systems.cedar.text import Unsplittable, check_depth
 from policy.systems.cedar.uid import Uid, text_of, uid_of_text
@@ -65,7 +65,7 @@ class Cedar:
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""
         _check_refused(facts)
-        asked = asked_of(request, facts, trust, entity_types(facts))
+        asked = cedar_request(request, facts, trust, current_settings(facts))
         result, failures = answer(asked, facts)
         return AuthorizationQuery(
             (text_of(asked.principal),), result, asked.claims, (*asked.notes, *failures), asked.untrusted
@@ -107,7 +107,7 @@ READERS = {
     SCHEMA: read_schema,
     SETTINGS: read_settings,
 }
-HELD = {  # what a refused document may have held
+LOST_BY_REFUSAL = {  # what a refused document may have held
     POLICY_SET: "a forbid about any principal",
     ENTITIES: "any entity",
     SETTINGS: "the type of every action and group",
@@ -116,7 +116,7 @@ HELD = {  # what a refused document may have held
 
 def _check_refused(facts: Facts) -> None:
     """Raise Unanswerable while a document is refused that may have held anything (CE-REFUSED)."""
-    for kind, what in HELD.items():
+    for kind, what in LOST_BY_REFUSAL.items():
         if refused := facts.broken(kind):
             message = f"cedar/{kind}/{refused[0]} was refused, has no earlier good version, and may have held {what}"
             raise Unanswerable("refused-document", message, "CE-REFUSED")

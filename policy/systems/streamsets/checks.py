@@ -31,7 +31,7 @@ Check = Callable[[Asked], Condition | None]  # None: the request asks for nothin
 def grant(asked: Asked) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if asked.context.get("grant") is None:
-        return Condition(None, "what is to be shared with whom is not given: context.grant", asked.rule)
+        return Condition(None, "the levels and principals to share are not given: context.grant", asked.rule)
     form = Validator(asked.context["grant"], "context.grant")
     given = read_levels(form, catalogue().types[type_of(asked.name)])
     if not given and not form.errors:

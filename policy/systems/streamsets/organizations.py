@@ -28,7 +28,7 @@ EVERY = ("every", "")  # the key under which all organizations are found
 TaskRoles = dict[str, tuple[tuple[str, ...], ...]]
 
 
-def role_principal(organization: str, role: str) -> str:
+def principal_of_role(organization: str, role: str) -> str:
     """The principal of a role. Ids of organizations have no ``/``, so that no role of one is a role of another."""
     return f"role:{organization}/{role}"
 
@@ -63,8 +63,8 @@ def _grants(document: Document, enforcement: bool) -> Iterator[Grant]:
     """SS-ADMIN-FULL, SS-ENG-DEFAULT with SS-Q9, and with the switch off SS-ENF-OFF."""
     name = document.key.name
     held: list[tuple[str, Name]] = [
-        (role_principal(name, ADMINISTRATOR), FULL),
-        (role_principal(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
+        (principal_of_role(name, ADMINISTRATOR), FULL),
+        (principal_of_role(name, AUTH_TOKEN_ADMINISTRATOR), ENGINES),
         *([] if enforcement else [(EVERYONE, ANYTHING)]),
     ]
     object_, statement_id = exactly(organization_name(name)), StatementId(str(document.key))

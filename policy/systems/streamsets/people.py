@@ -9,9 +9,9 @@ from policy.core.facts import Facts
 from policy.core.model import CompiledDocument, Fact, Reason, StatementId, Unanswerable
 from policy.core.request import Request
 from policy.core.times import to_ms
-from policy.systems.kit.claims import claimed
+from policy.systems.kit.claims import Claimed, claimed
 from policy.systems.kit.validator import Validator
-from policy.systems.streamsets.organizations import role_principal, sole_organization
+from policy.systems.streamsets.organizations import principal_of_role, sole_organization
 from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Session
 
 PREFIXES = ("user:", "group:", "role:")
@@ -38,7 +38,7 @@ class Asker(msgspec.Struct, frozen=True):
         if self.organization is None:
             return (f"user:{self.name}",)
         groups = (f"group:{group}" for group in self.groups)
-        roles = (role_principal(self.organization, role) for role in self.roles)
+        roles = (principal_of_role(self.organization, role) for role in self.roles)
         return (f"user:{self.name}", *groups, *roles)
 
 
@@ -84,15 +84,6 @@ def _moment(form: Validator, field: str) -> int:
         return 0
 
 
-class _ReadClaim(msgspec.Struct, frozen=True):
-    """Groups or roles that count, the claims that they rest on, and those that were not to be trusted."""
-
-    names: tuple[str, ...] = ()
-    used: tuple[str, ...] = ()
-    untrusted: tuple[str, ...] = ()
-    note: Reason | None = None
-
-
 def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
     """The request's subject; raises Unanswerable for what cannot be a user, and for claims that are no claims."""
     name = request.subject.id
@@ -100,8 +91,8 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
         message = f"subject {name!r}: write the user's bare name, {name.partition(':')[2]!r} if that is who is meant"
         raise Unanswerable("unknown-principal", message)
     session: Session | None = facts.get(SESSION, name)
-    groups = _told(request, "groups", session.groups if session else None, trust)
-    roles = _told(request, "roles", session.roles if session else None, trust)
+    groups, of_groups = _effective(request, "groups", session.groups if session else None, trust)
+    roles, of_roles = _effective(request, "roles", session.roles if session else None, trust)
     organization, basis = _organization(request, facts, trust)
     read = (groups, roles, basis)
     return Asker(
@@ -112,34 +103,39 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
         session.login_at if session else None,
         claims=tuple(sorted({claim for one in read for claim in one.used})),
         untrusted=tuple(sorted({claim for one in read for claim in one.untrusted})),
-        notes=tuple(one.note for one in read if one.note),
+        notes=(*of_groups, *of_roles),
     )
 
 
-def _told(request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]) -> _ReadClaim:
-    """The session's word, where it has one, wins over the claim: what came after the login waits (SS-Q11)."""
-    claim_read = claimed(request, claim, "SS-Q11", trust)
-    if at_login is not None:
-        return _ReadClaim(at_login, note=_contradiction(request.subject.id, claim, claim_read.names, at_login))
-    return _ReadClaim(claim_read.names, used=claim_read.used, untrusted=claim_read.untrusted)
+def _effective(
+    request: Request, claim: str, at_login: tuple[str, ...] | None, trust: frozenset[str]
+) -> tuple[Claimed, tuple[Reason, ...]]:
+    """The session's names, where it has some, win over the claim: what came after the login waits (SS-Q11).
+
+    With a note where the claim contradicts the session.
+    """
+    found = claimed(request, claim, "SS-Q11", trust)
+    if at_login is None:
+        return found, ()
+    return Claimed(at_login), _contradiction(request.subject.id, claim, found.names, at_login)
 
 
-def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> Reason | None:
+def _contradiction(user: str, claim: str, names: tuple[str, ...], at_login: tuple[str, ...]) -> tuple[Reason, ...]:
     if not names or set(names) == set(at_login):
-        return None
+        return ()
     written, held = (", ".join(sorted(some)) or "none" for some in (names, at_login))
     message = f"the request claims the {claim} {written}; at his last login {user} had {held}, which counts"
-    return Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}")
+    return (Reason("fact-contradiction", message, "SS-LOGIN", f"streamsets/{SESSION}/{user}"),)
 
 
-def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, _ReadClaim]:
+def _organization(request: Request, facts: Facts, trust: frozenset[str]) -> tuple[str | None, Claimed]:
     """The user's organization: claimed (trusted with his roles), else the one there is, else not known."""
     written = request.subject.properties.get("organization")
     sole = sole_organization(facts)
     if written is None or written == sole:
-        return sole, _ReadClaim()
+        return sole, Claimed()
     if "roles" not in trust:
-        return None, _ReadClaim(untrusted=("roles",))
+        return None, Claimed(untrusted=("roles",))
     if not isinstance(written, str) or not written or "/" in written:
         raise Unanswerable("malformed-claim", "subject.properties.organization must be an organization's id")
-    return written, _ReadClaim(used=("roles",))
+    return written, Claimed(used=("roles",))

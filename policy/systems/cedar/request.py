@@ -7,7 +7,7 @@ from policy.core.facts import Facts
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.cedar.entities import Entity, Known, documented, entity_of
-from policy.systems.cedar.settings import EntityTypes
+from policy.systems.cedar.settings import CedarSettings
 from policy.systems.cedar.text import is_type
 from policy.systems.cedar.uid import Uid, references, text_of, uid_fault
 from policy.systems.kit.claims import claimed
@@ -18,7 +18,7 @@ CLAIMS = ("groups", "roles", "token")  # properties of the subject with a trust 
 FACTS = "facts"  # the trust that all other properties need
 
 
-class Asked(NamedTuple):
+class CedarRequest(NamedTuple):
     """``claims``: what the request asserted and its answer rests on; ``untrusted``: what it must not assert."""
 
     principal: Uid
@@ -36,10 +36,10 @@ class Asked(NamedTuple):
         return {"principal": self.principal, "action": self.action, "resource": self.resource}
 
 
-def asked_of(request: Request, facts: Facts, trust: frozenset[str], types: EntityTypes) -> Asked:
+def cedar_request(request: Request, facts: Facts, trust: frozenset[str], settings: CedarSettings) -> CedarRequest:
     """The request in Cedar's terms; raises Unanswerable."""
     principal, resource = (request.subject.type, request.subject.id), (request.resource.type, request.resource.id)
-    _check_types(principal[0], resource[0], types)
+    _check_types(principal[0], resource[0], settings)
     context = _context(request)
     own = _Own(facts, trust)
     attributes = dict(request.subject.properties), dict(request.resource.properties)
@@ -48,22 +48,22 @@ def asked_of(request: Request, facts: Facts, trust: frozenset[str], types: Entit
     own.take(resource, attributes[1], "resource.properties")
     own.take(principal, attributes[0], "subject.properties")
     groups = claimed(request, "groups", "CE-GROUPS", trust)
-    own.join(principal, [(types.group, name) for name in groups.names])
+    own.join(principal, [(settings.group_type, name) for name in groups.names])
     claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
-    action, known = (types.action, request.action.name), Known(facts, own.entities)
-    return Asked(principal, action, resource, context, known, tuple(claims), tuple(untrusted), tuple(own.notes))
+    action, known = (settings.action_type, request.action.name), Known(facts, own.entities)
+    return CedarRequest(principal, action, resource, context, known, tuple(claims), tuple(untrusted), tuple(own.notes))
 
 
-def _check_types(subject: str, resource: str, types: EntityTypes) -> None:
+def _check_types(subject: str, resource: str, settings: CedarSettings) -> None:
     """A group as the subject would be a member of itself: ``principal in Group::"admins"`` holds for the group."""
     for place, type_ in (("subject", subject), ("resource", resource)):
         if not is_type(type_):
             message = f"{place}.type {type_!r} is not an entity type such as User or App::User"
             raise Unanswerable(f"malformed-{place}", message, "CE-ENTITIES")
-    if subject in (types.group, types.action):
+    if subject in (settings.group_type, settings.action_type):
         message = f"subject.type {subject!r} is reserved: the subject of a request is no group and no action"
         raise Unanswerable("malformed-subject", message, "CE-GROUPS")
-    if resource == types.action:
+    if resource == settings.action_type:
         message = f"resource.type {resource!r} is reserved for actions"
         raise Unanswerable("malformed-resource", message, "CE-ENTITIES")
 
