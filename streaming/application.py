@@ -45,7 +45,7 @@ def run(
 ) -> None:
     """Decide requests and watch over what happens until `stop` is set.
 
-    `on_step` is told each step of both queries and its batch; `watch` all that is measured, logged and traced.
+    `on_step` is called with each step of both queries and its batch; `watch` measures, logs and traces.
 
     Raises:
         CannotStart: topics, offsets and checkpoint do not fit together.
@@ -57,7 +57,7 @@ def run(
 
     decided = threading.Event()  # the first batch
 
-    def told(step: Step, batch: int) -> None:
+    def report(step: Step, batch: int) -> None:
         watch.step(step, batch)
         if step == "committed":
             decided.set()
@@ -76,13 +76,13 @@ def run(
         # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
         spark = opened(lambda: _session(settings, watch))
         output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
-        enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, told, watch)))
+        enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)))
         opened(lambda: RunningMonitor(settings, spark, stop, decided, on_step, watch))
         enforcer.run()
 
 
 def _check_cluster(settings: Settings) -> None:
-    """What can be told before anything is started or fenced; raises CannotStart."""
+    """Check what can be checked before anything is started or fenced; raises CannotStart."""
     admin = admin_client(settings)
     check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)

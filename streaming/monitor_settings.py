@@ -132,7 +132,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def tick_seconds(self) -> float:
-        """How often time alone is told of: no more often than anything may be due, since each costs a batch."""
+        """How often time alone makes a batch: no more often than anything may be due, since each costs a batch."""
         every = [self.rules, *map(self.rules_of, self.systems)]
         return max(self.trigger_seconds, min(rules.grace_seconds for rules in every))
 
@@ -148,8 +148,8 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _rules_from(rules: Rules, other: dict[str, Any]) -> Rules:
-    told = msgspec.to_builtins(rules)
+    values = msgspec.to_builtins(rules)
     kinds = {kind: msgspec.to_builtins(rules.of(kind)) for kind in DEFAULTS}
     for kind, changed in {**other.get("kinds", {})}.items():
         kinds[kind] = {**kinds.get(kind, {}), **changed}
-    return msgspec.convert({**told, **other, "kinds": kinds}, Rules)
+    return msgspec.convert({**values, **other, "kinds": kinds}, Rules)

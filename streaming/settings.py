@@ -150,7 +150,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
     often offsets are committed then (Kafka forgets them after days; a fenced job notices).
-    `encoding`: of decisions and alerts; that of requests is told by their first bytes.
+    `encoding`: of decisions and alerts; that of requests is recognised by their first bytes.
     """
 
     job_name: Text = "lockkeeper"
@@ -209,22 +209,22 @@ def _shown(settings: Settings | SchemaRegistry | TracingSettings) -> str:
 
 def load_settings(path: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
     """Read the YAML file, if any, and let `LOCKKEEPER_…` variables take precedence. Raises SettingsError."""
-    told = _read(path) if path else {}
+    given = _read(path) if path else {}
     for field, text in _from_environment(os.environ if environment is None else environment):
-        _set(told, field, text)
-    return check_settings(told, str(path or "the environment"))
+        _set(given, field, text)
+    return check_settings(given, str(path or "the environment"))
 
 
-def check_settings(told: Mapping[str, Any], where: str = "settings") -> Settings:
+def check_settings(given: Mapping[str, Any], where: str = "settings") -> Settings:
     """The settings from plain data; `where` is named in errors. Raises SettingsError."""
     try:
-        settings = msgspec.convert(told, Settings)
+        settings = msgspec.convert(given, Settings)
     except msgspec.ValidationError as error:
         known = ", ".join(".".join(field) for field, _ in _fields(Settings))
-        raise SettingsError(f"{where}: {error}{_value_at(told, str(error))}. Settings are: {known}") from None
+        raise SettingsError(f"{where}: {error}{_value_at(given, str(error))}. Settings are: {known}") from None
     except UnicodeEncodeError:
         raise SettingsError(f"{where}: half of a surrogate pair (\\ud800 to \\udfff): it is no character") from None
-    _check_systems(told, settings, where)
+    _check_systems(given, settings, where)
     _check_trust(settings, where)
     _check_registry(settings, where)
     _check_serve(settings, where)
@@ -238,11 +238,11 @@ def _read(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: {error.strerror}; name a file that can be read") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"{path}: not UTF-8 at byte {error.start}") from None  # the error holds the file
-    told = _parse(str(path), text)
-    if told is not None and not isinstance(told, dict):
-        kind = type(told).__name__
+    given = _parse(str(path), text)
+    if given is not None and not isinstance(given, dict):
+        kind = type(given).__name__
         raise SettingsError(f"{path}: settings are a mapping such as `job_name: lockkeeper`, not a {kind}")
-    return told or {}
+    return given or {}
 
 
 def _fields(struct: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -311,29 +311,29 @@ def _parse(where: str, text: str) -> Any:
         ) from None
 
 
-def _set(told: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+def _set(given: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for name in path[:-1]:
-        told = told.setdefault(name, {})
-        if not isinstance(told, dict):
+        given = given.setdefault(name, {})
+        if not isinstance(given, dict):
             raise SettingsError(f"{variable(path)}: {name}, which holds it, is not a mapping")
-    told[path[-1]] = value
+    given[path[-1]] = value
 
 
-def _value_at(told: Any, message: str) -> str:
+def _value_at(given: Any, message: str) -> str:
     """What stands where an error message points: "… - at `$.limits.record_in`"; nothing where it may hold a secret."""
     path = message.rpartition("`$.")[2].rstrip("`").split(".") if "`$." in message else []
     if not path or path[0] in MAY_HOLD_SECRETS:
         return ""
     for name in path:
-        if not isinstance(told, Mapping) or name not in told:
+        if not isinstance(given, Mapping) or name not in given:
             return ""
-        told = told[name]
-    return "" if isinstance(told, Mapping | list) else f" (it is {told!r})"
+        given = given[name]
+    return "" if isinstance(given, Mapping | list) else f" (it is {given!r})"
 
 
-def _check_systems(told: Mapping[str, Any], settings: Settings, where: str) -> None:
+def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> None:
     """A system that has topics must be installed, and all policies of one topic are of one system."""
-    installed, topics = all_systems(), told.get("topics", {})
+    installed, topics = all_systems(), given.get("topics", {})
     if "systems" in topics and tuple(topics["systems"]) != settings.systems:
         raise SettingsError(f"{where}: topics.systems: is no setting; `systems` says which systems have topics")
     if not settings.systems:
@@ -384,7 +384,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _check_registry(settings: Settings, where: str) -> None:
-    """The url is told in errors and logs: it must not hold a password."""
+    """The URL is shown in errors and logs: it must not hold a password."""
     registry = settings.schema_registry
     if "@" in registry.url:
         raise SettingsError(f"{where}: schema_registry.url: leave user and password out of it; they are settings too")

@@ -89,7 +89,7 @@ def import_(
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
     written. With --partial the rest is, and whoever or whatever the error concerns is left out or denied; but not
-    where that cannot be told.
+    where that is not known.
 
     The file is made anew each time, so that what the source has no more goes from it, and the same input gives the
     same bytes. Other files of the folder stay as they are. Exit code 1: nothing was written, because of an error, a
@@ -183,8 +183,8 @@ def _report(source: str, found: "Translation", planned: "Plan", refused: bool, a
     if as_json:
         changes = {field: getattr(planned, field) for field in ("added", "changed", "removed")}
         findings = [msgspec.to_builtins(finding) for finding in found.findings]
-        told = {"source": source, "file": str(planned.file), "refused": refused, "documents": len(found.documents)}
-        tell_json({**told, **({} if refused else changes), "findings": findings})
+        summary = {"source": source, "file": str(planned.file), "refused": refused, "documents": len(found.documents)}
+        tell_json({**summary, **({} if refused else changes), "findings": findings})
         return
     for finding in found.findings:
         tell(str(finding))

@@ -14,7 +14,7 @@ from streaming.runtime.java import find_java, pyspark_folder
 
 BACKEND = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 JAVA_OPTION = "SPARK_JAVA_OPT_"  # and a number
-TOLD = {
+OPTIONS_OF = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
     "--cores": "SPARK_EXECUTOR_CORES",
@@ -49,9 +49,9 @@ def _driver(arguments: list[str], environment: Mapping[str, str]) -> list[str]:
 def _executor(environment: Mapping[str, str]) -> list[str]:
     memory = environment["SPARK_EXECUTOR_MEMORY"]
     jars = _path([Path(environment.get("SPARK_CONF_DIR", "/opt/spark/conf")), pyspark_folder() / "jars" / "*"])
-    told = [part for option, name in TOLD.items() for part in (option, environment[name])]
+    given = [part for option, name in OPTIONS_OF.items() for part in (option, environment[name])]
     options = [*_java_options(environment), f"-Xms{memory}", f"-Xmx{memory}"]
-    return [str(find_java()), *options, "-cp", f"{jars}{os.pathsep}{_path(classpath('spark'))}", BACKEND, *told]
+    return [str(find_java()), *options, "-cp", f"{jars}{os.pathsep}{_path(classpath('spark'))}", BACKEND, *given]
 
 
 def _java_options(environment: Mapping[str, str]) -> list[str]:

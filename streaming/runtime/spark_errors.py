@@ -45,13 +45,13 @@ def without_stack(text: str) -> str:
 def why_ended(query: StreamingQuery, settings: Settings) -> str:
     """Why a query ended by itself, and what fixes it."""
     found = query._jsq.exception()
-    told = list(causes(found.get())) if found.isDefined() else ["Spark gives no reason"]
-    return disk_full(told, settings) or f"the query ended: {told[-1]}. {NOTHING_LOST}"
+    messages = list(causes(found.get())) if found.isDefined() else ["Spark gives no reason"]
+    return disk_full(messages, settings) or f"the query ended: {messages[-1]}. {NOTHING_LOST}"
 
 
-def disk_full(told: Iterable[str], settings: Settings) -> str | None:
+def disk_full(messages: Iterable[str], settings: Settings) -> str | None:
     """What to say when one of these messages is that a disk is full; None: none of them is."""
-    found = [text for text in told if any(words in text for words in DISK_FULL)]
+    found = [text for text in messages if any(words in text for words in DISK_FULL)]
     if not found:
         return None
     places = _full(settings)
@@ -63,7 +63,7 @@ def disk_full(told: Iterable[str], settings: Settings) -> str | None:
 
 
 def _full(settings: Settings) -> list[str]:
-    """The folders that the job writes to, as far as it can be told those whose disk is full."""
+    """The folders that the job writes to, if possible those whose disk is full."""
     places = [*checkpoints_of(settings), str(job_folder())]
     return [place for place in places if _is_full(place)] or places[:1]
 
@@ -110,10 +110,10 @@ def explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except Py4JJavaError as error:
-        told = disk_full(causes(error.java_exception), settings)
-        if told is None:
+        message = disk_full(causes(error.java_exception), settings)
+        if message is None:
             raise
-        raise JobStopped(told) from error
+        raise JobStopped(message) from error
     except (Py4JError, ConnectionError) as error:
         if not java_has_ended():
             raise

@@ -73,30 +73,30 @@ def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
 
 def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
     """Several evaluations, or a single one where `evaluations` is missing or empty. Raises BadRequest."""
-    told = parse_object(body)
-    items = told.get("evaluations", [])
+    value = parse_object(body)
+    items = value.get("evaluations", [])
     if not isinstance(items, list):
         raise BadRequest("evaluations: must be an array")
     if len(items) > MAX_EVALUATIONS:
         raise BadRequest(f"evaluations: {len(items)}; at most {MAX_EVALUATIONS}")
-    return _asked(told, id_, system, rules, items)
+    return _asked(value, id_, system, rules, items)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """A JSON object. Raises BadRequest."""
     try:
-        told = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"not JSON: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         raise BadRequest("not a request: must be a JSON object")
-    return told
+    return value
 
 
-def _asked(told: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]") -> Asked:
+def _asked(value: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]") -> Asked:
     """Fields that the API does not know are left out: they must not change a decision."""
-    request = {name: told[name] for name in PARTS if name in told}
-    contexts = [found for found in (told, *items) if isinstance(found, dict) and "context" in found]
+    request = {name: value[name] for name in PARTS if name in value}
+    contexts = [found for found in (value, *items) if isinstance(found, dict) and "context" in found]
     for holder in contexts:
         if not isinstance(holder["context"], dict):
             raise BadRequest("context: must be an object")
@@ -104,12 +104,12 @@ def _asked(told: dict[str, Any], id_: str, system: str, rules: Rules, items: "li
     request["system"] = _system(system, rules, [holder["context"] for holder in contexts])
     freshness = _freshness([holder["context"] for holder in contexts])
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
-    if "context" in told:
-        request["context"] = _without(told["context"], own)
+    if "context" in value:
+        request["context"] = _without(value["context"], own)
     if items:
         request["evaluations"] = [_item(item, own) for item in items]
-        if "options" in told:
-            request["options"] = told["options"]
+        if "options" in value:
+            request["options"] = value["options"]
     return Asked(request, freshness)
 
 
@@ -187,35 +187,35 @@ def answer(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: 
         )
     if not decision.evaluations and decision.reasons[0].code == "malformed-request":
         raise BadRequest(decision.reasons[0].message)
-    told = basis(asked, read, rules, now, age, bound)
-    body = _body(decision, asked, told)
+    context = basis(asked, read, rules, now, age, bound)
+    body = _body(decision, asked, context)
     if len(body) > rules.limits.record_out:
         why = f"the answer has {len(body)} bytes; at most {rules.limits.record_out}"
         decision = Decision("error", (Reason("answer-too-large", why),))
-        body = _body(decision, asked, told)
+        body = _body(decision, asked, context)
     return decision, body
 
 
 def basis(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> dict[str, Any]:
     """What an answer rests on, as `context` of a response has it."""
-    told: dict[str, Any] = {
+    context: dict[str, Any] = {
         "time": to_text(now),
         "policy_version": read.snapshot.version,
         "policy_offsets": read.policy_offsets,
         "facts_offset": read.facts_offset,
         "freshness": {"kind": asked.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
     }
-    return told if rules.enforced else {**told, "enforced": False}
+    return context if rules.enforced else {**context, "enforced": False}
 
 
-def _body(decision: Decision, asked: Asked, told: dict[str, Any]) -> bytes:
+def _body(decision: Decision, asked: Asked, context: dict[str, Any]) -> bytes:
     """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
     record = decision.to_record()
     if decision.evaluations:
-        return encode({"evaluations": record["evaluations"], "context": told})
+        return encode({"evaluations": record["evaluations"], "context": context})
     if "evaluations" in asked.request:  # an error of all of them: each one is answered
-        return encode({"evaluations": [record for _ in asked.request["evaluations"]], "context": told})
-    record["context"] |= told
+        return encode({"evaluations": [record for _ in asked.request["evaluations"]], "context": context})
+    record["context"] |= context
     return encode(record)
 
 
@@ -229,12 +229,12 @@ def message(text: str) -> bytes:
     return encode(text)
 
 
-def encode(told: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """JSON. A text that is no Unicode, such as half of a surrogate pair, is written with escapes."""
     try:
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return json.dumps(told).encode()
+        return json.dumps(value).encode()
 
 
 def metadata(url: str, system: str, searches: Iterable[str] = ()) -> dict[str, str]:

@@ -43,16 +43,16 @@ class Found(msgspec.Struct, frozen=True):
 
 def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -> Search:
     """A search of one kind. Raises BadRequest."""
-    told = authzen.parse_object(body)
-    told[kind] = _open(kind, told.get(kind, {}))
-    asked = authzen.parse_evaluation(authzen.encode(told), id_, system, rules)
+    value = authzen.parse_object(body)
+    value[kind] = _open(kind, value.get(kind, {}))
+    asked = authzen.parse_evaluation(authzen.encode(value), id_, system, rules)
     try:
         parse_request(asked.request, rules.limits.claimed_groups)
     except MalformedRequest as malformed:
         raise BadRequest(str(malformed)) from None
     if kind == "action" and not _has_actions(asked.request["system"]):
         raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
-    return Search(kind, asked, *_page(told.get("page", {})))
+    return Search(kind, asked, *_page(value.get("page", {})))
 
 
 def _has_actions(system: str) -> bool:
@@ -61,17 +61,17 @@ def _has_actions(system: str) -> bool:
     return isinstance(known, ListsActions) or hasattr(known, "engine")
 
 
-def _open(kind: Kind, told: Any) -> dict[str, Any]:
+def _open(kind: Kind, value: Any) -> dict[str, Any]:
     """What is searched: its type and properties count, its id does not."""
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         raise BadRequest(f"{kind}: must be an object")
-    return {"name": ANY} if kind == "action" else {**told, "id": ANY}
+    return {"name": ANY} if kind == "action" else {**value, "id": ANY}
 
 
-def _page(told: Any) -> tuple[str, int]:
-    if not isinstance(told, dict):
+def _page(value: Any) -> tuple[str, int]:
+    if not isinstance(value, dict):
         raise BadRequest("page: must be an object")
-    token, limit = told.get("token", ""), told.get("limit", PAGE)
+    token, limit = value.get("token", ""), value.get("limit", PAGE)
     if type(limit) is not int or limit < 1:
         raise BadRequest("page.limit: must be a number, at least 1")
     try:

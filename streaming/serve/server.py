@@ -145,8 +145,8 @@ class Application:
             searched = search.parse_search(kind, body, id_, system, self._rules)
             read = await self._wait(searched.asked)
             now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
-            told = (searched, read, self._rules, now, age, self._settings.max_staleness_seconds)
-            return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *told)
+            arguments = (searched, read, self._rules, now, age, self._settings.max_staleness_seconds)
+            return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of bounded size. Raises Refused."""
