@@ -120,7 +120,7 @@ def test_as_an_executor_it_is_spark_with_what_the_environment_says() -> None:
     assert any("spark-sql-kafka" in jar for jar in jars)
     options = dict(zip(command[17::2], command[18::2], strict=True))
     assert command[16].endswith("KubernetesExecutorBackend")
-    assert options == {option: EXECUTOR[name] for option, name in container.TOLD.items()}
+    assert options == {option: EXECUTOR[name] for option, name in container.OPTIONS_OF.items()}
 
 
 def test_an_executor_that_spark_did_not_start_is_refused_naming_what_lacks() -> None:
