@@ -3,10 +3,11 @@
     python -m streaming.bench --traffic mix --statements 1000 --output stream.jsonl
 
 Requests are records as `streaming.client` sends them: with deadline, key and headers. Each is a new draw, or with
-`--distinct` the same ones come again, so that a job has decided requests like them before ("all warm"). Both jobs have a process and a
-Java of their own and take turns; the first round of each is cold and does not count for the rates, which are medians of
-the others. Then latencies at a steady rate, with the monitor and without, beside the copy's; the time until a policy
-change is in force; and the private memory of a worker. A line of JSON at the end, rounds and progress before it.
+`--distinct` the same ones come again, so that a job has decided requests like them before ("all warm"). Both jobs
+have a process and a Java of their own and take turns; the first round of each is cold and does not count for the
+rates, which are medians of the others. Then latencies at a steady rate, with the monitor and without, beside the
+copy's; the time until a policy change is in force; and the private memory of a worker. A line of JSON at the end,
+rounds and progress before it.
 """
 
 import statistics
