@@ -139,13 +139,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `systems`: the policy languages that have topics, of those that are installed. Of another one, a document is refused
     and a request answered `error`, `unknown-system`.
-    `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
+    `trust`: by topic of requests, answered requests or audit events, what its producers may claim; one not named gets
+    all but `time`.
     `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
     `snapshots_kept`: policy versions held to judge audit events by what was in force when they happened.
     `policy_stale_seconds`: after so long without the policies, an alert.
+    `answer_clock_skew`: seconds by which the time of an answer given elsewhere may differ from its record's.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
@@ -172,6 +174,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
+    answer_clock_skew: Seconds = 5.0
     accepted_topic_ids: tuple[str, ...] = ()
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
@@ -350,9 +353,10 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
 
 def _check_trust(settings: Settings, where: str) -> None:
     for topic, claims in settings.trust.items():
-        inputs = (*settings.topics.requests, *settings.topics.audit)
+        inputs = settings.topics.inputs
         if topic not in inputs:
-            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests or topics.audit: {inputs}")
+            fields = "topics.requests, topics.audit or topics.answered"
+            raise SettingsError(f"{where}: trust.{topic}: not one of {fields}: {inputs}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
 

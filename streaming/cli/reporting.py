@@ -98,7 +98,7 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    inputs = (*names.requests, *names.audit)
+    inputs = names.inputs
     documents = (*names.policy_topics().values(), names.facts, names.history)
     admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
     return gather(settings, admin, Wish(span, top, replay), now, remark)

@@ -130,7 +130,7 @@ def _of_the_job(settings: Settings) -> Iterator[Right]:
 
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
-    inputs = (*topics.requests, *topics.audit)
+    inputs = topics.inputs
     outputs = (topics.history, topics.alerts, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
     yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
@@ -141,7 +141,7 @@ def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
 def _of_the_monitor(settings: Settings) -> Iterator[Right]:
     """The job's second query, which has a name of its own, and reads what the first one writes."""
     topics = settings.topics
-    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit)))
+    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs))
     yield from _under(monitor_settings(settings).job_name)
     yield from _on(read, READ)
     yield from _on((topics.facts, topics.alerts), WRITE)

@@ -62,7 +62,7 @@ MonitorObserver = Callable[[MonitorStep, int], None]
 def watched_topics(settings: Settings) -> tuple[str, ...]:
     """What the monitor reads."""
     topics = settings.topics
-    return topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit))
+    return topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs)
 
 
 class MonitorQuery:

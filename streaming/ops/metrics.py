@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
-from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
+from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Tally
 from streaming.settings import Settings
 
 Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
@@ -80,8 +80,8 @@ class Metrics:
             registry=self.registry,
         )
         waited.set_function(health.waited)
-        self._audit = frozenset(settings.topics.audit)
-        self._decisions_and_latency((*settings.topics.requests, *settings.topics.audit))
+        self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
+        self._decisions_and_latency(settings.topics.inputs)
         self._batches()
         self._policies(health)
         self.lag = ConsumerLag(self.registry)
@@ -98,6 +98,13 @@ class Metrics:
             "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
             "not known any more; `lifecycle`: of no access.",
             ("system", "outcome"),
+            registry=self.registry,
+        )
+        self._answered = Counter(
+            "lockkeeper_answered_total",
+            "Decisions on requests that were answered elsewhere. result: `agrees`, `contradicts`, or `unverified`: the "
+            "policies and facts that the answer names are not known.",
+            ("system", "result"),
             registry=self.registry,
         )
         self._dead_letters = Counter(
@@ -131,6 +138,7 @@ class Metrics:
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
         judged = (*outcomes, UNKNOWN, LIFECYCLE)
         _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in judged])
+        _begin(self._answered, [(system, one) for system in self._systems for one in (AGREES, CONTRADICTS, UNVERIFIED)])
         _begin(self._dead_letters, [(topic,) for topic in topics])
         pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
         _begin(self._candidate, [(system, *pair) for system in self._systems for pair in pairs])
@@ -223,11 +231,12 @@ class Metrics:
 
     def decided(self, tally: Tally, now: int, committed: int) -> None:
         """Count decisions, or verdicts, committed at `committed`. `now`: the clock of the ages. Both ms."""
-        audit = tally.topic in self._audit
+        audit, answered = tally.topic in self._audit, tally.topic in self._answered_topics
+        counter = self._verdicts if audit else self._answered if answered else self._decisions
         for system, outcome, count in tally.outcomes:
-            (self._verdicts if audit else self._decisions).labels(system, outcome).inc(count)
+            counter.labels(system, outcome).inc(count)
         self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
-        if audit:
+        if audit or answered:
             return
         # Clocks may differ; nothing is decided before it was asked.
         latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000

@@ -47,6 +47,9 @@ LIFECYCLE = "lifecycle"
 UNKNOWN = "unknown"
 """The outcome of an audit event from a time whose policies or facts are not known any more."""
 
+AGREES, CONTRADICTS, UNVERIFIED = "agrees", "contradicts", "unverified"
+"""Of requests that were answered elsewhere: how the job's decision compares with the answer."""
+
 Counts = defaultdict[Label, int]
 
 _ALLOWED = b'"decision":true'

@@ -48,7 +48,7 @@ class Encodings:
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
         self._output, self._alerts_topic = settings.encoding, settings.topics.alerts
-        self._input_topics = (*settings.topics.requests, *settings.topics.audit)
+        self._input_topics = settings.topics.inputs
         self._ids = self._our_ids({"decision": settings.topics.decisions, "alert": settings.topics.alerts})
         self._alert = None if self._output == "json" else Writer("alert", self._output, self._ids.get("alert", 0))
         self._known: dict[int, tuple[str, ...]] = {}
