@@ -24,7 +24,8 @@ def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
     not run. POST /access/v1/evaluation and /access/v1/evaluations; a system's paths begin with its name, such as
     /lenses6/access/v1/evaluation. GET /.well-known/authzen-configuration lists them.
 
-    Callers need no login, so it listens on 127.0.0.1 unless serve.allow_remote is set. While policies could not be read
+    serve.callers names a file of who may ask, by bearer tokens or client certificates; without it, programs on this
+    machine alone may, and it listens on 127.0.0.1. serve.tls has its certificate. While policies could not be read
     for serve.max_staleness_seconds, it answers 503 and decides nothing. metrics.port serves /metrics, /healthz and
     /readyz, as for `run`.
 
@@ -43,8 +44,8 @@ def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
     configure_logs(settings, sys.stderr)
     with stop_on_signals(_give_up) as stop:
         server = Server(settings)
-        who = "any machine that reaches it" if settings.serve.allow_remote else "this machine alone"
-        remark(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}, without a login")
+        who = "the callers of serve.callers" if settings.serve.callers else "this machine alone, without credentials"
+        remark(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}")
         server.run(stop, lambda: remark(f"ready: deciding at {server.url}"))
     remark("stopped")
 
