@@ -374,33 +374,30 @@ def _check_serve(settings: Settings, where: str) -> None:
         )
     if serve.url and not _is_address(serve.url):
         raise SettingsError(f"{where}: serve.url: not an address such as https://pdp.example.com")
-    problem = tls_problem(serve.tls) or jwt_problem(serve.jwt) or _access_problem(serve)
-    if problem:
+    if problem := tls_problem(serve.tls) or jwt_problem(serve.jwt):
         raise SettingsError(f"{where}: {problem}")
+    _check_access(serve, where)
 
 
-def _access_problem(serve: ServeSettings) -> str | None:
-    """What would let other machines ask without credentials, or send them without encryption; None: nothing."""
+def _check_access(serve: ServeSettings, where: str) -> None:
+    """Other machines ask with credentials alone, and send them with encryption."""
     if serve.callers and serve.trust:
-        return (
-            "serve.trust: is for callers without credentials; leave it out, as serve.callers gives each caller its own"
-        )
+        raise SettingsError(f"{where}: serve.trust: leave it out, as serve.callers gives each caller its own")
     if not serve.callers and (serve.jwt.issuer or serve.tls.client_ca):
-        return "serve.callers: must name a file that says who may ask what, as serve.jwt or serve.tls.client_ca is set"
+        raise SettingsError(f"{where}: serve.callers: must name a file that says who may ask, with these credentials")
     if _is_loopback(serve.address):
-        return None
+        return
     if not serve.callers:
-        return (
-            f"serve.address: {serve.address} lets other machines ask, without credentials. Use 127.0.0.1, or say who "
-            "may ask in a file that serve.callers names (LOCKKEEPER_SERVE_CALLERS)"
+        raise SettingsError(
+            f"{where}: serve.address: {serve.address} lets other machines ask, without credentials. Use 127.0.0.1, or "
+            "say who may ask in a file that serve.callers names (LOCKKEEPER_SERVE_CALLERS)"
         )
     if not serve.tls.certificate and not serve.allow_plaintext:
-        return (
-            f"serve.address: at {serve.address} credentials would be sent without encryption. Set "
+        raise SettingsError(
+            f"{where}: serve.address: at {serve.address} credentials would be sent without encryption. Set "
             "serve.tls.certificate and serve.tls.key; where a proxy or service mesh on the way encrypts, set "
             "serve.allow_plaintext (LOCKKEEPER_SERVE_ALLOW_PLAINTEXT=true)"
         )
-    return None
 
 
 def _is_loopback(address: str) -> bool:

@@ -148,7 +148,7 @@ def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
         assert (status, told["access_evaluation_endpoint"]) == (200, f"{base}{PATH}")
         # Slow callers: neither headers nor a body may be sent for as long as they like.
         assert _sent(port, b"POST /access") == b""
-        half = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        half = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
         assert _sent(port, half % PATH.encode()) == b""
 
 
