@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, harmless, remark, tell, tell_json
+from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, echo, echo_err, echo_json, harmless
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -125,9 +125,9 @@ def decide(
     with _opened(requests) as lines:
         for record in decide_lines(snapshot, lines, claims):
             sound, is_empty = sound and "error" not in record, False
-            tell_json(record)
+            echo_json(record)
     if is_empty:
-        remark(f"no requests in {'standard input' if requests == '-' else requests}")
+        echo_err(f"no requests in {'standard input' if requests == '-' else requests}")
     if not sound:
         raise typer.Exit(FAILED)
 
@@ -150,7 +150,7 @@ def snapshot_of(path: Path) -> "Snapshot":
 
     snapshot = compile_documents(document.value for document in read_documents(path))
     for rejected in snapshot.rejected:
-        remark(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
+        echo_err(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
     return snapshot
 
 
@@ -209,7 +209,7 @@ def explain(
         raise Failure(str(malformed), MISUSED) from malformed
     for node in nodes:
         if as_json:
-            tell_json(msgspec.to_builtins(node))
+            echo_json(msgspec.to_builtins(node))
         else:
             _print(node)
     if not all(node.held for node in nodes):
@@ -284,16 +284,16 @@ def who_can(
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:
-        tell_json(msgspec.to_builtins(reach))
+        echo_json(msgspec.to_builtins(reach))
         return
     if reach.everyone:
-        tell("any principal, also those that no document names" + (", but not:" if reach.but else ""))
+        echo("any principal, also those that no document names" + (", but not:" if reach.but else ""))
     for line in _lines(reach.but if reach.everyone else reach.allowed):
-        tell(line)
+        echo(line)
     if not reach.complete:
-        remark(f"not complete: only principals that the policies and facts of {system} name were checked")
+        echo_err(f"not complete: only principals that the policies and facts of {system} name were checked")
     elif not reach.everyone and not reach.allowed:
-        remark("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
+        echo_err("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
 
 
 def _lines(found: "tuple[Who, ...]") -> Iterator[str]:

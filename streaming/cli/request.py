@@ -14,11 +14,11 @@ from streaming.cli.app import (
     Failure,
     Json,
     app,
+    echo,
+    echo_err_after,
+    echo_json,
     reach,
-    remarking_after,
     settings_of,
-    tell,
-    tell_json,
 )
 from streaming.cli.explaining import (
     AskedAction,
@@ -74,9 +74,9 @@ def request(
     where = _topic(settings, topic)
     _reach(settings, where)
     with Client(Connection.of(settings), requests=where) as client:
-        with remarking_after(HINT_SECONDS, f"connecting to {settings.bootstrap_servers}, up to {REACH_SECONDS:g} s"):
+        with echo_err_after(HINT_SECONDS, f"connecting to {settings.bootstrap_servers}, up to {REACH_SECONDS:g} s"):
             client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
-        with remarking_after(HINT_SECONDS, f"waiting for the decision, up to {timeout:g} s. {IS_IT_RUNNING}"):
+        with echo_err_after(HINT_SECONDS, f"waiting for the decision, up to {timeout:g} s. {IS_IT_RUNNING}"):
             decision = client.authorize(asked, timeout)
     _show(decision, as_json)
     if not decision.allowed:
@@ -105,13 +105,13 @@ def _show(decision: "Decision", as_json: bool) -> None:
     if not decision.raw and decision.code != "dead-letter":
         raise Failure(why)
     if as_json:
-        tell_json(decision.to_record() if decision.raw else {"dead_letter": why})
+        echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:
-        tell(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
+        echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
         for line in explanation(decision):
-            tell(f"  {line}")
+            echo(f"  {line}")
     else:
-        tell(f"DEAD LETTER  {why}")
+        echo(f"DEAD LETTER  {why}")
 
 
 def explanation(decision: "Decision") -> list[str]:
