@@ -150,9 +150,9 @@ class Worker:
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
-        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.lots()]
+        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.batches()]
         usage.records += count
-        usage.bytes += sum(len(one or b"") for one in packed[: len(made.shortly)])
+        usage.bytes += sum(len(one or b"") for one in packed[: len(made.columnar)])
         decided = _decided(records, count, usage)
         side_output = SideOutput(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
         return packed or [None], side_output

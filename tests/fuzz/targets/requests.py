@@ -128,7 +128,7 @@ def _in_avro(partition_evaluator: PartitionEvaluator, source: Source, records: R
 def in_order(packed: Packed) -> list[Outgoing]:
     """The records by their positions, each columns packed as it goes to the sender."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, columns in packed.lots():
+    for topic, columns in packed.batches():
         pack("topic", [("content-type", b"application/json")], columns)
         positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
