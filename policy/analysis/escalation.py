@@ -278,7 +278,7 @@ class _Comparison:
         sure = beneath is not None and not beneath.companion
         found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
-        found.beneath = min(filter(None, (found.beneath, beneath)), key=_told_first, default=None)
+        found.beneath = min(filter(None, (found.beneath, beneath)), key=_order, default=None)
         opened = common(beneath.allow, deny) if beneath is not None and sure else None
         if opened is not None:
             found.names.update((power.name, power.severity) for power in self._powers.of(opened))
@@ -352,7 +352,7 @@ class _Comparison:
         return found
 
 
-def _told_first(beneath: ShadowedAllows) -> tuple[str, ...]:
+def _order(beneath: ShadowedAllows) -> tuple[str, ...]:
     return beneath.companion, str(beneath.allow.statement_id), grant_text(beneath.allow)
 
 

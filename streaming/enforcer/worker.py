@@ -28,7 +28,7 @@ from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader
-from streaming.records.dead_letter import Rejection, hashed_letter
+from streaming.records.dead_letter import Rejection, hashed_dead_letter
 from streaming.records.formats import JSON_HEADERS, Formats, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
@@ -262,7 +262,7 @@ def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: 
         [(key, value, _, offset, _)] = records.rows(np.array([position]))
         refusal = TooLarge("the record to write", sizes[number], limit)
         rejection = Rejection(records.topic, records.partition, offset, refusal)
-        made.others[number] = (dead_letters, *hashed_letter(rejection, key, value))
+        made.others[number] = (dead_letters, *hashed_dead_letter(rejection, key, value))
     return len(beyond)
 
 

@@ -123,7 +123,7 @@ class Follower:
             self._compiled = policies.snapshot
             snapshot = policies.snapshot.with_facts(policies.overlay)
             policies.pending()  # is the job's to write; what was returned is forgotten
-            policies.told()
+            policies.published()
             self.read = _read(policies, snapshot, began)
         else:  # the snapshot that keeps what it worked out
             self.read = _read(policies, before.snapshot, began)

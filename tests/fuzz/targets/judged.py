@@ -124,7 +124,7 @@ def named_secrets(data: bytes) -> set[bytes]:
     return {secret for secret in set(named) if data.count(secret) == named.count(secret)}
 
 
-def check_letter(
+def check_dead_letter(
     key: bytes | None, value: bytes | None, headers: Headers | None, made: Any, limits: Limits, offset: int
 ) -> None:
     """A dead letter is within the limit, says why and from where, and holds no secret."""

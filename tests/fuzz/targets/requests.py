@@ -22,7 +22,7 @@ from tests.fuzz.targets.judged import (
     LIMITS,
     READ,
     Worlds,
-    check_letter,
+    check_dead_letter,
     compare,
     draw_headers,
     encoded,
@@ -143,7 +143,7 @@ def _check(
     """Raise Violation unless a record is the right one; how many allows were compared."""
     number, made_key, made, made_headers = outgoing
     if number == LETTERS:
-        check_letter(key, value, headers, (made_key, made, made_headers), limits, offset)
+        check_dead_letter(key, value, headers, (made_key, made, made_headers), limits, offset)
         if wanted is None or b"bytes; at most" in dict(made_headers or ()).get(
             "__connect.errors.exception.message", b""
         ):
