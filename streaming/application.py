@@ -73,7 +73,7 @@ def run(
 
         opened(lambda: explained(settings))
         opened(lambda: checkpoints_locked(settings))
-        # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+        # Rule 1: first fence other instances, then read what is committed, then start the query.
         spark = opened(lambda: _session(settings, watch))
         output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
         enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)))

@@ -231,7 +231,7 @@ def diff(
 
 
 def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[dict[str, Any]]:
-    """The newest requests of the request topics, to be judged by their broker timestamps as the job judges them.
+    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
 
     Without records that are no requests: the job writes these to the dead letters.
     """

@@ -105,7 +105,7 @@ def decide(
 ) -> None:
     """Decide requests by documents in files: reads JSON lines, writes one decision record per line.
 
-    Judged by the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
+    Decided at the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
     error without one. A line that is no request gives a line with `line` and `error`. Exit
     code 1: there was such a line, or a document was refused (then its affected principals get `error`).
     --trust takes groups, roles, token, facts and time; all of them when it is left out.

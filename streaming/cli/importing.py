@@ -88,7 +88,7 @@ def import_(
 
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
-    written. With --partial the rest is, and whoever or whatever the error concerns is left out or denied; but not
+    written. With --partial the rest is, and what the error concerns is left out or denied; but not
     where that is not known.
 
     The file is made anew each time, so that what the source has no more goes from it, and the same input gives the

@@ -122,7 +122,7 @@ class Checkpoint:
     def clear_unfinished(self) -> None:
         """Remove what a job left that was killed while it wrote the range of its first batch.
 
-        Nobody reads it, but Spark starts no first batch where it lies.
+        It is never read, but Spark starts no first batch while it exists.
         """
         folder, files = self._find("offsets")
         if self._offsets().getLatestBatchId().isDefined() or not files.exists(folder):

@@ -214,7 +214,7 @@ def _ask_offsets(
 
 
 def group_members(admin: AdminClient, group: str) -> list[str]:
-    """The client ids of a group's members; a job's own group has none, as nobody joins it."""
+    """The client ids of a group's members; a job's own group has none: its consumers do not join it."""
 
     def ask() -> Any:
         return _result(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group], SECONDS)

@@ -95,7 +95,7 @@ class Follower:
             policies.close()
 
     def _open(self) -> Policies:
-        """The reader of the job, told that all alerts are written: they are the job's to write.
+        """The reader of the job, with all alerts noted as written: only the job writes them.
 
         It refuses topics that were re-created as the job does, by what the job noted on the history topic.
         """
