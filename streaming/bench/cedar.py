@@ -65,7 +65,7 @@ class Store:
         parts = (self.entities[start : start + 5_000] for start in range(0, len(self.entities), 5_000))
         return [*found, *(_as("Entities", f"part-{n}", {"entities": part}) for n, part in enumerate(parts))]
 
-    def ask(self, dice: random.Random) -> Request:
+    def draw(self, dice: random.Random) -> Request:
         """A request without an envelope."""
         return {
             "id": str(uuid.UUID(int=dice.getrandbits(128), version=4)),
@@ -193,7 +193,7 @@ def alone(store: Store, requests: int) -> dict[str, Any]:
     differences = 0
     for number in range(ROUNDS):
         dice = random.Random(f"round {number}")
-        asked = [store.ask(dice) for _ in range(requests)]
+        asked = [store.draw(dice) for _ in range(requests)]
         answers: list[list[bool]] = []
         for name, decide in engines.items():
             for time_of in ("first", "again"):
@@ -219,7 +219,7 @@ def streamed(store: Store, requests: int) -> dict[str, Any]:
         stream.create(settings, ANSWERS)
         producer = stream.client_producer(settings)
         stream.produce_documents(producer, settings, store.as_documents())
-        stream.produce_requests(producer, settings, store.ask, requests)
+        stream.produce_requests(producer, settings, store.draw, requests)
         stream.flush(producer)
         jobs, loops, differences = list[float](), list[float](), 0
         decide = whole(store)

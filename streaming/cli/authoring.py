@@ -222,8 +222,8 @@ def diff(
         raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
     before, after = (_sound(path)[1] for path in (old, new))
     differences = compare(before, after)
-    asked = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
-    changes = list(replay(before, after, asked))
+    request = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
+    changes = list(replay(before, after, request))
     _show_difference(differences, changes, as_json)
     widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
     if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 
-AskedSystem = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
-AskedSubject = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
-AskedGroups = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
-AskedAction = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
-AskedResource = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
-AskedProperties = Annotated[
+SystemOption = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
+SubjectOption = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
+ActionOption = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
+ResourceOption = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
+PropertiesOption = Annotated[
     list[str] | None, typer.Option("--property", help="NAME=VALUE of the resource; may be repeated.")
 ]
-AskedContext = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
-AskedFile = Annotated[
+ContextOption = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
+FileOption = Annotated[
     str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
 ]
 
@@ -175,14 +175,14 @@ At = Annotated[str | None, typer.Option("--at", help="The request's time: RFC 33
 @app.command("explain")
 def explain(
     policies: Policies,
-    system: AskedSystem = None,
-    subject: AskedSubject = None,
-    group: AskedGroups = None,
-    action: AskedAction = None,
-    resource: AskedResource = None,
-    property_: AskedProperties = None,
-    context: AskedContext = None,
-    file: AskedFile = None,
+    system: SystemOption = None,
+    subject: SubjectOption = None,
+    group: GroupsOption = None,
+    action: ActionOption = None,
+    resource: ResourceOption = None,
+    property_: PropertiesOption = None,
+    context: ContextOption = None,
+    file: FileOption = None,
     at: At = None,
     trust: Trust = None,
     as_json: Json = False,
@@ -202,9 +202,9 @@ def explain(
     from policy import MalformedRequest
     from policy.analysis import draw_trees
 
-    asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
     try:
-        nodes = draw_trees(snapshot_of(policies), _timed(asked, at), _claims(trust, at))
+        nodes = draw_trees(snapshot_of(policies), _timed(request, at), _claims(trust, at))
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     for node in nodes:
@@ -255,8 +255,8 @@ def who_can(
     resource: Annotated[str, typer.Argument(help="On what: the resource's id.", show_default=False)],
     policies: Policies,
     system: Annotated[str, typer.Option(help="Such as lenses6.", show_default=False)],
-    property_: AskedProperties = None,
-    context: AskedContext = None,
+    property_: PropertiesOption = None,
+    context: ContextOption = None,
     organization: Annotated[
         str | None, typer.Option(help="The subject's organization, where there are several (StreamSets).")
     ] = None,
@@ -278,9 +278,9 @@ def who_can(
     from policy.analysis import who_can as find
 
     short = short_form("any-principal", None, action, resource, property_, context)
-    asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))
+    request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
     try:
-        reach = find(snapshot_of(policies), _timed(asked, at), trust=_claims(trust, at))
+        reach = find(snapshot_of(policies), _timed(request, at), trust=_claims(trust, at))
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:

@@ -68,7 +68,7 @@ class Exchange:
         """How many questions wait for their answers."""
         return len(self._waiting)
 
-    def ask(self, record: Record) -> Pending:
+    def send(self, record: Record) -> Pending:
         """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
         if self._is_forked():  # before the lock, which may never be released
             return answered(record, "client-forked", FORKED)

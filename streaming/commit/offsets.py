@@ -45,9 +45,9 @@ def check_committed_formats(settings: Settings, partitions: Iterable[Partition])
 
     Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
     """
-    group, asked = settings.job_name, [TopicPartition(*partition) for partition in partitions]
+    group, request = settings.job_name, [TopicPartition(*partition) for partition in partitions]
     with contextlib.closing(group_observer(settings)) as consumer:
-        for tp in once_coordinated(lambda: consumer.committed(asked, timeout=SECONDS)):
+        for tp in once_coordinated(lambda: consumer.committed(request, timeout=SECONDS)):
             check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")
 
 

@@ -88,7 +88,7 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
+    request = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
 
     def answer(topic: str, future: Any) -> str:
         try:
@@ -98,7 +98,7 @@ def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answe
                 raise TopicChanged(DELETED.format(topic=topic)) from error
             raise
 
-    return lambda: {topic: answer(topic, future) for topic, future in asked.items()}
+    return lambda: {topic: answer(topic, future) for topic, future in request.items()}
 
 
 def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
@@ -107,10 +107,10 @@ def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
     return bool(there) and topic not in there
 
 
-def _result(asked: Any, seconds: float) -> Any:
+def _result(request: Any, seconds: float) -> Any:
     """What a future holds. Raises KafkaException, and TimeoutError with a message."""
     try:
-        return asked.result(seconds)
+        return request.result(seconds)
     except TimeoutError as error:
         raise TimeoutError(str(error) or f"Kafka did not answer within {seconds:g} s") from None
 
@@ -196,7 +196,7 @@ def _ask_offsets(
     isolation: IsolationLevel,
     seconds: float = SECONDS,
 ) -> Answer[dict[Partition, int]]:
-    asked: Mapping[TopicPartition, Any] = admin.list_offsets(
+    request: Mapping[TopicPartition, Any] = admin.list_offsets(
         {TopicPartition(*partition): spec() for partition in partitions},
         isolation_level=isolation,
         request_timeout=seconds,
@@ -204,7 +204,7 @@ def _ask_offsets(
 
     def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in asked.items()}
+            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good

@@ -114,16 +114,16 @@ def _on_topics(admin: AdminClient, topics: list[str], seconds: float) -> dict[st
     """All of them asked for at once."""
     if not topics:
         return {}
-    asked: Mapping[str, Any] = admin.describe_topics(
+    request: Mapping[str, Any] = admin.describe_topics(
         TopicCollection(topics), include_authorized_operations=True, request_timeout=seconds
     )
-    return {topic: _allowed(partial(future.result, seconds)) for topic, future in asked.items()}
+    return {topic: _allowed(partial(future.result, seconds)) for topic, future in request.items()}
 
 
 def _on_group(admin: AdminClient, group: str, seconds: float) -> Allowed:
     def ask() -> Any:
-        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
-        return asked[group].result(seconds)
+        request = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
+        return request[group].result(seconds)
 
     return _allowed(partial(once_coordinated, ask))
 

@@ -101,7 +101,7 @@ def test_an_answer_after_the_deadline_is_not_an_allow(world: World, client: Clie
     """The deadline is the timeout: the job itself says no to what it judges later."""
     world.publish(role(user, ORDERS))
     record = request_record(world.names.requests[0], None, 0.0, _short(user))
-    pending = client._exchange.ask(record)  # and wait longer for it than was said
+    pending = client._exchange.send(record)  # and wait longer for it than was said
     late = pending.future.result(PATIENCE)
     assert (late.outcome, late.code) == ("error", "deadline-exceeded")
 
