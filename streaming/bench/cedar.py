@@ -4,7 +4,7 @@
     python -m streaming.bench.cedar --policies 1000 --stream --output cedar.jsonl
 
 A document store: users in groups, documents in folders, permits by group and folder, and forbids.
-Engines are asked the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
+Engines decide the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
 policies and entities that a request needs selected by hand, and policy.decide, each parsed once. With --stream, the
 job decides a backlog on a broker of its own; beside it one Python process consumes the same requests, decides them with
 cedarpy and all policies and entities, and produces the decisions. Medians of three rounds; answers are compared.
@@ -187,7 +187,7 @@ def main(
 
 
 def alone(store: Store, requests: int) -> dict[str, Any]:
-    """Decisions a second of each engine, for requests that are asked for the first time and asked again."""
+    """Decisions a second of each engine, for new and for repeated requests."""
     engines = {name: make(store) for name, make in ENGINES.items()}
     rates: dict[str, list[float]] = {}
     differences = 0

@@ -20,7 +20,7 @@ Request = dict[str, Any]
 Draw = Callable[[random.Random], Request]  # a request without an id
 
 SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
-WEIGHTS = (40, 20, 15, 15, 10)  # how often each is asked
+WEIGHTS = (40, 20, 15, 15, 10)  # requests of each
 FACTS = {("lenses5", "ConsumerGroup"), ("lenses5", "Connector"), ("cdap", "Entity")}
 IN_REACH = 0.6  # of the requests of one of the other systems are aimed at a statement that its subject has
 

@@ -224,7 +224,7 @@ _EXTRAS = {
 
 
 class Failure(Exception):
-    """A command could not do what was asked; the message says what was wrong, where, and what would fix it."""
+    """A command failed; the message says what was wrong, where, and what would fix it."""
 
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)

@@ -52,7 +52,7 @@ class AllowedLater(Unread):
 
 
 class AsyncClient(BaseClient):
-    """Asks for decisions and awaits them; many may be on their way at once. `Client` is for threads."""
+    """Requests decisions and awaits them; many may be on their way at once. `Client` is for threads."""
 
     def authorize(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
@@ -110,7 +110,7 @@ class AsyncClient(BaseClient):
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """A decorator for `async def`: it runs when the call is allowed; else AccessDenied is raised.
 
-        See `Client.requires`. Raises TypeError at once for a guard that asks no question, and for a function that
+        See `Client.requires`. Raises TypeError at once for a guard without a request, and for a function that
         is not asynchronous: it could not wait for the answer.
         """
         check_guard(guard)

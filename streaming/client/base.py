@@ -24,7 +24,7 @@ class SentRequest(msgspec.Struct):
 
 
 class BaseClient:
-    """Asks for decisions over one connection. Use it for the life of a service; close it at the end.
+    """Requests decisions over one connection. Use it for the life of a service; close it at the end.
 
     `requests`: the request topic; the first of the connection's when left out. `timeout`: seconds to wait for an
     answer, and how long after fields a request may still be decided. `raise_on_error`: raise NotDecided where the

@@ -204,7 +204,7 @@ class TopicConsumer:
         self._look_at = 0.0
 
     def seek_to_end(self) -> None:
-        """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
+        """Read from the ends, so that no answer to a later request is missed. Raises Lost, and may be tried again."""
         try:
             partitions = self._partitions()
             self._check_permissions()

@@ -102,7 +102,7 @@ class RecordConsumer(Generic[T]):
     def __next__(self) -> T:
         """The next item. Ends when stopped.
 
-        Raises Unreadable for a record that is not what the topic should hold, which is skipped when asked again; and
+        Raises Unreadable for a record that is not what the topic should hold, which the next call skips; and
         ClientError when Kafka refuses, such as for a topic that is not there.
         """
         self.handled()

@@ -337,7 +337,7 @@ class Correlation(Generic[A]):
             del self._ids[id_]
 
     def _drop_unmatched(self) -> None:
-        """A question asked after an answer was read is not the one it answers."""
+        """An answer that was read before a request was sent does not answer it."""
         oldest = next(iter(self._unreported), self._next)
         while self._early and next(iter(self._early.values()))[0] <= oldest:
             self._early.popitem(last=False)

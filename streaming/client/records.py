@@ -68,7 +68,7 @@ class Fields(TypedDict, total=False):
 
 
 class RequestFields(Fields, total=False):
-    """A request in short, and how it is asked.
+    """A request in short, and how it is sent.
 
     `min_policy_offsets`: what publishing returned; the request is not decided under older policies. `raise_on_error`:
     raise NotDecided instead of returning an error. `traceparent`, `tracestate`: instead of those of the current span.
@@ -84,7 +84,7 @@ HOW = frozenset(RequestFields.__annotations__) - frozenset(Fields.__annotations_
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record to be sent. `items`: of a request, how many evaluations it asks for."""
+    """A record to be sent. `items`: of a request, how many evaluations it has."""
 
     topic: str
     key: bytes | None
@@ -95,7 +95,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class InvalidRequest(Exception):
-    """There is no request to send. Whatever was asked, the answer is an error."""
+    """There is no request to send. The answer is an error."""
 
     def __init__(self, request_id: str, code: str, message: str, items: int = 0) -> None:
         super().__init__(message)
@@ -167,7 +167,7 @@ def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: in
 
 
 def key_of(party: Any) -> bytes | None:
-    """The subject's id, so that what one subject asks stays in order."""
+    """The subject's id, so that the requests of one subject stay in order."""
     name = party.get("id") if isinstance(party, Mapping) else None
     return name.encode() if isinstance(name, str) else None
 

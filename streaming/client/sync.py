@@ -30,7 +30,7 @@ class Allowed(Unread):
 
 
 class Client(BaseClient):
-    """Asks for decisions and waits for them; for any number of threads at once. `AsyncClient` is for asyncio."""
+    """Requests decisions and waits for them; for any number of threads at once. `AsyncClient` is for asyncio."""
 
     def authorize(
         self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
@@ -76,7 +76,7 @@ class Client(BaseClient):
     ) -> Allowed:
         """`with client.allowed(…) as decision:` runs its block when allowed; else it raises AccessDenied.
 
-        The question is asked when the block is entered. Takes what `authorize` takes.
+        The request is sent when the block is entered. Takes what `authorize` takes.
         """
         return Allowed(lambda: self._guard(self.authorize(request, timeout, **fields)))
 
@@ -86,7 +86,7 @@ class Client(BaseClient):
             @client.requires(system="lenses6", action="kafka:DeleteTopic", resource=lambda call: lrn(call["topic"]))
             def delete(topic: str) -> None: …
 
-        Raises TypeError at once for a guard that asks no question, and for what is no plain function.
+        Raises TypeError at once for a guard without a request, and for what is no plain function.
         """
         check_guard(guard)
 

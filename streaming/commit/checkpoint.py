@@ -51,7 +51,7 @@ class Checkpoint:
         self._place = place
         self._offset_log: Any = None
         self._query_id: str | None = None
-        self._newest: tuple[int | None, Offsets | None] = None, None  # the batch last asked for, and where it ends
+        self._newest: tuple[int | None, Offsets | None] = None, None  # the last batch looked up, and where it ends
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to, read once; None: there is no checkpoint yet."""

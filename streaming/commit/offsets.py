@@ -43,7 +43,7 @@ def form_of(metadata: str | None) -> int:
 def check_committed_formats(settings: Settings, partitions: Iterable[Partition]) -> None:
     """Before any instance is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
 
-    Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
+    By a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
     """
     group, request = settings.job_name, [TopicPartition(*partition) for partition in partitions]
     with contextlib.closing(group_observer(settings)) as consumer:

@@ -247,7 +247,7 @@ class AuditEvaluator:
             raise TooLarge("the verdict", size, limit)
 
     def _request(self, event: AuditEvent, at: int) -> Request:
-        """What the access would have been asked for, at a moment (ms)."""
+        """The access as a request at a moment (ms)."""
         assert event.subject is not None
         assert event.action is not None
         assert event.resource is not None

@@ -213,7 +213,7 @@ class Worker:
         return _evaluator_of(number, held, self._policies(index), self._task.limits, _evaluators)
 
     def _policies(self, index: int) -> "HasSnapshot":
-        """A snapshot without facts; Broadcasts keep their value in this process once it was asked for."""
+        """A snapshot without facts; Broadcasts keep their value in this process once it was used."""
         segments, number = self._task.segments, self._task.snapshots[index][2]
         which = bisect.bisect_right(segments, number, key=lambda segment: segment.first) - 1
         if which < 0:
@@ -343,7 +343,7 @@ class HeldFacts:
 
 
 class HasSnapshot(Protocol):
-    """A snapshot without facts, when it is asked for: a broadcast of it, or what it is built from."""
+    """A snapshot without facts, on demand: a broadcast of it, or what it is built from."""
 
     @property
     def value(self) -> Snapshot:

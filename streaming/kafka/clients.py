@@ -11,7 +11,7 @@ from streaming.errors import TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0
-RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
+RETRIED_SECONDS = 3.0  # for repeated queries: between two attempts a signal to stop is heard
 REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
@@ -30,7 +30,7 @@ Answer = Callable[[], Found]
 
 
 def admin_client(settings: Settings) -> AdminClient:
-    """A client that asks about topics, groups and ends."""
+    """A client for the metadata of topics, groups and ends."""
     return AdminClient(_common(settings))
 
 
@@ -126,7 +126,7 @@ class LogState(NamedTuple):
 def log_state(
     admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str], seconds: float = SECONDS
 ) -> LogState:
-    """All of it asked for at once, which takes as long as one answer. Raises KafkaException and TimeoutError."""
+    """All results of queries that run at once, which takes as long as one. Raises KafkaException and TimeoutError."""
     partitions = list(partitions)
     committed = IsolationLevel.READ_COMMITTED
     ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
@@ -216,18 +216,18 @@ def _ask_offsets(
 def group_members(admin: AdminClient, group: str) -> list[str]:
     """The client ids of a group's members; a job's own group has none: its consumers do not join it."""
 
-    def ask() -> Any:
+    def describe() -> Any:
         return _result(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group], SECONDS)
 
-    return sorted(str(member.client_id) for member in once_coordinated(ask).members)
+    return sorted(str(member.client_id) for member in once_coordinated(describe).members)
 
 
-def once_coordinated(ask: Callable[[], Found]) -> Found:
-    """What is answered about a group, asked again while its coordinator only starts. Raises KafkaException."""
+def once_coordinated(query: Callable[[], Found]) -> Found:
+    """The result of a query about a group, repeated while its coordinator starts. Raises KafkaException."""
     deadline = time.monotonic() + SECONDS
     while True:
         try:
-            return ask()
+            return query()
         except KafkaException as error:
             if error_name(error) not in COORDINATOR_STARTS or time.monotonic() > deadline:
                 raise

@@ -229,7 +229,7 @@ class Metrics:
         self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
         if audit:
             return
-        # Clocks may differ; nothing is decided before it was asked.
+        # Clocks may differ; nothing is decided before it was requested.
         latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000
         self._latency.add(latencies, tally.aged)
 
