@@ -22,7 +22,16 @@ from streaming.errors import JobStopped
 from streaming.ops.health import serving
 from streaming.serve import authzen, search
 from streaming.serve.authentication import Authentication, KeysUnavailable, Unauthorized
-from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN, Asked, BadRequest, Read, Rules
+from streaming.serve.authzen import (
+    EVALUATION,
+    EVALUATIONS,
+    SEARCH,
+    WELL_KNOWN,
+    BadRequest,
+    EvaluationRequest,
+    Read,
+    Rules,
+)
 from streaming.serve.callers import Caller
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
@@ -45,7 +54,7 @@ BODY_READ = "lockkeeper.body_read"  # of a request's scope
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Parse = Callable[[bytes, str, str, Rules], Asked]
+Parse = Callable[[bytes, str, str, Rules], EvaluationRequest]
 
 
 class Refused(Exception):
@@ -155,17 +164,17 @@ class Application:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
         system, parse = self._posts[path]
         caller = await self._caller(scope, system)
-        asked = parse(await self._body(scope, receive), id_, system, caller.rules)
-        _check_system(caller, asked.request["system"])
-        read = await self._wait(asked)
+        request = parse(await self._body(scope, receive), id_, system, caller.rules)
+        _check_system(caller, request.body["system"])
+        read = await self._wait(request)
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
-        decision, body = authzen.answer(asked, read, caller.rules, now, age, bound)
-        self._metrics.decided(asked.request["system"], decision)
+        decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
+        self._metrics.decided(request.body["system"], decision)
         return 200, body
 
     async def _caller(self, scope: Scope, system: str) -> Caller:
-        """Who asks, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
+        """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         _check_method(scope["method"], "POST")
         if self._under_way > self._settings.max_requests:
             raise Refused(503, "too many requests are under way; try again")
@@ -180,8 +189,8 @@ class Application:
             raise Refused(503, f"{SEARCHES} searches are under way already; try again")
         async with self._searching:
             searched = search.parse_search(kind, body, id_, system, caller.rules)
-            _check_system(caller, searched.asked.request["system"])
-            read = await self._wait(searched.asked)
+            _check_system(caller, searched.evaluation.body["system"])
+            read = await self._wait(searched.evaluation)
             now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
             arguments = (searched, read, caller.rules, now, age, self._settings.max_staleness_seconds)
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
@@ -208,12 +217,12 @@ class Application:
         scope[BODY_READ] = True
         return b"".join(parts)
 
-    async def _wait(self, asked: Asked) -> Read:
+    async def _wait(self, request: EvaluationRequest) -> Read:
         """The reading that a request is decided by. Raises Stale."""
-        if asked.freshness == "full":
+        if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if asked.freshness == "min_policy_offsets" and authzen.lacking(asked, read) is not None:
+        if request.freshness == "min_policy_offsets" and authzen.lacking(request, read) is not None:
             return await self._newer()
         return read
 
