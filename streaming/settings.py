@@ -71,7 +71,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
     claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
-    readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once.
+    readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
+    how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
     """
 
     address: Text = "127.0.0.1"
@@ -90,6 +91,8 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_seconds: Seconds = 10.0
     max_connections: Positive = 1000
     max_requests: Positive = 256
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
+    access_log: bool = False
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

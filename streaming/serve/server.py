@@ -19,8 +19,9 @@ import uvicorn
 import uvloop
 
 from streaming.errors import JobStopped
-from streaming.ops.health import serving
+from streaming.ops.health import Health, serving
 from streaming.serve import authzen, search
+from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
 from streaming.serve.authentication import Authentication, KeysUnavailable, Unauthorized
 from streaming.serve.authzen import (
     EVALUATION,
@@ -37,6 +38,7 @@ from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
 from streaming.serve.tls import Tls
+from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
 
 log = structlog.get_logger()
@@ -44,7 +46,7 @@ log = structlog.get_logger()
 DRAIN_SECONDS = 5
 IDLE_SECONDS = 75  # of a connection between two requests, as with nginx
 HANDSHAKE_SECONDS = 10.0
-REQUEST_ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
+ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
 SEARCHES = 4  # at once; the fifth is refused
 JSON = b"application/json"
@@ -79,11 +81,14 @@ class Application:
         authentication: Authentication,
         ask: Callable[[], None],
         stuck: Callable[[], int],
+        access_log: AccessLog | None = None,
+        tracing: RequestTracing | None = None,
     ) -> None:
         serve = settings.serve
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
-        self._under_way = 0
+        self._access_log, self._tracing = access_log, tracing
+        self._under_way, self.draining = 0, False
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
         self.url = serve.url
@@ -118,16 +123,27 @@ class Application:
         if scope["type"] != "http":
             return
         began, id_ = time.perf_counter(), _request_id(scope)
+        scope[REQUEST_ID] = id_.decode("ascii")
         self._under_way += 1
         try:
-            status, body, headers = await self._answer(scope, receive, id_.decode("ascii"))
+            status, body, headers = await self._answer(scope, receive, scope[REQUEST_ID])
         finally:
             self._under_way -= 1
-        self._metrics.answered(status, time.perf_counter() - began)
+        self._answered(scope, status, time.perf_counter() - began)
         length = (b"content-length", b"%d" % len(body))
-        headers = [(b"content-type", JSON), length, (b"x-request-id", id_), *headers]
+        closing = [CLOSE] if self.draining and CLOSE not in headers else []
+        headers = [(b"content-type", JSON), length, (b"x-request-id", id_), *headers, *closing]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def _answered(self, scope: Scope, status: int, seconds: float) -> None:
+        self._metrics.answered(status, seconds)
+        if self._access_log is not None:
+            self._access_log.add(scope, status, seconds)
+        if self._tracing is not None:
+            path = _plain_path(scope)
+            known = path in self._posts or path in self._searches or path in self._gets
+            self._tracing.answered(scope, path if known else "", status, seconds)
 
     async def _answer(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
         try:
@@ -179,6 +195,7 @@ class Application:
         if self._under_way > self._settings.max_requests:
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
+        scope[CALLER] = caller.name
         if system:
             _check_system(caller, system)
         return caller
@@ -278,7 +295,7 @@ def _check_method(method: str, allowed: str) -> None:
 def _request_id(scope: Scope) -> bytes:
     """The caller's `X-Request-ID`, which the response repeats, or a new one."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex.encode()
+    return given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
 
 
 class _Loop(uvloop.Loop):
@@ -299,15 +316,24 @@ class _Server(uvicorn.Server):
 class Server:
     """One process that follows the topics and answers. Raises SettingsError when the address cannot be bound."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, socket_: socket.socket | None = None, health: Health | None = None) -> None:
         serve = settings.serve
         self._settings, self._stop = settings, threading.Event()
-        self._metrics = ServeMetrics(settings.systems, serve.max_staleness_seconds)
+        health = health or Health(serve.max_staleness_seconds)
+        self._metrics = ServeMetrics(settings.systems, health)
         self._follower = Follower(settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled)
         self._authentication = Authentication(settings)
         self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
+        self._access_log = AccessLog() if serve.access_log else None
+        self._tracing = open_request_tracing(settings.tracing, settings.job_name)
         self._app = Application(
-            settings, self._metrics, self._authentication, self._follower.ask, lambda: self._follower.stuck
+            settings,
+            self._metrics,
+            self._authentication,
+            self._follower.ask,
+            lambda: self._follower.stuck,
+            self._access_log,
+            self._tracing,
         )
         config = uvicorn.Config(
             self._app,
@@ -325,7 +351,7 @@ class Server:
             ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         )
         self._server = _Server(config)
-        self._socket = _bind(serve.address, serve.port)
+        self._socket = socket_ or bind(serve.address, serve.port)
         self.port: int = self._socket.getsockname()[1]
         host = f"[{serve.address}]" if ":" in serve.address else serve.address
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
@@ -343,27 +369,45 @@ class Server:
             thread.start()
             self._follower.start()
             is_ready = False
-            while not stop.wait(WATCH_SECONDS) and self._follower.failure is None and thread.is_alive():
-                self._metrics.looked_at(self._follower)
-                self._reread()
+            while not stop.wait(WATCH_SECONDS) and self._works(thread):
                 if self._follower.read is not None and not is_ready:
                     is_ready = True
                     on_ready()
-            self._metrics.health.running = False
+            self._drain(thread)
             self._server.should_exit = True
             thread.join()
             self._app.close()
             self._stop.set()
             self._follower.close()
+            self._close()
         if self._follower.failure is not None:
             raise self._follower.failure
         if not stop.is_set():
             raise JobStopped("the HTTP server ended by itself; the log says why. Start it again")
 
-    def _reread(self) -> None:
+    def _works(self, thread: threading.Thread) -> bool:
+        """Whether it goes on; look after what changes beside requests."""
+        self._metrics.looked_at(self._follower)
         self._authentication.reread()
         if self._tls is not None:
             self._tls.reread()
+        if self._access_log is not None:
+            self._access_log.flush()
+        return self._follower.failure is None and thread.is_alive()
+
+    def _drain(self, thread: threading.Thread) -> None:
+        """Be not ready, and go on answering until those that choose where to ask know it."""
+        self._metrics.health.running = False
+        self._app.draining = True
+        end = time.monotonic() + self._settings.serve.drain_seconds
+        while time.monotonic() < end and self._works(thread):
+            time.sleep(WATCH_SECONDS)
+
+    def _close(self) -> None:
+        if self._access_log is not None:
+            self._access_log.flush()
+        if self._tracing is not None:
+            self._tracing.close()
 
     def _serve(self) -> None:
         async def serve() -> None:
@@ -387,7 +431,8 @@ class Server:
                 loop.call_soon_threadsafe(self._app.take, read)
 
 
-def _bind(address: str, port: int) -> socket.socket:
+def bind(address: str, port: int) -> socket.socket:
+    """A socket for `Server`. Raises SettingsError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found = socket.socket(family)
     try:
