@@ -40,6 +40,25 @@ class Kind(msgspec.Struct, frozen=True):
     beside: tuple[str, ...] = ()
 
 
+class ObjectOf(msgspec.Struct, frozen=True):
+    """The object of a permission check as a function of the resource's id: its ``name``, and its text.
+
+    The text is the id between ``before`` and ``after``. ``has_levels``: in an id with a slash, the last part of the
+    name is what stands behind the last one, and the rest of the name is up to what stands before it; else the id is
+    the last part. ``scope``: what else ``name`` depends on.
+    """
+
+    name: Callable[[str], Name]
+    before: str = ""
+    after: str = ""
+    has_levels: bool = True
+    scope: str = ""
+
+    def text(self, id_: str) -> str:
+        """The object as explanations have it."""
+        return f"{self.before}{id_}{self.after}"
+
+
 class System(Protocol):
     """Translates documents to grants and facts, and requests to queries.
 
@@ -95,6 +114,19 @@ class System(Protocol):
 
     def privileged_permissions(self) -> tuple[PrivilegedPermission, ...]:
         """The rights over the system itself or over everything, from its catalogue: an alert says who gets one."""
+
+
+@runtime_checkable
+class NamesResourceTwice(Protocol):
+    """A system in which one property of a resource may be the name that its id is, and then all that it is for."""
+
+    def object_of(self, request: Request) -> ObjectOf | None:
+        """The object of the request's permission check by the resource's id, where a property repeats that.
+
+        Asked of a request of which exactly one property is the id. As `System.name_of_resource` has it, for all
+        requests that differ from this one in their id and, in the same property, its repetition. None: it is not so
+        simple.
+        """
 
 
 @runtime_checkable
