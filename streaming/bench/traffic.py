@@ -60,12 +60,23 @@ def policies(statements: int, seed: int = 1, mix: bool = True) -> tuple[list[Doc
     return documents, _identified(lambda dice: dice.choices(draws, WEIGHTS)[0](dice))
 
 
-def client_records(topic: str, draw: Draw, count: int, timeout: float, seed: int = 1) -> Iterator[Record]:
-    """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers."""
-    dice = random.Random(f"traffic {seed}")
-    for _ in range(count):
+def client_records(
+    topic: str, draw: Draw, count: int, timeout: float, seed: int = 1, distinct: int | None = None
+) -> Iterator[Record]:
+    """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers.
+
+    `distinct`: after so many the same requests come again, in the same order, with other ids and traces.
+    """
+    dice, drawn = random.Random(f"traffic {seed}"), list[Request]()
+    for number in range(count):
         trace = f"00-{dice.getrandbits(128):032x}-{dice.getrandbits(64):016x}-01"
-        yield request_record(topic, draw(dice), timeout, {"traceparent": trace})
+        if distinct is None:
+            request = draw(dice)
+        elif number < distinct:
+            drawn.append(request := draw(dice))
+        else:
+            request = {**drawn[number % distinct], "id": _id(dice)}
+        yield request_record(topic, request, timeout, {"traceparent": trace})
 
 
 def is_fact(document: Document) -> bool:
@@ -138,7 +149,11 @@ def _shaped_request(dice: random.Random, groups: list[str], statements: int) -> 
 
 def _identified(draw: Draw) -> Draw:
     """With an id of the form that the client gives."""
-    return lambda dice: {"id": str(uuid.UUID(int=dice.getrandbits(128), version=4)), **draw(dice)}
+    return lambda dice: {"id": _id(dice), **draw(dice)}
+
+
+def _id(dice: random.Random) -> str:
+    return str(uuid.UUID(int=dice.getrandbits(128), version=4))
 
 
 def _lenses6(documents: Sequence[Document], seed: int) -> Draw:
