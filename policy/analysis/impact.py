@@ -1,6 +1,6 @@
 """What may a subject do, and who may do something: the questions that people ask before they change a policy.
 
-*Who* is answered by deciding: every subject that the documents know is asked for, so the answer is always
+*Who* is answered by deciding: every subject that the documents name is evaluated, so the answer is always
 that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it; of a system
 with an engine of its own, which has none, by deciding too.
 """
@@ -173,15 +173,15 @@ def what_is_permitted(
 ) -> tuple[Permitted, ...]:
     """What ``decide`` allows the request's subject of all that documents name; of a system with an engine alone.
 
-    Each action on each resource is asked for, with the request's context. It is never complete: actions and resources
+    Each action on each resource is evaluated, with the request's context. It is never complete: actions and resources
     that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
     more than `MOST_PAIRS` pairs.
     """
-    asked = _single(request)
-    policy_set = snapshot.policy_sets.get(asked.system)
-    named = None if policy_set is None else known_names(policy_set, asked.system)
+    parsed = _single(request)
+    policy_set = snapshot.policy_sets.get(parsed.system)
+    named = None if policy_set is None else known_names(policy_set, parsed.system)
     if named is None:
-        raise MalformedRequest(f"{asked.system} does not evaluate its policies by an engine: use what_can")
+        raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
         raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
     found = []
@@ -198,12 +198,12 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
     The action and resource must be ones that the system knows; they do not narrow the answer.
     Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
-    asked = _single(request)
-    if engine_of(all_systems().get(asked.system)) is not None:
-        message = f"{asked.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
+    parsed = _single(request)
+    if engine_of(all_systems().get(parsed.system)) is not None:
+        message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
-    return holdings(effective_principals, usable_time(asked, trust))
+    effective_principals = evaluate_request(snapshot, parsed, trust).effective_principals
+    return holdings(effective_principals, usable_time(parsed, trust))
 
 
 def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:

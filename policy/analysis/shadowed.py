@@ -24,7 +24,7 @@ class ShadowIndex:
     """The allows there are on one side, found by what they have in common with a deny.
 
     ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.systems.kit.system.System`. ``denied``:
-    the permissions of all denies that will be asked for. ``take``: is called with the steps of work, and may end it.
+    the permissions of all denies that will be looked up. ``take``: is called with the steps of work, and may end it.
     """
 
     def __init__(

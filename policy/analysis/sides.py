@@ -59,7 +59,7 @@ class Side:
                 self._grants.setdefault(grant.principal, []).append(grant)
             for way in compiled.memberships:
                 self._ways.setdefault(way.member, []).append(way)
-        self._index, self._filed = SubsumptionIndex(), set[str]()  # what those hold who were asked for
+        self._index, self._filed = SubsumptionIndex(), set[str]()  # what principals hold that were looked up
         self._bearings: dict[str, Bearing] = {}
         self._standings: dict[frozenset[tuple[str, Windows]], Bearing] = {}
 

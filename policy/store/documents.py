@@ -264,7 +264,7 @@ class DocumentStore:
         self._superseding: set[Key] = set()  # documents of which something may be dropped one day
 
     def take_changed(self) -> set[Key]:
-        """The documents of which versions came or went since this was asked last."""
+        """The documents of which versions came or went since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -462,7 +462,7 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
 
 
 def _begins(moment: int, at: int | None) -> int:
-    """From when on a version counts: nothing is asked for an earlier moment than 0."""
+    """From when on a version counts: no request is of an earlier moment than 0."""
     return moment if at is None and moment > 0 else SINCE_EVER
 
 

@@ -254,10 +254,10 @@ def cover(file: CaseFile, given: Documents = ()) -> Coverage:
 
 def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[StatementId]:
     try:
-        asked = parse_request(request)
+        parsed = parse_request(request)
     except MalformedRequest:
         return
-    for use in uses(scene.snapshot, asked, scene.trust):
+    for use in uses(scene.snapshot, parsed, scene.trust):
         yield from use.origins
 
 

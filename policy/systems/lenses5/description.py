@@ -18,7 +18,7 @@ class Description:
     """A thing with what is known of it. ``state``: " as asked for", where that is not how it stands.
 
     ``claimed``: fields that only the request gives; ``withheld``: fields that only the request gives and that
-    it is not trusted to; ``used``: fields that were asked for.
+    it is not trusted to; ``used``: fields that were read.
     """
 
     target: Target
@@ -35,7 +35,7 @@ class Description:
 
     @property
     def rests_on_claims(self) -> bool:
-        """Whether a field that was asked for came from the request alone."""
+        """Whether a field that was read came from the request alone."""
         return bool(self.used & self.claimed)
 
     def get(self, field: str) -> Any | None:
@@ -56,7 +56,7 @@ def describe(
     _check_id(target, request.resource.id, facts)
     given, known = _given(request, target.thing), _known(target, facts)
     only_given, nothing = frozenset(given.keys() - known.keys()), frozenset[str]()
-    stands = {**action.implies, **target.asked, **(given if trusted else {}), **known}
+    stands = {**action.implies, **target.fields, **(given if trusted else {}), **known}
     claimed, withheld = (only_given, nothing) if trusted else (nothing, only_given)
     descriptions = [Description(target, stands, claimed, withheld)]
     if not action.proposes:

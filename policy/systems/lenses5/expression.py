@@ -76,7 +76,7 @@ class Builder:
         return PermissionCheck((permission,), LENSES, rule, permission, "Lenses")
 
     def _dataset(self, permission: str, rule: str) -> Expression:
-        """The permission on the dataset asked for, from a namespace of its connection's type."""
+        """The permission on the requested dataset, from a namespace of its connection's type."""
         target, connection, name = self._is.target, str(self._is.get("connection")), str(self._is.get("dataset"))
         text = f"{target.noun} {name} of connection {connection}"
         return PermissionCheck((str(target.thing.type), permission), dataset(connection, name), rule, permission, text)
