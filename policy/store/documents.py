@@ -336,18 +336,18 @@ class DocumentStore:
         is_installed = isinstance(system, str) and system in all_systems()
         return () if is_installed else self.systems  # of an installed one that is not taken no request is answered
 
-    def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
-        """Drop what no decision can need any more and return it; ``horizons``: system → System.retention_floor.
+    def forget_before(self, retention_floors: Mapping[str, int | None]) -> dict[Key, list[Version]]:
+        """Drop what no decision can need any more and return it; ``retention_floors``: system → System.retention_floor.
 
-        Systems that ``horizons`` does not name keep everything.
+        Systems that ``retention_floors`` does not name keep everything.
         """
-        named = [self.histories[key] for key in self._superseding if key.system in horizons]
+        named = [self.histories[key] for key in self._superseding if key.system in retention_floors]
         dropped = {
-            document_history.key: document_history.forget_before(horizons[document_history.key.system])
+            document_history.key: document_history.forget_before(retention_floors[document_history.key.system])
             for document_history in named
         }
         for document_history in named:
-            if document_history.nothing_left(horizons[document_history.key.system]):
+            if document_history.nothing_left(retention_floors[document_history.key.system]):
                 dropped[document_history.key] += self.histories.pop(document_history.key).versions
         found = {key: versions for key, versions in dropped.items() if versions}
         for key in found:
