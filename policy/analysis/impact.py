@@ -29,7 +29,7 @@ CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
 
-class Holding(msgspec.Struct, frozen=True):
+class EffectivePermission(msgspec.Struct, frozen=True):
     """A grant that a subject holds, by which way, and the denies that take all of it or some of it away."""
 
     grant: Grant
@@ -192,7 +192,9 @@ def what_is_permitted(
     return tuple(sorted(found))
 
 
-def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
+def what_can(
+    snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS
+) -> tuple[EffectivePermission, ...]:
     """What the request's subject holds, at its time: allows and denies, by document.
 
     The action and resource must be ones that the system knows; they do not narrow the answer.
@@ -203,22 +205,26 @@ def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset
         message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
     effective_principals = evaluate_request(snapshot, parsed, trust).effective_principals
-    return holdings(effective_principals, usable_time(parsed, trust))
+    return effective_permissions(effective_principals, usable_time(parsed, trust))
 
 
-def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
+def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
     ordered = sorted(held, key=lambda grant: grant.statement_id.place)
-    return tuple(_holding(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered)
+    return tuple(
+        _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
+    )
 
 
-def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]) -> Holding:
+def _effective_permission(
+    grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]
+) -> EffectivePermission:
     cancelling = tuple(deny for deny in denies if subsumes(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return Holding(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
+    return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
 
 def subsumes(wide: Grant, narrow: Grant) -> bool:

@@ -17,14 +17,14 @@ from policy.systems.lenses5.target import Target, complete, find_target
 class Description:
     """A thing with what is known of it. ``state``: " as asked for", where that is not how it stands.
 
-    ``claimed``: fields that only the request gives; ``withheld``: fields that only the request gives and that
+    ``claimed``: fields that only the request gives; ``untrusted``: fields that only the request gives and that
     it is not trusted to; ``used``: fields that were read.
     """
 
     target: Target
     values: Mapping[str, Any]
     claimed: frozenset[str] = frozenset()
-    withheld: frozenset[str] = frozenset()
+    untrusted: frozenset[str] = frozenset()
     state: str = ""
     used: set[str] = field(default_factory=set)
 
@@ -57,8 +57,8 @@ def describe(
     given, known = _given(request, target.thing), _known(target, facts)
     only_given, nothing = frozenset(given.keys() - known.keys()), frozenset[str]()
     stands = {**action.implies, **target.fields, **(given if trusted else {}), **known}
-    claimed, withheld = (only_given, nothing) if trusted else (nothing, only_given)
-    descriptions = [Description(target, stands, claimed, withheld)]
+    claimed, untrusted = (only_given, nothing) if trusted else (nothing, only_given)
+    descriptions = [Description(target, stands, claimed, untrusted)]
     if not action.proposes:
         return descriptions, tuple(_contradictions(descriptions[0], given, known))
     if (proposed := {**stands, **given}) != stands:
