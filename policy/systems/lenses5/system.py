@@ -46,12 +46,12 @@ class Lenses5:
             yield from (f"group:{name}", f"claim:{name}")
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
-        """What the action is about, its name and the properties asked for; as it is written where it cannot be read."""
+        """What the action is about, its name and the requested properties; as it is written where it cannot be read."""
         try:
             target = find_target(request, find_action(request.action.name))
         except Unanswerable:
             return (request.resource.id, request.resource.properties)
-        return (target.noun, target.name or request.resource.id, dict(target.asked))
+        return (target.noun, target.name or request.resource.id, dict(target.fields))
 
     def actions(self) -> list[str]:
         """Those of the catalogue."""

@@ -63,7 +63,7 @@ class StreamSets:
         return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: what is asked of the object or organization of a refused document is an error."""
+        """None: what is requested on the object or organization of a refused document is an error."""
         return ()
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
