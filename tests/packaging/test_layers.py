@@ -21,7 +21,7 @@ POLICY = (
     ("policy.testing", "policy.importers"),
 )
 STREAMING = (
-    ("streaming.errors", "streaming.topics", "streaming.monitor_settings"),
+    ("streaming.errors", "streaming.topics", "streaming.authentication_settings", "streaming.monitor_settings"),
     ("streaming.settings",),
     ("streaming.runtime",),
     ("streaming.kafka",),
