@@ -17,7 +17,9 @@ from streaming.monitor_settings import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
-OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
+OTHER_VARIABLES = frozenset(
+    f"LOCKKEEPER_{name}" for name in ("CONFIG", "IVY_SETTINGS", "AUTHOR", "COMMIT", "REASON")
+)  # they are no settings of the job
 TEST_PREFIX = "LOCKKEEPER_TEST_"
 # Kubernetes sets variables for each Service of the namespace, this one for all of them.
 SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
@@ -83,6 +85,14 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     poll_seconds: Seconds = 0.02
     request_seconds: Seconds = 10.0
     max_connections: Positive = 1000
+
+
+class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `policy apply`, `delete` and `rollback` require a change to say of itself; it stays a claim."""
+
+    require_author: bool = False
+    require_commit: bool = False
+    require_reason: bool = False
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,6 +188,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
+    policy: PolicySettings = PolicySettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"

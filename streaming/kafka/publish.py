@@ -1,16 +1,19 @@
 """Publishing policy documents: checked first, then all of them in one transaction, or none."""
 
 import contextlib
+import random
 import time
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from policy import Key, encode_document, identify
+from streaming.kafka.authorship import Authorship, Headers, authorship_of
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
+from streaming.kafka.committed import records_between
 from streaming.kafka.permissions import (
     Permission,
     explain_missing,
@@ -27,11 +30,18 @@ Offsets = dict[str, dict[str, int]]
 
 TRANSACTION_MS = 30_000
 POLL_SECONDS = 0.005
-ROOM = 64 * 1024  # for the key and the batch around the largest document
+ROOM = 64 * 1024  # for the key, the headers and the batch around the largest document
+RETRY_SECONDS = 120.0  # while other publishers are active
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
 class PublishFailed(Exception):
     """Nothing, or nothing that is known of, was published; the message says why and what to do."""
+
+
+class PublisherFenced(PublishFailed):
+    """Another publisher was active at the same time, and nothing was published."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -40,29 +50,110 @@ class Record(msgspec.Struct, frozen=True):
     topic: str
     key: bytes
     value: bytes | None
+    headers: Sequence[tuple[str, str | bytes | None]] = ()
 
 
-def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
+class Publication(NamedTuple):
+    """What is published together."""
+
+    documents: Sequence[Mapping[str, Any]]
+    deletions: Sequence[Key] = ()
+
+
+def publish(
+    settings: Settings,
+    documents: Iterable[Mapping[str, Any]],
+    deletions: Iterable[Key] = (),
+    authorship: Authorship | None = None,
+) -> Offsets:
     """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
     From then on no request is decided under older ones. The documents are taken as they are: check them with
-    `policy.store.publishable.refusals` first.
+    `policy.store.publishable.refusals` first. While other publishers are active it is tried again.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """
+    publication = Publication(tuple(documents), tuple(deletions))
+    written = (*map(identify, publication.documents), *publication.deletions)
+    return publish_prepared(settings, {key.system for key in written}, lambda: publication, authorship)
+
+
+def publish_prepared(
+    settings: Settings,
+    systems: Collection[str],
+    prepare: Callable[[], Publication],
+    authorship: Authorship | None = None,
+) -> Offsets:
+    """The same of what `prepare` returns, all of it of these systems.
+
+    It is called once no other publisher of these systems can commit any more what it has begun before. What it reads
+    of the topics then is what the publication follows: where another one was first, it is called again.
+    """
     topics = settings.topics.policy_topics()
-    written = [(identify(document), encode_document(document)) for document in documents]
-    deleted = [(key, None) for key in deletions]
-    systems = {key.system for key, _ in (*written, *deleted)}
-    if unknown := sorted(systems - topics.keys()):
+    if unknown := sorted(set(systems) - topics.keys()):
         raise PublishFailed(
             f"nothing was published: no topic for {', '.join(unknown)}: add that to the setting `systems`, then run "
             "`lockkeeper topics create`"
         )
-    records = [_record(topics, key, value) for key, value in (*written, *deleted)]
-    _check_topics(settings, {record.topic for record in records})
-    offsets = _write(settings, systems, records)
+    written = [topics[system] for system in systems]
+    _check_topics(settings, written)
+    change = (authorship or Authorship()).with_id()
+    headers = _headers(change)
+    attempts = _Attempts(settings, written, change.change)
+    offsets = attempts.until_published(lambda: _write(settings, systems, _records(topics, prepare, headers)))
     await_visible(settings, offsets)
     return offsets
+
+
+def _headers(change: Authorship) -> Headers:
+    try:
+        return change.headers()
+    except ValueError as error:
+        raise PublishFailed(f"nothing was published: {error}") from None
+
+
+def _records(topics: Mapping[str, str], prepare: Callable[[], Publication], headers: Headers) -> Iterator[Record]:
+    documents, deletions = prepare()
+    written = [(identify(document), encode_document(document)) for document in documents]
+    for key, value in (*written, *((key, None) for key in deletions)):
+        yield _record(topics, key, value, headers)
+
+
+class _Attempts:
+    """Publishes again with random pauses while other publishers take the transactional id.
+
+    A publisher that is fenced while it commits does not know whether it has: so it looks for its change first.
+    """
+
+    def __init__(self, settings: Settings, topics: Sequence[str], change: str) -> None:
+        self._settings, self._change = settings, change
+        self._partitions = [(topic, 0) for topic in topics]
+        self._starts = last_stable_offsets(admin_client(settings), self._partitions)
+
+    def until_published(self, attempt: Callable[[], Offsets]) -> Offsets:
+        deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except PublisherFenced:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, LONGEST_PAUSE)
+            if found := self._published():
+                return found
+
+    def _published(self) -> Offsets:
+        """The offsets of the change, where it was committed after all; nothing also for those who may not read."""
+        found: Offsets = {}
+        try:
+            ends = last_stable_offsets(admin_client(self._settings), self._partitions)
+            for message in records_between(self._settings, self._starts, ends):
+                if authorship_of(message.headers()).change == self._change:
+                    found.setdefault(message.topic() or "", {})["0"] = message.offset() or 0
+        except KafkaException as error:
+            if not is_not_authorized(error.args[0], "topic") and not is_not_authorized(error.args[0], "group"):
+                raise
+        return found
 
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[Record]) -> Offsets:
@@ -96,10 +187,10 @@ def _stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Pa
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
-def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
+def _record(topics: Mapping[str, str], key: Key, value: bytes | None, headers: Headers) -> Record:
     if key.system not in topics:
         raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
-    return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
+    return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value, headers)
 
 
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
@@ -146,7 +237,10 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
 
 
 def write(producer: Producer, records: Iterable[Record]) -> Offsets:
-    """Write the records in one transaction. Raises PublishFailed."""
+    """Write the records in one transaction; they are asked for once other publishers are fenced.
+
+    Raises PublishFailed, and PublisherFenced.
+    """
     offsets: Offsets = {}
 
     def note(error: KafkaError | None, message: Message) -> None:
@@ -158,18 +252,24 @@ def write(producer: Producer, records: Iterable[Record]) -> Offsets:
         producer.init_transactions(SECONDS)
         producer.begin_transaction()
         for record in records:
-            producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note)
+            headers = list(record.headers)
+            producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note, headers=headers)
         producer.commit_transaction(SECONDS)
     except KafkaException as error:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(SECONDS)
-        raise PublishFailed(_explain(error.args[0])) from error
+        raise _failure(error.args[0]) from error
     return offsets
 
 
+def _failure(error: KafkaError) -> PublishFailed:
+    if error.name() in FENCED:
+        message = "another publisher was active at the same time and nothing was published; run it again"
+        return PublisherFenced(message)
+    return PublishFailed(_explain(error))
+
+
 def _explain(error: KafkaError) -> str:
-    if error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}:
-        return "another publisher was active at the same time and nothing was published; run it again"
     if error.name() == "_TIMED_OUT":
         return "Kafka did not confirm in time; it may be published: run it again, which does no harm"
     return f"nothing was published: {error.str()}"
