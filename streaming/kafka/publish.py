@@ -34,6 +34,8 @@ ROOM = 64 * 1024  # for the key, the headers and the batch around the largest do
 RETRY_SECONDS = 120.0  # while other publishers are active
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+UNKNOWN_ENDS = frozenset({"UNKNOWN", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"})
+"""What a broker may answer to a commit while another producer takes the transactional id, beside that it is fenced."""
 
 
 class PublishFailed(Exception):
@@ -41,7 +43,7 @@ class PublishFailed(Exception):
 
 
 class PublisherFenced(PublishFailed):
-    """Another publisher was active at the same time, and nothing was published."""
+    """Another publisher was active at the same time. Whether this one's transaction was committed may be unknown."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -99,7 +101,12 @@ def publish_prepared(
     change = (authorship or Authorship()).with_id()
     headers = _headers(change)
     attempts = _Attempts(settings, written, change.change)
-    offsets = attempts.until_published(lambda: _write(settings, systems, _records(topics, prepare, headers)))
+
+    def records() -> Iterator[Record]:
+        attempts.check_unpublished()
+        yield from _records(topics, prepare(), headers)
+
+    offsets = attempts.until_published(lambda: _write(settings, systems, records()))
     await_visible(settings, offsets)
     return offsets
 
@@ -111,39 +118,51 @@ def _headers(change: Authorship) -> Headers:
         raise PublishFailed(f"nothing was published: {error}") from None
 
 
-def _records(topics: Mapping[str, str], prepare: Callable[[], Publication], headers: Headers) -> Iterator[Record]:
-    documents, deletions = prepare()
+def _records(topics: Mapping[str, str], publication: Publication, headers: Headers) -> Iterator[Record]:
+    documents, deletions = publication
     written = [(identify(document), encode_document(document)) for document in documents]
     for key, value in (*written, *((key, None) for key in deletions)):
         yield _record(topics, key, value, headers)
 
 
+class _AlreadyPublished(Exception):
+    """An attempt whose commit was not answered was committed after all."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+
+
 class _Attempts:
     """Publishes again with random pauses while other publishers take the transactional id.
 
-    A publisher that is fenced while it commits does not know whether it has: so it looks for its change first.
+    A publisher that is fenced while it commits does not know whether it has. So the next attempt looks for the change
+    once it has the transactional id, when all that was begun before is ended.
     """
 
     def __init__(self, settings: Settings, topics: Sequence[str], change: str) -> None:
         self._settings, self._change = settings, change
         self._partitions = [(topic, 0) for topic in topics]
         self._starts = last_stable_offsets(admin_client(settings), self._partitions)
+        self._is_first = True
 
     def until_published(self, attempt: Callable[[], Offsets]) -> Offsets:
         deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE
         while True:
             try:
                 return attempt()
+            except _AlreadyPublished as published:
+                return published.offsets
             except PublisherFenced:
                 if time.monotonic() > deadline:
                     raise
+            self._is_first = False
             time.sleep(random.uniform(0, pause))
             pause = min(2 * pause, LONGEST_PAUSE)
-            if found := self._published():
-                return found
 
-    def _published(self) -> Offsets:
-        """The offsets of the change, where it was committed after all; nothing also for those who may not read."""
+    def check_unpublished(self) -> None:
+        """Raise _AlreadyPublished where an attempt before was committed; those who may not read publish twice."""
+        if self._is_first:
+            return
         found: Offsets = {}
         try:
             ends = last_stable_offsets(admin_client(self._settings), self._partitions)
@@ -153,7 +172,8 @@ class _Attempts:
         except KafkaException as error:
             if not is_not_authorized(error.args[0], "topic") and not is_not_authorized(error.args[0], "group"):
                 raise
-        return found
+        if found:
+            raise _AlreadyPublished(found)
 
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[Record]) -> Offsets:
@@ -264,8 +284,12 @@ def write(producer: Producer, records: Iterable[Record]) -> Offsets:
 
 def _failure(error: KafkaError) -> PublishFailed:
     if error.name() in FENCED:
-        message = "another publisher was active at the same time and nothing was published; run it again"
-        return PublisherFenced(message)
+        return PublisherFenced("another publisher was active at the same time and nothing was published; run it again")
+    if error.name() in UNKNOWN_ENDS:
+        return PublisherFenced(
+            f"another publisher was active at the same time ({error.str()}); it may be published: run it again, which "
+            "does no harm"
+        )
     return PublishFailed(_explain(error))
 
 
