@@ -7,6 +7,7 @@ from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
 from policy.analysis.lint import Finding, lint
 from policy.analysis.usage import statements, uses
+from policy.analysis.widening import Widening, Widenings, widenings
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
@@ -20,6 +21,8 @@ __all__ = [
     "Node",
     "Statement",
     "Who",
+    "Widening",
+    "Widenings",
     "analyse",
     "compare",
     "document_lines",
@@ -35,5 +38,6 @@ __all__ = [
     "uses",
     "what_is_permitted",
     "who_can",
+    "widenings",
     "window_text",
 ]

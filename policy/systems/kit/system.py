@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import AuthorizationQuery, CompiledDocument
+from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
 from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission
@@ -135,3 +135,11 @@ class ListsActions(Protocol):
 
     def actions(self) -> Iterable[str]:
         """Each ``action.name`` that the system knows."""
+
+
+@runtime_checkable
+class HasNotation(Protocol):
+    """A system whose documents write permissions and objects otherwise than as the parts of patterns with slashes."""
+
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """The permission and the object of a grant as a document of the system writes them."""
