@@ -6,6 +6,7 @@ from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
 from policy.analysis.lint import Finding, lint
+from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
@@ -19,6 +20,7 @@ __all__ = [
     "KnownNames",
     "Node",
     "Statement",
+    "UnknownName",
     "Who",
     "analyse",
     "compare",
@@ -32,6 +34,8 @@ __all__ = [
     "replay",
     "said",
     "statements",
+    "unknown_names",
+    "unknown_terms",
     "uses",
     "what_is_permitted",
     "who_can",
