@@ -1,4 +1,4 @@
-"""Where imported documents are written: one file a source, that nobody else's work is lost in."""
+"""Where imported documents are written: one file for each source. A file that was edited by hand is not overwritten."""
 
 import os
 from collections.abc import Iterator, Sequence

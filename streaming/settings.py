@@ -144,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
-    `snapshots_kept`: policy versions held to judge audit events by what was in force when they happened.
+    `snapshots_kept`: policy versions kept to evaluate audit events by what was in force when they happened.
     `policy_stale_seconds`: after so long without the policies, an alert.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
@@ -358,7 +358,7 @@ def _check_trust(settings: Settings, where: str) -> None:
 
 
 def _check_serve(settings: Settings, where: str) -> None:
-    """Whoever reaches it may ask it: without a login that is this machine alone, unless the operator says otherwise."""
+    """Without a login, only clients on this machine may reach it, unless the operator allows others."""
     serve = settings.serve
     if unknown := serve.trust - DEFAULT_TRUST:
         raise SettingsError(f"{where}: serve.trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")

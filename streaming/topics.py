@@ -73,7 +73,7 @@ class TopicSpec(msgspec.Struct, frozen=True):
 
 
 BROKER_DATES = Rule(
-    "message.timestamp.type", "LogAppendTime", "clients could date their records, and judge by another moment"
+    "message.timestamp.type", "LogAppendTime", "clients could choose the time, and so the policies, of their requests"
 )
 KEEPS_NEWEST = Rule("cleanup.policy", "compact", "documents would be deleted after a while, denies among them")
 KEEPS_ALL = Rule("cleanup.policy", "delete", "compaction would drop all but the newest record of a key")
@@ -104,7 +104,7 @@ REBUILT = {"min.compaction.lag.ms": str(7 * DAY_MS)}
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` tells both."""
+    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` has both."""
 
     record_out: int = 4 * MIB
     document: int = MIB

@@ -14,7 +14,7 @@ another's with whom he might share a request: a group that he may claim as well 
 
 Where it reports too much: grants that cover something only together do not count as covering it; of two overlapping
 globs (such as ``a*b`` and ``*c``) one stands for what both match. Facts, such as kinds kept from Editors, are not
-judged. A refused document neither gives nor takes: what it did before it was refused goes on counting.
+compared. A refused document neither gives nor takes: what it did before it was refused goes on counting.
 
 The work may be bounded (``Work``). What was found until then is reported, as incomplete.
 """
@@ -261,7 +261,7 @@ class _Comparison:
         return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
 
     def _lost(self, start: Start) -> None:
-        """Removed denies with allows beneath."""
+        """Removed denies that shadowed allows."""
         if not start.grants:
             return
         people = self._people(start)
@@ -278,7 +278,7 @@ class _Comparison:
         sure = beneath is not None and not beneath.companion
         found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
-        found.beneath = min(filter(None, (found.beneath, beneath)), key=_told_first, default=None)
+        found.beneath = min(filter(None, (found.beneath, beneath)), key=_order, default=None)
         opened = common(beneath.allow, deny) if beneath is not None and sure else None
         if opened is not None:
             found.names.update((power.name, power.severity) for power in self._powers.of(opened))
@@ -352,7 +352,7 @@ class _Comparison:
         return found
 
 
-def _told_first(beneath: ShadowedAllows) -> tuple[str, ...]:
+def _order(beneath: ShadowedAllows) -> tuple[str, ...]:
     return beneath.companion, str(beneath.allow.statement_id), grant_text(beneath.allow)
 
 

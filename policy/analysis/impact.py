@@ -215,12 +215,12 @@ def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple
 
 
 def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]) -> Holding:
-    cancelling = tuple(deny for deny in denies if swallows(deny, grant))
+    cancelling = tuple(deny for deny in denies if subsumes(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
     return Holding(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
 
-def swallows(wide: Grant, narrow: Grant) -> bool:
+def subsumes(wide: Grant, narrow: Grant) -> bool:
     """Whether ``wide`` matches everything that ``narrow`` does; windows and principals left aside."""
     return covers(wide.permission, narrow.permission) and covers(wide.object, narrow.object)

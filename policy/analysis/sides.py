@@ -140,10 +140,10 @@ class Bearing:
 
     def allowed(self, part: Grant) -> bool:
         """Whether one allow says as much as the allow ``part``; several that do so together do not count."""
-        asked = (part.effect, part.permission, part.object, part.window)
-        if asked not in self._answers:
-            self._answers[asked] = any(self._in_time(held, part.window) for held in self._side.covering(part))
-        return self._answers[asked]
+        request = (part.effect, part.permission, part.object, part.window)
+        if request not in self._answers:
+            self._answers[request] = any(self._in_time(held, part.window) for held in self._side.covering(part))
+        return self._answers[request]
 
     def _in_time(self, held: Held, wanted: Window) -> bool:
         """Whether it is held here for as long as ``wanted``."""

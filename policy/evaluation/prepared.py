@@ -47,13 +47,15 @@ class PreparedQuery:
         "reads",
         "request",
         "since",
+        "system",
         "until",
         "weight",
     )
 
     def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
-        self.request, self._timeless, self.weight = request, at is None, 0
+        self.request: Request | None = request
+        self.system, self._timeless, self.weight = request.system, at is None, 0
         self._trace: EvaluationTrace | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
@@ -98,6 +100,7 @@ class PreparedQuery:
     def answer(self, resource: str) -> Decision:
         """The answer for a resource's id: any one, or unless ``for_every_id`` the request's own."""
         try:
+            assert self.request is not None
             if self.for_every_id and self.atom is None:
                 check_resource(resource)
                 resource = self.request.resource.id
@@ -110,19 +113,28 @@ class PreparedQuery:
         except Exception as failure:
             return failed(failure)
 
+    def drop_evidence(self) -> None:
+        """Keep no request, answers and trace: for callers that have what they need of the answer, which can be had no
+        more. They are most of a query's memory.
+        """
+        self.request, self._trace, self._answers = None, None, {}
+        BUDGET.release(self.weight)
+        self.weight = 0
+
     def spend(self, weight: int) -> None:
         """Count the bytes of what is about to be kept with it."""
         BUDGET.spend(weight)
         self.weight += weight
 
     def _work_out(self, resource: str) -> Decision:
+        assert self.request is not None
         if self.atom is not None and resource != self.request.resource.id:
             return self._answer_on(self.atom, resource)
         assert self._trace is not None
         return conclude(self._trace)
 
     def _answer_on(self, atom: PermissionCheck, resource: str) -> Decision:
-        name_of = all_systems()[self.request.system].name_of_resource
+        name_of = all_systems()[self.system].name_of_resource
         assert name_of is not None
         check_resource(resource)
         name = name_of(resource)
@@ -163,7 +175,7 @@ class _Generation(Generic[Query]):
     def put(self, key: Hashable, query: Query) -> None:
         self.queries[key] = query
         for lookup in query.reads:
-            self.readers.setdefault((query.request.system, lookup), set()).add(key)
+            self.readers.setdefault((query.system, lookup), set()).add(key)
 
     def end(self, lookup: tuple[str, Lookup]) -> None:
         for key in self.readers.pop(lookup, ()):

@@ -2,10 +2,12 @@
 
     python -m streaming.bench --traffic mix --statements 1000 --output stream.jsonl
 
-Requests are records as `streaming.client` sends them: with deadline, key and headers. Both jobs have a process and a
-Java of their own and take turns; the first round of each is cold and does not count for the rates, which are medians of
-the others. Then latencies at a steady rate, with the monitor and without, beside the copy's; the time until a policy
-change is in force; and the private memory of a worker. A line of JSON at the end, rounds and progress before it.
+Requests are records as `streaming.client` sends them: with deadline, key and headers. Each is a new draw, or with
+`--distinct` the same ones come again, so that a job has decided requests like them before ("all warm"). Both jobs
+have a process and a Java of their own and take turns; the first round of each is cold and does not count for the
+rates, which are medians of the others. Then latencies at a steady rate, with the monitor and without, beside the
+copy's; the time until a policy change is in force; and the private memory of a worker. A line of JSON at the end,
+rounds and progress before it.
 """
 
 import statistics
@@ -39,6 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     traffic: Traffic
     statements: int
     requests: int
+    distinct: int
     rounds: int
     rate: float
     seconds: float
@@ -54,6 +57,9 @@ def main(
     traffic_: Annotated[str, typer.Option("--traffic", help="mix: all five systems; lenses6: that alone.")] = "mix",
     statements: Annotated[int, typer.Option(min=5, help="Policy statements.")] = 1000,
     requests: Annotated[int, typer.Option(help="Requests to decide and to copy in a round.")] = 1_000_000,
+    distinct: Annotated[
+        int, typer.Option(min=0, help="Of these, so many differ and come again and again; 0: every request is new.")
+    ] = 0,
     rounds: Annotated[int, typer.Option(min=1, help="Warm rounds; their medians are reported.")] = 3,
     batch: Annotated[int, typer.Option(help="Records of a micro-batch.")] = 100_000,
     seconds: Annotated[float, typer.Option(help="How long each latency is measured; 0: not at all.")] = 30.0,
@@ -66,7 +72,7 @@ def main(
         raise typer.BadParameter(f"--requests must be at least two times --batch ({batch}), and a multiple of it")
     if traffic_ not in ("mix", "lenses6"):
         raise typer.BadParameter("--traffic is mix or lenses6")
-    plan = Plan(traffic_, statements, requests, rounds, rate, seconds, changes)  # type: ignore[arg-type]
+    plan = Plan(traffic_, statements, requests, distinct, rounds, rate, seconds, changes)  # type: ignore[arg-type]
     commit()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     _print({"progress": "start", **machine()})
@@ -84,7 +90,7 @@ def main(
 
 def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
     """Everything the plan says, on an empty cluster."""
-    stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix")
+    stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None)
     found: dict[str, Any] = {}
     with own_process() as copier, own_process() as decider:
         found |= _throughput(settings, plan, folder, copier, decider)

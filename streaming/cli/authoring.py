@@ -14,11 +14,11 @@ from streaming.cli.app import (
     Config,
     Failure,
     Json,
+    echo,
+    echo_err,
+    echo_json,
     policy_app,
-    remark,
     settings_of,
-    tell,
-    tell_json,
 )
 from streaming.cli.explaining import AllowUnknown
 
@@ -59,14 +59,14 @@ def lint(
         if as_json:
             line, column = (None, None) if place is None else (place.line, place.column)
             where = None if place is None else str(place)
-            tell_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
+            echo_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
         else:
             statement = "" if finding.statement is None else f" statement {finding.statement}"
             where = "" if place is None else f"{place}: "
-            tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
+            echo(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in found)
     counts = (_counted(len(documents), "document"), _counted(errors, "error"), _counted(len(found) - errors, "warning"))
-    remark("{}: {}, {}".format(*counts))
+    echo_err("{}: {}, {}".format(*counts))
     if errors or (strict and found):
         raise typer.Exit(FAILED)
 
@@ -164,7 +164,7 @@ def _for_tests(path: Path) -> "list[Any]":
     documents, snapshot = _sound(path)
     for finding in engine_findings(snapshot):
         statement = "" if finding.statement is None else f" statement {finding.statement}"
-        remark(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
+        echo_err(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
     return documents
 
 
@@ -206,13 +206,13 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
     if as_json:
         failures = [{"file": name, **msgspec.to_builtins(result)} for name, result in wrong]
         idle = [str(statement_id) for statement_id in coverage.idle]
-        tell_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
+        echo_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
         return
     for name, result in wrong:
-        tell(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
+        echo(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
     for statement_id in coverage.idle:
-        tell(f"not covered by any case: {statement_id}")
-    tell(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
+        echo(f"not covered by any case: {statement_id}")
+    echo(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
 
 
 @policy_app.command("diff")
@@ -245,8 +245,8 @@ def diff(
         raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
     before, after = (_sound(path)[1] for path in (old, new))
     differences = compare(before, after)
-    asked = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
-    changes = list(replay(before, after, asked))
+    request = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
+    changes = list(replay(before, after, request))
     _show_difference(differences, changes, as_json)
     widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
     if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):
@@ -254,7 +254,7 @@ def diff(
 
 
 def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[dict[str, Any]]:
-    """The newest requests of the request topics, to be judged by their broker timestamps as the job judges them.
+    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
 
     Without records that are no requests: the job writes these to the dead letters.
     """
@@ -294,18 +294,18 @@ def _show_difference(differences: Sequence["Difference"], changes: Sequence["Cha
     from policy.testing import describe
 
     if as_json:
-        tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
+        echo_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
         return
     marks = {"added": "+", "removed": "-", "changed": "~"}
     for difference in differences:
         warning = "!" if difference.widens else " "
-        tell(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
+        echo(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
     for change in changes:
         what = describe(dict(change.request))
-        tell(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
+        echo(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
         for reason in change.after.reasons:
-            tell(f"  {reason.message}")
-    tell(f"{len(differences)} differences, {len(changes)} decisions would change")
+            echo(f"  {reason.message}")
+    echo(f"{len(differences)} differences, {len(changes)} decisions would change")
 
 
 def _plain(difference: "Difference") -> dict[str, Any]:

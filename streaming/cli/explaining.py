@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, harmless, remark, tell, tell_json
+from streaming.cli.app import FAILED, MISUSED, Failure, Json, app, echo, echo_err, echo_json, harmless
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 
-AskedSystem = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
-AskedSubject = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
-AskedGroups = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
-AskedAction = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
-AskedResource = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
-AskedProperties = Annotated[
+SystemOption = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
+SubjectOption = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
+ActionOption = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
+ResourceOption = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
+PropertiesOption = Annotated[
     list[str] | None, typer.Option("--property", help="NAME=VALUE of the resource; may be repeated.")
 ]
-AskedContext = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
-AskedFile = Annotated[
+ContextOption = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
+FileOption = Annotated[
     str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
 ]
 
@@ -45,7 +45,7 @@ def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "
     if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
         raise Failure("\n".join([*mistakes, "--allow-unknown accepts names as they are"]), MISUSED)
     for name in names:
-        remark(f"{where}{name}")
+        echo_err(f"{where}{name}")
 
 
 def short_form(
@@ -119,7 +119,7 @@ def decide(
 ) -> None:
     """Decide requests by documents in files: reads JSON lines, writes one decision record per line.
 
-    Judged by the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
+    Decided at the `time` of each request, where it may be claimed; what depends on a time, a `deadline` too, is an
     error without one. A line that is no request gives a line with `line` and `error`. Exit
     code 1: there was such a line, or a document was refused (then its affected principals get `error`).
     --trust takes groups, roles, token, facts and time; all of them when it is left out.
@@ -139,9 +139,9 @@ def decide(
     with _opened(requests) as lines:
         for record in decide_lines(snapshot, lines, claims):
             sound, is_empty = sound and "error" not in record, False
-            tell_json(record)
+            echo_json(record)
     if is_empty:
-        remark(f"no requests in {'standard input' if requests == '-' else requests}")
+        echo_err(f"no requests in {'standard input' if requests == '-' else requests}")
     if not sound:
         raise typer.Exit(FAILED)
 
@@ -164,7 +164,7 @@ def snapshot_of(path: Path) -> "Snapshot":
 
     snapshot = compile_documents(document.value for document in read_documents(path))
     for rejected in snapshot.rejected:
-        remark(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
+        echo_err(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
     return snapshot
 
 
@@ -189,14 +189,14 @@ At = Annotated[str | None, typer.Option("--at", help="The request's time: RFC 33
 @app.command("explain")
 def explain(
     policies: Policies,
-    system: AskedSystem = None,
-    subject: AskedSubject = None,
-    group: AskedGroups = None,
-    action: AskedAction = None,
-    resource: AskedResource = None,
-    property_: AskedProperties = None,
-    context: AskedContext = None,
-    file: AskedFile = None,
+    system: SystemOption = None,
+    subject: SubjectOption = None,
+    group: GroupsOption = None,
+    action: ActionOption = None,
+    resource: ResourceOption = None,
+    property_: PropertiesOption = None,
+    context: ContextOption = None,
+    file: FileOption = None,
     at: At = None,
     trust: Trust = None,
     allow_unknown: AllowUnknown = False,
@@ -218,16 +218,16 @@ def explain(
     from policy import MalformedRequest
     from policy.analysis import draw_trees, unknown_names
 
-    asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
-    snapshot, asked, claims = snapshot_of(policies), _timed(asked, at), _claims(trust, at)
+    request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    snapshot, request, claims = snapshot_of(policies), _timed(request, at), _claims(trust, at)
     try:
-        refuse_unknown(unknown_names(snapshot, asked, claims), allow_unknown)
-        nodes = draw_trees(snapshot, asked, claims)
+        refuse_unknown(unknown_names(snapshot, request, claims), allow_unknown)
+        nodes = draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     for node in nodes:
         if as_json:
-            tell_json(msgspec.to_builtins(node))
+            echo_json(msgspec.to_builtins(node))
         else:
             _print(node)
     if not all(node.held for node in nodes):
@@ -273,8 +273,8 @@ def who_can(
     resource: Annotated[str, typer.Argument(help="On what: the resource's id.", show_default=False)],
     policies: Policies,
     system: Annotated[str, typer.Option(help="Such as lenses6.", show_default=False)],
-    property_: AskedProperties = None,
-    context: AskedContext = None,
+    property_: PropertiesOption = None,
+    context: ContextOption = None,
     organization: Annotated[
         str | None, typer.Option(help="The subject's organization, where there are several (StreamSets).")
     ] = None,
@@ -298,24 +298,24 @@ def who_can(
     from policy.analysis import who_can as find
 
     short = short_form("any-principal", None, action, resource, property_, context)
-    asked = whole_request(None, system, short | ({"organization": organization} if organization else {}))
-    snapshot, asked, claims = snapshot_of(policies), _timed(asked, at), _claims(trust, at)
+    request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
+    snapshot, request, claims = snapshot_of(policies), _timed(request, at), _claims(trust, at)
     try:
-        refuse_unknown(unknown_names(snapshot, asked, claims, subject=False), allow_unknown)
-        reach = find(snapshot, asked, trust=claims)
+        refuse_unknown(unknown_names(snapshot, request, claims, subject=False), allow_unknown)
+        reach = find(snapshot, request, trust=claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:
-        tell_json(msgspec.to_builtins(reach))
+        echo_json(msgspec.to_builtins(reach))
         return
     if reach.everyone:
-        tell("any principal, also those that no document names" + (", but not:" if reach.but else ""))
+        echo("any principal, also those that no document names" + (", but not:" if reach.but else ""))
     for line in _lines(reach.but if reach.everyone else reach.allowed):
-        tell(line)
+        echo(line)
     if not reach.complete:
-        remark(f"not complete: only principals that the policies and facts of {system} name were checked")
+        echo_err(f"not complete: only principals that the policies and facts of {system} name were checked")
     elif not reach.everyone and not reach.allowed:
-        remark("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
+        echo_err("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
 
 
 def _lines(found: "tuple[Who, ...]") -> Iterator[str]:

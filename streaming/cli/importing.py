@@ -16,10 +16,10 @@ from streaming.cli.app import (
     Failure,
     Json,
     app,
-    remark,
+    echo,
+    echo_err,
+    echo_json,
     settings_of,
-    tell,
-    tell_json,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def import_(
     partial: Annotated[
         bool, typer.Option("--partial", help="Go on after errors, without what they concern: see above.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; tell what would be written.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would be written.")] = False,
     config: Config = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -88,7 +88,7 @@ def import_(
 
     Nothing is imported that could allow more than the platform does. What allows and cannot be taken over is left
     out: a warning. What takes away and cannot be taken over (a deny, an exception, a mask) is an error: nothing is
-    written. With --partial the rest is, and whoever or whatever the error concerns is left out or denied; but not
+    written. With --partial the rest is, and what the error concerns is left out or denied; but not
     where that is not known.
 
     The file is made anew each time, so that what the source has no more goes from it, and the same input gives the
@@ -114,7 +114,7 @@ def import_(
             "correct what makes every document of the run unsafe" if found.hopeless else "--partial goes on without it"
         )
         raise Failure(f"nothing was written, because of the errors above: {way_on}", FAILED)
-    remark(_sum_up(found, planned, dry_run))
+    echo_err(_sum_up(found, planned, dry_run))
 
 
 @app.command("export", cls=ExportCommand)
@@ -136,9 +136,9 @@ def export(
 
     found = export(_one_of(targets(), target), [document.value for document in read_documents(path)])
     for line in found.text.splitlines():
-        tell(line)
+        echo(line)
     for finding in found.findings:
-        remark(str(finding))
+        echo_err(str(finding))
 
 
 def _source(name: str) -> "Source":
@@ -184,15 +184,15 @@ def _report(source: str, found: "Translation", planned: "Plan", refused: bool, a
         changes = {field: getattr(planned, field) for field in ("added", "changed", "removed")}
         findings = [msgspec.to_builtins(finding) for finding in found.findings]
         summary = {"source": source, "file": str(planned.file), "refused": refused, "documents": len(found.documents)}
-        tell_json({**summary, **({} if refused else changes), "findings": findings})
+        echo_json({**summary, **({} if refused else changes), "findings": findings})
         return
     for finding in found.findings:
-        tell(str(finding))
+        echo(str(finding))
     if refused:
         return
     for mark, keys in (("+", planned.added), ("~", planned.changed), ("-", planned.removed)):
         for key in keys:
-            tell(f"{mark} {key}")
+            echo(f"{mark} {key}")
 
 
 def _sum_up(found: "Translation", planned: "Plan", dry_run: bool) -> str:

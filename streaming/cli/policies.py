@@ -15,13 +15,13 @@ from streaming.cli.app import (
     Config,
     Failure,
     Json,
+    echo,
+    echo_err,
+    echo_json,
     harmless,
     policy_app,
     reach,
-    remark,
     settings_of,
-    tell,
-    tell_json,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def apply(
     gone = _missing_in(documents, stored) if prune else []
     offsets = publish(settings, [document.value for document in documents], gone)
     for key in gone:
-        remark(f"deleted {key}")
+        echo_err(f"deleted {key}")
     _show_offsets(offsets, f"{_published(documents, stored)}, {len(gone)} deleted", as_json)
 
 
@@ -90,7 +90,7 @@ def _checked(path: Path, settings: "Settings", strict: bool) -> list["Located"]:
     if found and strict:
         raise Failure("\n".join(["nothing was published, because of (--no-strict accepts warnings):", *found]))
     for warning in found:
-        remark(f"warning: {warning}")
+        echo_err(f"warning: {warning}")
     if found and sys.stdin.isatty() and not typer.confirm("Publish all the same?", err=True):
         raise Failure("nothing was published")
     return documents
@@ -132,12 +132,12 @@ def _published(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None
 
 def _show_offsets(offsets: "Offsets", summary: str, as_json: bool) -> None:
     if as_json:
-        tell_json(offsets)
+        echo_json(offsets)
         return
     for topic, partitions in sorted(offsets.items()):
         for partition, offset in partitions.items():
-            tell(f"{topic}, partition {partition}: up to offset {offset}")
-    tell(summary)
+            echo(f"{topic}, partition {partition}: up to offset {offset}")
+    echo(summary)
 
 
 @policy_app.command("get")
@@ -202,10 +202,10 @@ def _show_stored(stored: "Stored", as_json: bool) -> None:
     from policy import to_text
 
     if as_json:
-        tell_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})
+        echo_json({**msgspec.to_builtins(stored), "at": to_text(stored.at)})
     elif stored.error is None:
         name = stored.key if stored.key.isprintable() else repr(stored.key)  # a name must not end the comment
-        tell(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{_to_yaml(stored.document)}")
+        echo(f"--- # {name}, offset {stored.offset}, {to_text(stored.at)}\n{_to_yaml(stored.document)}")
 
 
 def _to_yaml(document: Any) -> str:

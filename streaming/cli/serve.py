@@ -7,10 +7,10 @@ from streaming.cli.app import (
     Bootstrap,
     Config,
     app,
+    echo_err,
     end_at_once,
     need,
     reach,
-    remark,
     settings_of,
     stop_on_signals,
 )
@@ -44,11 +44,11 @@ def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
     with stop_on_signals(_give_up) as stop:
         server = Server(settings)
         who = "any machine that reaches it" if settings.serve.allow_remote else "this machine alone"
-        remark(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}, without a login")
-        server.run(stop, lambda: remark(f"ready: deciding at {server.url}"))
-    remark("stopped")
+        echo_err(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}, without a login")
+        server.run(stop, lambda: echo_err(f"ready: deciding at {server.url}"))
+    echo_err("stopped")
 
 
 def _give_up() -> None:
-    remark(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for requests under way")
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for requests under way")
     end_at_once(0)

@@ -143,6 +143,7 @@ class Query(PreparedQuery):
         if self.atom is None:
             text = answers.form.answer(self.answer(request.resource.id))
             self.only = rendered(request.system, text, answers.form)
+            self.drop_evidence()
         else:
             self._by_grant: dict[int, RenderedAnswer] = {}
             self._permission = inner(self.atom.permission_text)

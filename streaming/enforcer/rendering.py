@@ -159,12 +159,12 @@ class Templates:
         grant = grants[0] if grants else None
         held = b"" if grant is None else inner(route(query.via, grant.principal))
         text = self._template(query, grant).fill((permission, OBJECT_BYTES, held))
-        return rendered(query.request.system, text, self._form, OBJECT_BYTES)
+        return rendered(query.system, text, self._form, OBJECT_BYTES)
 
     def _template(self, query: PreparedQuery, grant: Grant | None) -> Template:
         """Grants live as long as the snapshot, so the id names one."""
         assert query.atom is not None
-        atom, system = query.atom, query.request.system
+        atom, system = query.atom, query.system
         key = (system, atom.rule, atom.because, *query.beside, None if grant is None else id(grant))
         template = self._templates.get(key)
         if template is None:

@@ -64,7 +64,7 @@ def session_settings(settings: Settings) -> dict[str, str]:
         "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # While there are no requests, Kafka is asked for new ones less than half as often; under load it counts
+        # While there are no requests, Kafka is polled for new ones less than half as often; under load it counts
         # for nothing, and after a pause a request waits 10 ms longer in the mean.
         "spark.sql.streaming.pollingDelay": "30ms",
         # A batch that waits for Kafka must not keep the job from stopping.
@@ -282,7 +282,7 @@ class Records:
         return [text or None for text in texts]
 
     def some_headers(self) -> Iterator[list[dict[str, Any]] | None]:
-        """The headers of the records, one after the other, decoded when asked for."""
+        """The headers of the records, one after the other, decoded when needed."""
         return map(self.headers, range(len(self)))
 
     def _piece(self, piece: int) -> pa.BinaryArray:

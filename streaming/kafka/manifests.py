@@ -66,7 +66,7 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
 
 
 def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
-    """Who there is: the job, the owners of each system's policies and of facts, those who ask, report and watch.
+    """Who there is: the job, the owners of each system's policies and of facts, clients, services and monitoring.
 
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
     """
@@ -76,14 +76,14 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = Thing("group", job), DESCRIBE
-    asking = [*_on(topics.requests, WRITE), *_on(answers, READ), (Thing("group", CLIENT_GROUP), DESCRIBE)]
+    requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (Thing("group", CLIENT_GROUP), DESCRIBE)]
     everything = [spec.name for spec in topic_specs(topics)]
     everybody: dict[str, Iterable[Right]] = {
         job: _of_the_job(settings),
         **{f"{job}-policies-{system}": _of_an_owner(settings, system, seeing) for system in topics.policy_topics()},
         f"{job}-facts": _on([topics.facts], WRITE),
-        f"{job}-client": [*asking, (_groups(f"{job}-client"), READ)],
-        f"{job}-service": [*asking, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
+        f"{job}-client": [*requesting, (_groups(f"{job}-client"), READ)],
+        f"{job}-service": [*requesting, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
             *_on((*outputs, *topics.requests, *documents), READ),

@@ -83,13 +83,13 @@ def await_visible(settings: Settings, offsets: Offsets) -> None:
     """
     admin, deadline = admin_client(settings), time.monotonic() + SECONDS
     last = {(topic, int(number)): offset for topic, at in offsets.items() for number, offset in at.items()}
-    while any(end <= last[partition] for partition, end in _stable_ends(admin, last).items()):
+    while any(end <= last[partition] for partition, end in _last_stable_offsets(admin, last).items()):
         if time.monotonic() > deadline:
             raise PublishFailed(f"published, but not readable after {SECONDS:g} s: an older transaction is still open")
         time.sleep(POLL_SECONDS)
 
 
-def _stable_ends(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
+def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) -> dict[Partition, int]:
     try:
         return last_stable_offsets(admin, partitions)
     except (KafkaException, TimeoutError) as error:

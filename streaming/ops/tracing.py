@@ -85,9 +85,9 @@ def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
 
     for traceparent in traceparents:
         context = TraceContextTextMapPropagator().extract({"traceparent": traceparent})
-        asked = get_current_span(context).get_span_context()
-        if asked.is_valid:
-            yield Link(asked)
+        request = get_current_span(context).get_span_context()
+        if request.is_valid:
+            yield Link(request)
 
 
 def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:

@@ -20,7 +20,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from streaming.errors import JobStopped
 from streaming.ops.health import serving
 from streaming.serve import authzen, search
-from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN, Asked, BadRequest, Read, Rules
+from streaming.serve.authzen import (
+    EVALUATION,
+    EVALUATIONS,
+    SEARCH,
+    WELL_KNOWN,
+    BadRequest,
+    EvaluationRequest,
+    Read,
+    Rules,
+)
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.settings import Settings, SettingsError
@@ -41,7 +50,7 @@ REFUSED = b"HTTP/1.1 503 Service Unavailable\r\n" + CLOSING % (len(BUSY), BUSY)
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Parse = Callable[[bytes, str, str, Rules], Asked]
+Parse = Callable[[bytes, str, str, Rules], EvaluationRequest]
 
 
 class Refused(Exception):
@@ -129,12 +138,12 @@ class Application:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
         _check_method(method, "POST")
         system, parse = self._posts[path]
-        asked = parse(await self._body(scope, receive), id_, system, self._rules)
-        read = await self._wait(asked)
+        request = parse(await self._body(scope, receive), id_, system, self._rules)
+        read = await self._wait(request)
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
-        decision, body = authzen.answer(asked, read, self._rules, now, age, bound)
-        self._metrics.decided(asked.request["system"], decision)
+        decision, body = authzen.answer(request, read, self._rules, now, age, bound)
+        self._metrics.decided(request.body["system"], decision)
         return 200, body
 
     async def _search(self, system: str, kind: search.Kind, body: bytes, id_: str) -> bytes:
@@ -143,7 +152,7 @@ class Application:
             raise Refused(503, f"{SEARCHES} searches are under way already; try again")
         async with self._searching:
             searched = search.parse_search(kind, body, id_, system, self._rules)
-            read = await self._wait(searched.asked)
+            read = await self._wait(searched.evaluation)
             now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
             arguments = (searched, read, self._rules, now, age, self._settings.max_staleness_seconds)
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
@@ -169,12 +178,12 @@ class Application:
             more = part.get("more_body", False)
         return b"".join(parts)
 
-    async def _wait(self, asked: Asked) -> Read:
+    async def _wait(self, request: EvaluationRequest) -> Read:
         """The reading that a request is decided by. Raises Stale."""
-        if asked.freshness == "full":
+        if request.freshness == "full":
             return await self._newer()
         read = self._current()
-        if asked.freshness == "min_policy_offsets" and authzen.lacking(asked, read) is not None:
+        if request.freshness == "min_policy_offsets" and authzen.lacking(request, read) is not None:
             return await self._newer()
         return read
 

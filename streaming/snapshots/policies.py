@@ -280,7 +280,7 @@ class Policies:
         """Whether alerts of changes are there that `pending` has not returned yet."""
         return self._changes.has_news
 
-    def told(self) -> None:
+    def published(self) -> None:
         """Note that a transaction with all of `pending` was committed."""
         self._unpublished = [refused for refused in self._unpublished if not self._is_read(refused)]
         self._recreated.clear()

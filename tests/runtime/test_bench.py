@@ -64,6 +64,15 @@ def test_requests_are_records_as_the_client_sends_them() -> None:
     assert {"groups", "facts"} <= DEFAULT_TRUST, "the requests claim groups"
 
 
+def test_distinct_requests_come_again_with_other_ids_and_traces() -> None:
+    _, ask = traffic.policies(100)
+    records = list(traffic.client_records("requests", ask, 6, timeout=60, distinct=3))
+    plain = [{**json.loads(record.value), "id": "", "deadline": 0} for record in records]
+    assert plain[:3] == plain[3:]
+    assert plain[0] != plain[1]
+    assert len({record.id for record in records}) == len({str(record.headers) for record in records}) == 6
+
+
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_every_engine_gives_the_same_answers(name: str) -> None:
     if name.startswith(BESIDE):

@@ -58,7 +58,7 @@ def _for_partition(evaluator: Evaluator) -> PartitionEvaluator:
 def _in_order(packed: Packed) -> list[Outgoing]:
     """All records by their positions, which are ascending in each columns: as the sender merges them."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, columns in packed.lots():
+    for topic, columns in packed.batches():
         positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         assert list(positions) == sorted(positions)
         headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
@@ -168,7 +168,7 @@ def test_a_workload_gets_the_same_answers() -> None:
     made = _for_partition(evaluator).decide_all(Records(records_batch((value[:16], value, None) for value in values)))
     with unprepared():
         careful = [_for_partition(lone).decide(value[:16], value, None, n, AT) for n, value in enumerate(values)]
-    assert (len(made.shortly[0].keys), len(made.others)) == (3000, 0)
+    assert (len(made.columnar[0].keys), len(made.others)) == (3000, 0)
     assert _in_order(made) == careful
 
 
@@ -341,10 +341,10 @@ def test_what_is_too_large_for_columns_is_decided_by_itself(
     monkeypatch: pytest.MonkeyPatch, name: str, module: Any
 ) -> None:
     sent: list[Sent] = [(None, json.dumps(_request()).encode(), None)]
-    assert len(_for_partition(_taught()).decide_all(Records(records_batch(sent))).shortly) == 1
+    assert len(_for_partition(_taught()).decide_all(Records(records_batch(sent))).columnar) == 1
     monkeypatch.setattr(module, name, 10)
     made = _for_partition(_taught()).decide_all(Records(records_batch(sent)))
-    assert (len(made.shortly), len(made.others)) == (0, 1)
+    assert (len(made.columnar), len(made.others)) == (0, 1)
 
 
 def test_records_beyond_the_limits_are_refused_as_ever() -> None:
@@ -389,7 +389,7 @@ def test_each_decision_reports_its_own_requests_time_and_offset_where_others_are
     values = [b"{", *(json.dumps(_request(f"r-{n}")).encode() for n in range(3))]
     sent = [(b"k", value, None, AT + 1000 * late) for value, late in zip(values, (0, 3, 1, 2), strict=True)]
     made = _for_partition(_taught()).decide_all(Records(records_at(sent)))
-    assert (len(made.shortly), len(made.others)) == (1, 1)
+    assert (len(made.columnar), len(made.others)) == (1, 1)
     with unprepared():
         careful = [
             _for_partition(Evaluator(SNAPSHOT, LIMITS)).decide(key, value, None, n, at)

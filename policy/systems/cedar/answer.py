@@ -57,10 +57,10 @@ def answer(asked: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
     return _conclude(asked, bool(permits) and not forbids, determining, failed)
 
 
-def _keys(asked: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:
+def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:
     """The keys of all policies whose scope the request may satisfy; each policy has one of them."""
     yield EVERY
-    for part, uid in asked.parts.items():
+    for part, uid in request.parts.items():
         yield from keys_for(part, uid, within[part])
 
 
@@ -90,7 +90,7 @@ def _json_of(uid: Uid) -> dict[str, str]:
 
 
 def _conclude(
-    asked: CedarRequest, allowed: bool, determining: list[Policy], failed: Failed
+    request: CedarRequest, allowed: bool, determining: list[Policy], failed: Failed
 ) -> tuple[EngineResult, list[Reason]]:
     """The answer by CE-ERRORS: where a policy that failed might have changed it, it is not known."""
     decisive = "forbid" if allowed else "permit"
@@ -102,7 +102,9 @@ def _conclude(
         rule = "CE-PERMIT" if allowed else "CE-FORBID-WINS"
         reasons = tuple(_determining(determining, rule))
         return EngineResult(allowed, rule, reasons[0].message, reasons, not allowed), _failures(failed)
-    message = f"no permit is satisfied for {', '.join(map(text_of, (asked.principal, asked.action, asked.resource)))}"
+    message = (
+        f"no permit is satisfied for {', '.join(map(text_of, (request.principal, request.action, request.resource)))}"
+    )
     reason = Reason("no-grant", message, "CE-DEFAULT-DENY")
     return EngineResult(False, "CE-DEFAULT-DENY", message, (reason,), False), _failures(failed)
 
