@@ -108,13 +108,13 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: 
         yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
         yield from map(Who, also)
         return
-    for name in {*_names(policy_set, system), *also}:
+    for name in {*document_names(policy_set, system), *also}:
         bare = name.partition(":")[2]
         yield from (Who(text) for text in (name, bare) if text)
         yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
 
 
-def _names(policy_set: PolicySet, system: str) -> Iterator[str]:
+def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
     """Every name that may belong to a subject or to something it can claim."""
     yield from policy_set.grants
     yield from policy_set.memberships

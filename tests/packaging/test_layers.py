@@ -32,7 +32,7 @@ STREAMING = (
     ("streaming.enforcer",),
     ("streaming.monitor",),
     ("streaming.application", "streaming.client", "streaming.serve"),
-    ("streaming.broker", "streaming.report", "streaming.verify"),
+    ("streaming.broker", "streaming.decision_log", "streaming.report", "streaming.verify"),
     ("streaming.bench", "streaming.demo"),
     ("streaming.cli",),
 )

@@ -16,10 +16,10 @@ EVERYONE = "*"  # every principal
 UNTYPED = "resource"  # the type of a resource whose type is not known
 
 
-def kind_of(resource: str) -> str:
-    """The ``resource.type`` of an id that is written ``KIND:NAME``."""
+def kind_of(resource: str, otherwise: str = UNTYPED) -> str:
+    """The ``resource.type`` of an id that is written ``KIND:NAME``; ``otherwise`` of another."""
     kind, colon, _ = resource.partition(":")
-    return kind if colon and kind else UNTYPED
+    return kind if colon and kind else otherwise
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -143,3 +143,14 @@ class HasNotation(Protocol):
 
     def notation(self, grant: Grant) -> tuple[str, str]:
         """The permission and the object of a grant as a document of the system writes them."""
+
+
+@runtime_checkable
+class ListsResourceTypes(Protocol):
+    """A system whose types of resources are known beforehand."""
+
+    def resource_types(self) -> Iterable[str]:
+        """Each type that the system knows."""
+
+    def requested_type(self, request: Request) -> str:
+        """The type of a request's resource, in most systems a part of its id; empty where it cannot be read."""

@@ -92,6 +92,14 @@ class StreamSets:
         """Those of the catalogue."""
         return list(operations())
 
+    def resource_types(self) -> list[str]:
+        """The types of objects, and the organization's."""
+        return [*catalogue().types, ORGANIZATION]
+
+    def requested_type(self, request: Request) -> str:
+        """The type in ``TYPE:NAME``."""
+        return kind_of(request.resource.id, "")
+
     def resource_type(self, action: str, resource: str) -> str:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""
         return kind_of(resource)
