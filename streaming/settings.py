@@ -18,7 +18,9 @@ from streaming.monitor_settings import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
-OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
+OTHER_VARIABLES = frozenset(
+    f"LOCKKEEPER_{name}" for name in ("CONFIG", "IVY_SETTINGS", "AUTHOR", "COMMIT", "REASON")
+)  # they are no settings of the job
 TEST_PREFIX = "LOCKKEEPER_TEST_"
 # Kubernetes sets variables for each Service of the namespace, this one for all of them.
 SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
@@ -93,6 +95,14 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_requests: Positive = 256
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False
+
+
+class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `policy apply`, `delete` and `rollback` require a change to say of itself; it stays a claim."""
+
+    require_author: bool = False
+    require_commit: bool = False
+    require_reason: bool = False
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -188,6 +198,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
+    policy: PolicySettings = PolicySettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"

@@ -255,6 +255,10 @@ class DocumentLog:
                 self._gaps.add((log.topic, successor))
                 yield msgspec.structs.replace(record, value=b"", offset=successor)
 
+    def newest(self) -> Snapshot:
+        """What the policies say at the ends that were read, without facts. Raises NoLongerKnown."""
+        return self.snapshot_at({topic: {"0": self.end(topic) - 1} for topic in self._policies.topics}, None)
+
     def offsets_at(self, moment: int) -> tuple[Offsets, int]:
         """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.
 

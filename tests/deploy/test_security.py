@@ -20,7 +20,7 @@ WRITERS = {
     NAMES.facts: {JOB, f"{JOB}-facts"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
-    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.verdicts, NAMES.history)},
+    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
     **{f"{topic}.dlq": {JOB} for topic in (NAMES.requests[0], NAMES.audit[0])},
 }
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
