@@ -7,6 +7,7 @@ from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
 from policy.analysis.lint import Finding, lint
+from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
@@ -21,6 +22,7 @@ __all__ = [
     "KnownNames",
     "Node",
     "Statement",
+    "UnknownName",
     "Who",
     "Widening",
     "Widenings",
@@ -37,6 +39,8 @@ __all__ = [
     "replay",
     "said",
     "statements",
+    "unknown_names",
+    "unknown_terms",
     "uses",
     "what_is_permitted",
     "who_can",

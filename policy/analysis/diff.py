@@ -85,8 +85,8 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
     principals = {grant.principal for grant in grants}
     others = SubsumptionIndex(grant for principal in principals for grant in there.grants.get(principal, ()))
     yield from (_of_grant(system, sign, grant, others) for grant in grants)
-    links = {placeless(way) for way in _memberships(there)}
-    ways = [way for way in _memberships(here) if placeless(way) not in links]
+    memberships = {placeless(way) for way in _memberships(there)}
+    ways = [way for way in _memberships(here) if placeless(way) not in memberships]
     # A new one widens by the allows it leads to, a lost one by the denies.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
     closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()

@@ -13,7 +13,7 @@ import msgspec
 
 from policy.analysis.edits import Edit, Start, starts
 from policy.analysis.engine_changes import opened
-from policy.analysis.sides import Side
+from policy.analysis.versions import PolicySetVersion
 from policy.analysis.wording import grant_words, window_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Effect, Grant, StatementId
@@ -67,21 +67,23 @@ def _order(one: Widening) -> tuple[str, int, str, str, str]:
 def _of_grants(system: System, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Iterator[Widening]:
     said = {edit.document: edit.before for edit in edits}
     says = {edit.document: edit.after for edit in edits}
-    before, after = Side(policy_set, said, at), Side(policy_set, says, at)
+    before, after = PolicySetVersion(policy_set, said, at), PolicySetVersion(policy_set, says, at)
     for start in starts(says, said, after, ALLOW):
         for who, part in _parts(start, after, before, ALLOW, work):
-            if not after.bearing(who).denied(part):
+            if not after.effective_grants(who).denied(part):
                 yield _widening(system, who, part, start)
     for start in starts(said, says, before, DENY):
         for who, part in _parts(start, before, after, DENY, work):
             yield _widening(system, who, part, start)
 
 
-def _parts(start: Start, here: Side, there: Side, effect: Effect, work: Work) -> Iterator[tuple[str, Grant]]:
-    """The grants of a start that are held here, and on the other side by nothing that says as much."""
+def _parts(
+    start: Start, here: PolicySetVersion, there: PolicySetVersion, effect: Effect, work: Work
+) -> Iterator[tuple[str, Grant]]:
+    """The grants of a start that are held here, and in the other version by nothing that says as much."""
     for who in start.principals:
         work.take(1 + len(start.grants))
-        held, other = here.bearing(who), there.bearing(who)
+        held, other = here.effective_grants(who), there.effective_grants(who)
         for grant in start.grants:
             assert grant.effect == effect
             yield from ((who, part) for part in held.parts(grant) if not other.allowed(part))

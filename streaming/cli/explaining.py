@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.tree import Tree
 
     from policy import Snapshot
-    from policy.analysis import Node, Who
+    from policy.analysis import Node, UnknownName, Who
 
 
 STANDARD_INPUT = "-"
@@ -32,6 +32,20 @@ ContextOption = Annotated[str | None, typer.Option("--context", help="The reques
 FileOption = Annotated[
     str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
 ]
+
+
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Accept names that no catalogue has, or that look like typing errors.")
+]
+
+
+def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
+    """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
+    names = list(found)
+    if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
+        raise Failure("\n".join([*mistakes, "--allow-unknown accepts names as they are"]), MISUSED)
+    for name in names:
+        echo_err(f"{where}{name}")
 
 
 def short_form(
@@ -185,11 +199,13 @@ def explain(
     file: FileOption = None,
     at: At = None,
     trust: Trust = None,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Show how a request is decided: what its action requires, which parts hold, and by which statement.
 
-    Exit code: 0 for an allow alone.
+    An action or a type that does not exist is reported, and so is a subject or resource that no document names but one
+    that is spelt nearly so does. Exit code: 0 for an allow alone, 2 for such a name.
 
     \b
     Examples:
@@ -200,11 +216,13 @@ def explain(
     import msgspec
 
     from policy import MalformedRequest
-    from policy.analysis import draw_trees
+    from policy.analysis import draw_trees, unknown_names
 
     request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    snapshot, request, claims = snapshot_of(policies), _timed(request, at), _claims(trust, at)
     try:
-        nodes = draw_trees(snapshot_of(policies), _timed(request, at), _claims(trust, at))
+        refuse_unknown(unknown_names(snapshot, request, claims), allow_unknown)
+        nodes = draw_trees(snapshot, request, claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     for node in nodes:
@@ -262,6 +280,7 @@ def who_can(
     ] = None,
     at: At = None,
     trust: Trust = None,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """List whom the policies allow an action on a resource: subjects, and subjects that claim a group or role.
@@ -275,12 +294,15 @@ def who_can(
     import msgspec
 
     from policy import MalformedRequest
+    from policy.analysis import unknown_names
     from policy.analysis import who_can as find
 
     short = short_form("any-principal", None, action, resource, property_, context)
     request = whole_request(None, system, short | ({"organization": organization} if organization else {}))
+    snapshot, request, claims = snapshot_of(policies), _timed(request, at), _claims(trust, at)
     try:
-        reach = find(snapshot_of(policies), _timed(request, at), trust=_claims(trust, at))
+        refuse_unknown(unknown_names(snapshot, request, claims, subject=False), allow_unknown)
+        reach = find(snapshot, request, trust=claims)
     except MalformedRequest as malformed:
         raise Failure(str(malformed), MISUSED) from malformed
     if as_json:

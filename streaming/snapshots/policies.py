@@ -239,8 +239,8 @@ class Policies:
     def _forget(self) -> None:
         """Drop versions that no rule refers to any more: when policies change, and now and then as users log in."""
         policy_sets = self.snapshot.with_facts(self.overlay).policy_sets
-        horizons = {name: all_systems()[name].retention_floor(one.facts) for name, one in policy_sets.items()}
-        self._history.settle(self._policies, self._policies.forget_before(horizons))
+        retention_floors = {name: all_systems()[name].retention_floor(one.facts) for name, one in policy_sets.items()}
+        self._history.settle(self._policies, self._policies.forget_before(retention_floors))
         self._forget_at = time.monotonic() + FORGET_SECONDS
         if time.monotonic() >= self._forget_past_at:
             self.documents.forget_before(time.time_ns() // 1_000_000 - KEPT_BY_TOPIC_MS)

@@ -62,6 +62,14 @@ class Cdap:
         """Those of the catalogue."""
         return list(actions())
 
+    def resource_types(self) -> list[str]:
+        """The kinds of entity."""
+        return list(catalogue()["tree"])
+
+    def requested_type(self, request: Request) -> str:
+        """The kind in ``KIND:NAME``."""
+        return kind_of(request.resource.id, "")
+
     def resource_type(self, action: str, resource: str) -> str:
         """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
         return kind_of(resource)

@@ -91,6 +91,18 @@ class Lenses6:
         """Those of the catalogue."""
         return [f"{service}:{name}" for service, names in catalogue.catalogue()["operations"].items() for name in names]
 
+    def resource_types(self) -> list[str]:
+        """Those of the catalogue, each with its service: ``kafka:topic``."""
+        services = catalogue.catalogue()["resources"]
+        return [f"{service}:{type_}" for service, types in services.items() for type_ in types]
+
+    def requested_type(self, request: Request) -> str:
+        """Service and type of an LRN."""
+        try:
+            return ":".join(resource_name(request.resource.id)[:2])
+        except Unanswerable:
+            return ""
+
     def resource_type(self, action: str, resource: str) -> str:
         """``lrn`` for every resource."""
         return "lrn"

@@ -73,7 +73,7 @@ class StreamSets:
         return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: what is asked of the object or organization of a refused document is an error."""
+        """None: what is requested on the object or organization of a refused document is an error."""
         return ()
 
     def notation(self, grant: Grant) -> tuple[str, str]:
@@ -91,6 +91,14 @@ class StreamSets:
     def actions(self) -> list[str]:
         """Those of the catalogue."""
         return list(operations())
+
+    def resource_types(self) -> list[str]:
+        """The types of objects, and the organization's."""
+        return [*catalogue().types, ORGANIZATION]
+
+    def requested_type(self, request: Request) -> str:
+        """The type in ``TYPE:NAME``."""
+        return kind_of(request.resource.id, "")
 
     def resource_type(self, action: str, resource: str) -> str:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""
