@@ -1,5 +1,6 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
+from policy.analysis.concerned import concerned
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
@@ -27,6 +28,7 @@ __all__ = [
     "Widenings",
     "analyse",
     "compare",
+    "concerned",
     "document_lines",
     "draw_trees",
     "grant_text",
