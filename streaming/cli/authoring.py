@@ -20,7 +20,7 @@ from streaming.cli.app import (
     policy_app,
     settings_of,
 )
-from streaming.cli.explaining import AllowUnknown
+from streaming.cli.request_options import AllowUnknown
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot
