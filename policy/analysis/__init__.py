@@ -6,7 +6,7 @@ from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
 from policy.analysis.impact import (
-    Holding,
+    EffectivePermission,
     KnownNames,
     Permitted,
     Who,
@@ -26,9 +26,9 @@ __all__ = [
     "Changed",
     "Difference",
     "Edit",
+    "EffectivePermission",
     "Escalation",
     "Finding",
-    "Holding",
     "KnownNames",
     "Node",
     "Permitted",

@@ -239,7 +239,7 @@ def what_subject_can(
     subject: Mapping[str, Any],
     at: int | None = None,
     trust: frozenset[str] = CLAIMS,
-) -> tuple[Holding, ...] | tuple[Permitted, ...]:
+) -> tuple[EffectivePermission, ...] | tuple[Permitted, ...]:
     """What a subject may do, without an action or resource: its grants, each with the denies that meet it.
 
     Of a system with an engine of its own, which has no grants, each action on each resource that documents name and
