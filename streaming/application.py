@@ -73,7 +73,7 @@ def run(
 
         opened(lambda: explained(settings))
         opened(lambda: checkpoints_locked(settings))
-        # Rule 1: first fence whoever else runs, then read what is committed, then start the query.
+        # Rule 1: first fence other instances, then read what is committed, then start the query.
         spark = opened(lambda: _session(settings, watch))
         output = opened(lambda: contextlib.closing(Output(settings, spark, watch.dropped)))
         enforcer = opened(lambda: contextlib.closing(Enforcer(settings, spark, output, stop, report, watch)))
@@ -94,7 +94,7 @@ def _check_cluster(settings: Settings) -> None:
 def check_permissions(admin: AdminClient, settings: Settings) -> None:
     """Raise CannotStart for every permission that the enforcer lacks; what the monitor lacks is logged.
 
-    Write on the transactional ids, which cannot be asked for, shows when they are first used.
+    Write on the transactional ids, which cannot be queried, shows when they are first used.
     """
     missing = missing_permissions(admin, permissions_of(settings, settings.job_name))
     needed = set(enforcer_permissions(settings))

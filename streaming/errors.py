@@ -2,7 +2,7 @@
 
 
 class JobStopped(Exception):
-    """Base of what ends the job on purpose; whoever runs it exits with a code that is not 0."""
+    """Base of what ends the job on purpose; the process exits with a code that is not 0."""
 
 
 class Fenced(JobStopped):

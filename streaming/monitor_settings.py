@@ -59,7 +59,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `window_seconds`: so long before an access its allow may have been given. `grace_seconds`: so long after an access
     became known its decision may still come. `lateness_seconds`: an access that became known later than so long after
-    it happened is not held against the requests, of which nobody knows any more. `episode_seconds`: after so long
+    it happened is not matched with requests, which are no longer kept. `episode_seconds`: after so long
     without another occurrence an episode is over.
     """
 
@@ -138,7 +138,7 @@ class MonitorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def longest_wait_seconds(self) -> float:
-        """After so long without records there is nothing left to tell of."""
+        """After so long without records no alert is due any more."""
         every = [self.rules, *map(self.rules_of, self.systems)]
         return max(rules.grace_seconds + rules.episode_seconds for rules in every) + 3 * self.tick_seconds
 

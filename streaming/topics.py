@@ -33,6 +33,7 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decisions: str = "authz.decisions.v1"
     verdicts: str = "authz.verdicts.v1"
     alerts: str = "authz.alerts.v1"
+    changes: str = "authz.changes.v1"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
 
     @property
@@ -87,7 +88,7 @@ class TopicSpec(msgspec.Struct, frozen=True):
 
 
 BROKER_DATES = Rule(
-    "message.timestamp.type", "LogAppendTime", "clients could date their records, and judge by another moment"
+    "message.timestamp.type", "LogAppendTime", "clients could choose the time, and so the policies, of their requests"
 )
 KEEPS_NEWEST = Rule("cleanup.policy", "compact", "documents would be deleted after a while, denies among them")
 KEEPS_ALL = Rule("cleanup.policy", "delete", "compaction would drop all but the newest record of a key")
@@ -112,13 +113,14 @@ def durability_rules(replicas: int) -> tuple[Rule, ...]:
 
 
 LOG_ORDERS = "the order of changes would be lost between the partitions"
+FOR_EVER = {"retention.ms": "-1"}  # changes are few, and are asked for long after
 TOMBSTONES = {"delete.retention.ms": str(7 * DAY_MS)}
 # What a new one gets and an older one need not have: without it, fewer old decisions can be verified.
 REBUILT = {"min.compaction.lag.ms": str(7 * DAY_MS)}
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` tells both."""
+    """The largest record that the job writes, and the largest document, in bytes; `Settings.limits` has both."""
 
     record_out: int = 4 * MIB
     document: int = MIB
@@ -158,6 +160,7 @@ def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
         yield TopicSpec(topic, rules)
     for topic in (names.alerts, *map(dead_letters_of, names.inputs)):
         yield TopicSpec(topic, rules, partitions=1)
+    yield TopicSpec(names.changes, rules, FOR_EVER, 1)
 
 
 def dead_letters_of(topic: str) -> str:

@@ -28,19 +28,19 @@ class Node(msgspec.Struct, frozen=True):
 
 def draw_trees(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS) -> list[Node]:
     """The tree of a request, of a batch one for each evaluation. Raises MalformedRequest."""
-    asked = parse_request(request)
-    return [_tree(snapshot, item, trust) for item in (asked.items if isinstance(asked, Batch) else (asked,))]
+    parsed = parse_request(request)
+    return [_tree(snapshot, item, trust) for item in (parsed.items if isinstance(parsed, Batch) else (parsed,))]
 
 
-def _tree(snapshot: Snapshot, asked: Request | IncompleteItem, trust: frozenset[str]) -> Node:
+def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozenset[str]) -> Node:
     """The top node is the answer itself, with the outcome as its truth."""
-    if isinstance(asked, IncompleteItem):
-        return Node("error", None, notes=(asked.message,))
-    decision = answer(snapshot, asked, trust)
+    if isinstance(request, IncompleteItem):
+        return Node("error", None, notes=(request.message,))
+    decision = answer(snapshot, request, trust)
     held = {"allow": True, "deny": False}.get(decision.outcome)
-    title = f"{decision.outcome}: {asked.subject.id} {asked.action.name} {asked.resource.id}"
+    title = f"{decision.outcome}: {request.subject.id} {request.action.name} {request.resource.id}"
     try:
-        trace = evaluate_request(snapshot, asked, trust)
+        trace = evaluate_request(snapshot, request, trust)
     except Unanswerable as unanswerable:
         return Node(title, held, unanswerable.reason.rule or "", (unanswerable.reason.message,))
     notes = [f"rests on what the request claims: {', '.join(trace.claims)}"] if trace.claims else []

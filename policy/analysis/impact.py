@@ -1,6 +1,6 @@
 """What may a subject do, and who may do something: the questions that people ask before they change a policy.
 
-*Who* is answered by deciding: every subject that the documents know is asked for, so the answer is always
+*Who* is answered by deciding: every subject that the documents name is evaluated, so the answer is always
 that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it; of a system
 with an engine of its own, which has none, by deciding too.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import DENY, Grant, in_force
+from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
@@ -20,6 +20,7 @@ from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
+from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -29,7 +30,7 @@ CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
 
-class Holding(msgspec.Struct, frozen=True):
+class EffectivePermission(msgspec.Struct, frozen=True):
     """A grant that a subject holds, by which way, and the denies that take all of it or some of it away."""
 
     grant: Grant
@@ -108,13 +109,13 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: 
         yield from (Who(name, "", "" if type_ == USER else type_) for type_, name in engine.subjects(policy_set.facts))
         yield from map(Who, also)
         return
-    for name in {*_names(policy_set, system), *also}:
+    for name in {*document_names(policy_set, system), *also}:
         bare = name.partition(":")[2]
         yield from (Who(text) for text in (name, bare) if text)
         yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
 
 
-def _names(policy_set: PolicySet, system: str) -> Iterator[str]:
+def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
     """Every name that may belong to a subject or to something it can claim."""
     yield from policy_set.grants
     yield from policy_set.memberships
@@ -173,15 +174,15 @@ def what_is_permitted(
 ) -> tuple[Permitted, ...]:
     """What ``decide`` allows the request's subject of all that documents name; of a system with an engine alone.
 
-    Each action on each resource is asked for, with the request's context. It is never complete: actions and resources
+    Each action on each resource is evaluated, with the request's context. It is never complete: actions and resources
     that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
     more than `MOST_PAIRS` pairs.
     """
-    asked = _single(request)
-    policy_set = snapshot.policy_sets.get(asked.system)
-    named = None if policy_set is None else known_names(policy_set, asked.system)
+    parsed = _single(request)
+    policy_set = snapshot.policy_sets.get(parsed.system)
+    named = None if policy_set is None else known_names(policy_set, parsed.system)
     if named is None:
-        raise MalformedRequest(f"{asked.system} does not evaluate its policies by an engine: use what_can")
+        raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
         raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
     found = []
@@ -192,35 +193,86 @@ def what_is_permitted(
     return tuple(sorted(found))
 
 
-def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
+def what_can(
+    snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS
+) -> tuple[EffectivePermission, ...]:
     """What the request's subject holds, at its time: allows and denies, by document.
 
     The action and resource must be ones that the system knows; they do not narrow the answer.
     Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
-    asked = _single(request)
-    if engine_of(all_systems().get(asked.system)) is not None:
-        message = f"{asked.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
+    parsed = _single(request)
+    if engine_of(all_systems().get(parsed.system)) is not None:
+        message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
-    return holdings(effective_principals, usable_time(asked, trust))
+    effective_principals = evaluate_request(snapshot, parsed, trust).effective_principals
+    return effective_permissions(effective_principals, usable_time(parsed, trust))
 
 
-def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
+def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
     ordered = sorted(held, key=lambda grant: grant.statement_id.place)
-    return tuple(_holding(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered)
+    return tuple(
+        _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
+    )
 
 
-def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]) -> Holding:
-    cancelling = tuple(deny for deny in denies if swallows(deny, grant))
+def _effective_permission(
+    grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]
+) -> EffectivePermission:
+    cancelling = tuple(deny for deny in denies if subsumes(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return Holding(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
+    return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
 
-def swallows(wide: Grant, narrow: Grant) -> bool:
+def subsumes(wide: Grant, narrow: Grant) -> bool:
     """Whether ``wide`` matches everything that ``narrow`` does; windows and principals left aside."""
     return covers(wide.permission, narrow.permission) and covers(wide.object, narrow.object)
+
+
+def what_subject_can(
+    snapshot: Snapshot,
+    system: str,
+    subject: Mapping[str, Any],
+    at: int | None = None,
+    trust: frozenset[str] = CLAIMS,
+) -> tuple[EffectivePermission, ...] | tuple[Permitted, ...]:
+    """What a subject may do, without an action or resource: its grants, each with the denies that meet it.
+
+    Of a system with an engine of its own, which has no grants, each action on each resource that documents name and
+    that is allowed. ``at``: the moment, ms. Raises MalformedRequest, also where the system does not know the subject.
+    """
+    policy_set = snapshot.policy_sets.get(system)
+    if policy_set is None:
+        raise MalformedRequest(f"system {system!r} is not one of {', '.join(snapshot.policy_sets)}")
+    base = {"id": "what-can", "system": system, "subject": dict(subject), "time": at}
+    trust |= {"time"}
+    if engine_of(all_systems()[system]) is not None:
+        named = {"action": {"name": "any"}, "resource": {"type": UNTYPED, "id": "any"}}
+        return what_is_permitted(snapshot, base | named, trust=trust)
+    why = ""
+    for probe in _probes(policy_set, system):
+        try:
+            return what_can(snapshot, base | probe, trust=trust)
+        except Unanswerable as unanswerable:
+            why = unanswerable.reason.message
+    raise MalformedRequest(why)
+
+
+ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
+
+
+def _probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
+    """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
+    known = all_systems()[system]
+    actions = list(known.actions()) if isinstance(known, ListsActions) else []
+    facts = [name for kind in known.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
+    types = list(known.resource_types()) if isinstance(known, ListsResourceTypes) else []
+    for action in actions:
+        ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
+        for id_, type_ in itertools.product(ids, [known.resource_type(action, "any"), *types]):
+            resource = {"type": type_, "id": id_, "properties": ANYWHERE}
+            yield {"action": {"name": action}, "resource": resource}

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from policy.analysis.impact import swallows
+from policy.analysis.impact import subsumes
 from policy.analysis.wording import pattern_text
 from policy.core.document import MAX_BYTES, Key, identify
 from policy.core.facts import Facts
@@ -44,7 +44,7 @@ def lint(documents: Iterable[object]) -> list[Finding]:
     for document in documents:
         if store.put(document) is None:
             excess += _excess(document)
-    return sorted([*lint_library(store), *excess], key=_order)
+    return sorted([*lint_documents(store), *excess], key=_order)
 
 
 def _order(finding: Finding) -> tuple[str, int, str, str]:
@@ -59,7 +59,7 @@ def _excess(document: object) -> Iterator[Finding]:
         yield Finding(str(identify(document)), None, "warning", "too-large", message)
 
 
-def lint_library(store: DocumentStore) -> list[Finding]:
+def lint_documents(store: DocumentStore) -> list[Finding]:
     """Every finding about the documents in force in ``store``, by document."""
     found = [Finding(r.key, None, "error", "refused", error) for r in store.rejected() for error in r.errors]
     found += _odd(store)
@@ -210,7 +210,7 @@ def _about_statement(statement_id: StatementId, grants: list[Grant], indexes: It
 
 def _wider(grant: Grant, indexes: Iterable[_Index]) -> Iterator[_Alike]:
     found = (other for index in indexes for other in index.find(example(grant.object)))
-    return (other for other in found if _outdoes(other.grant, grant))
+    return (other for other in found if _subsumes_always(other.grant, grant))
 
 
 def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
@@ -222,7 +222,7 @@ def _first_covering(grant: Grant, others: list[_Alike]) -> StatementId | None:
 def _counted(grant: Grant, others: _Alike) -> StatementId | None:
     """The first of those alike that is another statement and covers ``grant``."""
     first = next((statement_id for statement_id in others.origins if statement_id != grant.statement_id), None)
-    if first is None or (_outdoes(grant, others.grant) and first.place >= grant.statement_id.place):
+    if first is None or (_subsumes_always(grant, others.grant) and first.place >= grant.statement_id.place):
         return None
     return first
 
@@ -231,8 +231,8 @@ def _place(statement_id: StatementId) -> tuple[str, int]:
     return statement_id.place
 
 
-def _outdoes(wide: Grant, narrow: Grant) -> bool:
-    return swallows(wide, narrow) and wide.window.covers(narrow.window)
+def _subsumes_always(wide: Grant, narrow: Grant) -> bool:
+    return subsumes(wide, narrow) and wide.window.covers(narrow.window)
 
 
 def _at(statement_id: StatementId, code: str, message: str) -> Finding:

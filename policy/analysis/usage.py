@@ -41,14 +41,14 @@ def statements(snapshot: Snapshot) -> dict[StatementId, list[Grant | Statement]]
     return found
 
 
-def uses(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
+def uses(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str] = CLAIMS) -> Iterator[Use]:
     """What decided a request, or those evaluations of a batch that are answered. Never raises for a bad one."""
-    for item in asked.items if isinstance(asked, Batch) else (asked,):
+    for item in request.items if isinstance(request, Batch) else (request,):
         allowed = False
         if isinstance(item, Request) and (given := answer(snapshot, item, trust)).outcome != "error":
             allowed = given.allowed
             yield from _uses(evaluate_request(snapshot, item, trust).result)
-        if isinstance(asked, Batch) and STOPS.get(asked.semantic) is allowed:
+        if isinstance(request, Batch) and STOPS.get(request.semantic) is allowed:
             return
 
 

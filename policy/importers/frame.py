@@ -34,7 +34,7 @@ class ImportInput(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True):
     """What could not be taken over: where it stands, why, and what to do.
 
-    error: ignored, it could widen access. warning: somebody may do less than before. note: nobody may do more or less.
+    error: ignored, it could widen access. warning: it narrows access. note: access stays the same.
     """
 
     level: Level

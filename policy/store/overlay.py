@@ -4,7 +4,7 @@ It changes far more often than they do, so it is not compiled with them: each ch
 cost that does not depend on how many facts there are. A snapshot is put together with it as it is then
 (`Snapshot.with_facts`), and does not change with it.
 
-It keeps superseded versions too, up to a number of them, so that what happened is judged by what was known of its time.
+It keeps superseded versions too, up to a number of them: a past access is evaluated with the facts known of its time.
 """
 
 import collections
@@ -506,5 +506,5 @@ def _versions(change: FactChange) -> dict[Place, Version]:
 
 
 def layer_of(store: DocumentStore) -> FactOverlay:
-    """The layer of all documents in a library of facts."""
+    """The overlay of all documents in a store of facts."""
     return FactOverlay(change_of(key, document_history) for key, document_history in store.histories.items())

@@ -4,7 +4,7 @@
     python -m streaming.bench.cedar --policies 1000 --stream --output cedar.jsonl
 
 A document store: users in groups, documents in folders, permits by group and folder, and forbids.
-Engines are asked the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
+Engines decide the same requests in turn, in one process: cedarpy with all policies and entities, cedarpy with the
 policies and entities that a request needs selected by hand, and policy.decide, each parsed once. With --stream, the
 job decides a backlog on a broker of its own; beside it one Python process consumes the same requests, decides them with
 cedarpy and all policies and entities, and produces the decisions. Medians of three rounds; answers are compared.
@@ -65,7 +65,7 @@ class Store:
         parts = (self.entities[start : start + 5_000] for start in range(0, len(self.entities), 5_000))
         return [*found, *(_as("Entities", f"part-{n}", {"entities": part}) for n, part in enumerate(parts))]
 
-    def ask(self, dice: random.Random) -> Request:
+    def draw(self, dice: random.Random) -> Request:
         """A request without an envelope."""
         return {
             "id": str(uuid.UUID(int=dice.getrandbits(128), version=4)),
@@ -187,13 +187,13 @@ def main(
 
 
 def alone(store: Store, requests: int) -> dict[str, Any]:
-    """Decisions a second of each engine, for requests that are asked for the first time and asked again."""
+    """Decisions a second of each engine, for new and for repeated requests."""
     engines = {name: make(store) for name, make in ENGINES.items()}
     rates: dict[str, list[float]] = {}
     differences = 0
     for number in range(ROUNDS):
         dice = random.Random(f"round {number}")
-        asked = [store.ask(dice) for _ in range(requests)]
+        asked = [store.draw(dice) for _ in range(requests)]
         answers: list[list[bool]] = []
         for name, decide in engines.items():
             for time_of in ("first", "again"):
@@ -219,7 +219,7 @@ def streamed(store: Store, requests: int) -> dict[str, Any]:
         stream.create(settings, ANSWERS)
         producer = stream.client_producer(settings)
         stream.produce_documents(producer, settings, store.as_documents())
-        stream.produce_requests(producer, settings, store.ask, requests)
+        stream.produce_requests(producer, settings, store.draw, requests)
         stream.flush(producer)
         jobs, loops, differences = list[float](), list[float](), 0
         decide = whole(store)

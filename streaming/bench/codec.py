@@ -29,28 +29,30 @@ NOW = 1_795_000_000_000
 
 def codec_rates(requests: int = 20_000, rounds: int = 5) -> list[dict[str, Any]]:
     """For each encoding: requests read and decisions written a second, and bytes of each beside those of JSON."""
-    asked = [msgspec.json.encode(one) for one in workload.requests(workload.documents(), requests)]
-    decided = _decisions(asked)
-    return [_rates_of(encoding, asked, decided, rounds) for encoding in AVRO]
+    queries = [msgspec.json.encode(one) for one in workload.requests(workload.documents(), requests)]
+    decided = _decisions(queries)
+    return [_rates_of(encoding, queries, decided, rounds) for encoding in AVRO]
 
 
-def _decisions(asked: Sequence[bytes]) -> list[bytes]:
+def _decisions(queries: Sequence[bytes]) -> list[bytes]:
     snapshot = compile_documents(workload.documents())
     source = Source("authz.requests.v1", 0, "topic-id", DEFAULT_TRUST, 1)
     context = EvaluationContext(snapshot.version, {"authz.policies.lenses6.v1": {"0": 41}}, 7, {}, NOW)
     partition_evaluator = Evaluator(snapshot, Limits()).for_partition(source, context)
-    return [partition_evaluator.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(asked)]
+    return [
+        partition_evaluator.decide(None, value, None, offset, NOW)[2] or b"" for offset, value in enumerate(queries)
+    ]
 
 
-def _rates_of(encoding: Encoding, asked: list[bytes], decided: list[bytes], rounds: int) -> dict[str, Any]:
+def _rates_of(encoding: Encoding, queries: list[bytes], decided: list[bytes], rounds: int) -> dict[str, Any]:
     write = Writer("request", encoding, ID).encode
     reader = Reader(Formats(registry=True, known={ID: (read("avro/request.avsc"),)}))
-    encoded, answer = list(map(write, asked)), Writer("decision", encoding, ID).encode
+    encoded, answer = list(map(write, queries)), Writer("decision", encoding, ID).encode
     return {
         "encoding": encoding,
         "requests_read_a_second": _rate(partial(reader.transcode, "request"), encoded, rounds),
         "decisions_written_a_second": _rate(answer, decided, rounds),
-        "request_bytes": [len(encoded[0]), len(asked[0])],
+        "request_bytes": [len(encoded[0]), len(queries[0])],
         "decision_bytes": [len(answer(decided[0])), len(decided[0])],
     }
 

@@ -47,7 +47,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 def main(
     statements: Annotated[list[int] | None, typer.Option(help="Policy statements; may be given several times.")] = None,
-    requests: Annotated[int, typer.Option(min=1, help="Requests, each asked once cold and once warm.")] = 6_000,
+    requests: Annotated[int, typer.Option(min=1, help="Requests, each decided once cold and once warm.")] = 6_000,
     seconds: Annotated[float, typer.Option(help="CPU time after which a pass of an engine ends.")] = 20.0,
     engines: Annotated[str, typer.Option(help="Only the engines whose name contains this.")] = "",
     seed: Annotated[int, typer.Option(help="Of policies and requests.")] = 1,
@@ -99,36 +99,36 @@ def measure(name: str, size: int, requests: int, seconds: float, seed: int, mix:
     """One engine with so many statements, in this process. Raises opa.Unavailable."""
     kind, shape = SHAPED.get(name, (name, ""))
     if shape:
-        documents, asked = traffic.shaped(shape, size, requests, seed)
+        documents, queries = traffic.shaped(shape, size, requests, seed)
     else:
-        documents, asked = traffic.policies_and_requests(size, requests, seed, mix)
-    asked = [{**request, "time": NOW, "deadline": NOW + 5_000} for request in asked]
+        documents, queries = traffic.policies_and_requests(size, requests, seed, mix)
+    queries = [{**request, "time": NOW, "deadline": NOW + 5_000} for request in queries]
     if name == OPA:
-        found = opa.measure(opa.build(CACHE), documents, asked, 2, seconds)
+        found = opa.measure(opa.build(CACHE), documents, queries, 2, seconds)
         return Measured(found.prepare_seconds, None, found.passes)
     gc.collect()
     before, begun = private_memory("self"), time.thread_time()
     engine = {**ENGINES, MIX: ENGINES["policy.decide"], REFERENCE: referenced}[kind]
-    decide = engine(documents, asked)
+    decide = engine(documents, queries)
     prepare = time.thread_time() - begun
     gc.collect()
     memory = round(private_memory("self") - before, 1)
-    _load(decide, asked)
-    return Measured(prepare, memory, [decide_all(decide, asked, seconds) for _ in range(2)])
+    _load(decide, queries)
+    return Measured(prepare, memory, [decide_all(decide, queries, seconds) for _ in range(2)])
 
 
-def _load(decide: Callable[[Request], bool], asked: Sequence[Request]) -> None:
+def _load(decide: Callable[[Request], bool], queries: Sequence[Request]) -> None:
     """Decide for a principal without groups: what an engine loads at its first decision is no part of `cold`."""
-    systems = {request["system"]: request for request in asked}
+    systems = {request["system"]: request for request in queries}
     for request in systems.values():
         subject = {**request["subject"], "properties": {}}
         decide({**request, "subject": subject})
 
 
-def decide_all(decide: Callable[[Request], bool], asked: Sequence[Request], seconds: float) -> opa.Pass:
+def decide_all(decide: Callable[[Request], bool], queries: Sequence[Request], seconds: float) -> opa.Pass:
     """Each request once, in order, for at most so many seconds of CPU time."""
     times, allowed, end = [], [], time.thread_time() + seconds
-    for request in asked:
+    for request in queries:
         begun = time.thread_time_ns()
         answer = decide(request)
         times.append(time.thread_time_ns() - begun)

@@ -83,7 +83,7 @@ class Day:
         return self._rng.randrange(9 * MINUTE) if self._rng.random() < 0.02 else self._rng.randrange(2 * SECOND)
 
     def _ordinary(self, at: int, subject: str) -> None:
-        """Asked, mostly allowed, done within minutes, reported once or twice; some decisions come late."""
+        """Requested, mostly allowed, done within minutes, reported once or twice; some decisions come late."""
         topic = self._topic()
         if self._rng.random() < 0.1:
             self._decision(at, subject, topic, "deny")
@@ -105,7 +105,7 @@ class Day:
         self._access(at + 5 * MINUTE, subject, topic)
 
     def _far_too_late(self, at: int, subject: str) -> None:
-        """It can no longer be known whether it was asked for."""
+        """Its request is no longer kept."""
         self._access(at, subject, self._topic(), known=at + 11 * MINUTE)
 
     def _asked_again(self, at: int, subject: str) -> None:

@@ -87,9 +87,9 @@ def prepare(settings: Settings, statements: int, requests: int, mix: bool, disti
     """Create the topics, publish policies and facts, and produce the requests; see `traffic.client_records`."""
     create(settings, COPY)
     producer = client_producer(settings)
-    documents, ask = traffic.policies(statements, mix=mix)
+    documents, draw = traffic.policies(statements, mix=mix)
     produce_documents(producer, settings, documents)
-    produce_requests(producer, settings, ask, requests, distinct)
+    produce_requests(producer, settings, draw, requests, distinct)
     flush(producer)
 
 
@@ -119,10 +119,10 @@ def produce_documents(producer: Producer, settings: Settings, documents: list[tr
 
 
 def produce_requests(
-    producer: Producer, settings: Settings, ask: traffic.Ask, count: int, distinct: int | None = None
+    producer: Producer, settings: Settings, draw: traffic.Draw, count: int, distinct: int | None = None
 ) -> None:
     """So many requests as the client sends them, with deadlines that do not pass while they wait."""
-    for record in traffic.client_records(settings.topics.requests[0], ask, count, BACKLOG_SECONDS, distinct=distinct):
+    for record in traffic.client_records(settings.topics.requests[0], draw, count, BACKLOG_SECONDS, distinct=distinct):
         produce(producer, record)
 
 
@@ -263,10 +263,10 @@ class Arrivals:
 class Load:
     """Sends requests at a steady rate in the background, as the client does; `sent`: when, by request id."""
 
-    def __init__(self, settings: Settings, ask: traffic.Ask, rate: float) -> None:
+    def __init__(self, settings: Settings, draw: traffic.Draw, rate: float) -> None:
         self.sent: dict[str, float] = {}
         self._producer = client_producer(settings)
-        self._records = traffic.client_records(settings.topics.requests[0], ask, 1 << 60, TIMEOUT, seed=2)
+        self._records = traffic.client_records(settings.topics.requests[0], draw, 1 << 60, TIMEOUT, seed=2)
         self._rate, self._over = rate, threading.Event()
         self._result: Future[None] | None = None
         self._pool = ThreadPoolExecutor(1)

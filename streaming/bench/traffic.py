@@ -17,10 +17,10 @@ from streaming.client.records import Record, request_record
 
 Document = dict[str, Any]
 Request = dict[str, Any]
-Ask = Callable[[random.Random], Request]  # a request without an id
+Draw = Callable[[random.Random], Request]  # a request without an id
 
 SYSTEMS = ("lenses6", "lenses5", "ververica", "streamsets", "cdap")
-WEIGHTS = (40, 20, 15, 15, 10)  # how often each is asked
+WEIGHTS = (40, 20, 15, 15, 10)  # requests of each
 FACTS = {("lenses5", "ConsumerGroup"), ("lenses5", "Connector"), ("cdap", "Entity")}
 IN_REACH = 0.6  # of the requests of one of the other systems are aimed at a statement that its subject has
 
@@ -41,27 +41,27 @@ def policies_and_requests(
     statements: int, requests: int, seed: int = 1, mix: bool = True
 ) -> tuple[list[Document], list[Request]]:
     """The documents, facts among them, and the requests."""
-    documents, asking = policies(statements, seed, mix)
+    documents, draw = policies(statements, seed, mix)
     dice = random.Random(f"traffic {seed}")
-    return documents, [asking(dice) for _ in range(requests)]
+    return documents, [draw(dice) for _ in range(requests)]
 
 
-def policies(statements: int, seed: int = 1, mix: bool = True) -> tuple[list[Document], Ask]:
+def policies(statements: int, seed: int = 1, mix: bool = True) -> tuple[list[Document], Draw]:
     """The documents, and what draws requests to them: with Lenses 6 alone, or a mix of all systems."""
     if not mix:
         documents = workload.documents(statements, seed)
         return documents, _identified(_lenses6(documents, seed))
-    documents, asks = [], list[Ask]()
+    documents, draws = [], list[Draw]()
     for system in SYSTEMS:
         dice = random.Random(f"policies {system} {seed} {statements}")
-        share, ask = BUILDERS[system](dice, max(5, statements // len(SYSTEMS)))
+        share, draw = BUILDERS[system](dice, max(5, statements // len(SYSTEMS)))
         documents += share
-        asks.append(ask)
-    return documents, _identified(lambda dice: dice.choices(asks, WEIGHTS)[0](dice))
+        draws.append(draw)
+    return documents, _identified(lambda dice: dice.choices(draws, WEIGHTS)[0](dice))
 
 
 def client_records(
-    topic: str, ask: Ask, count: int, timeout: float, seed: int = 1, distinct: int | None = None
+    topic: str, draw: Draw, count: int, timeout: float, seed: int = 1, distinct: int | None = None
 ) -> Iterator[Record]:
     """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers.
 
@@ -71,9 +71,9 @@ def client_records(
     for number in range(count):
         trace = f"00-{dice.getrandbits(128):032x}-{dice.getrandbits(64):016x}-01"
         if distinct is None:
-            request = ask(dice)
+            request = draw(dice)
         elif number < distinct:
-            drawn.append(request := ask(dice))
+            drawn.append(request := draw(dice))
         else:
             request = {**drawn[number % distinct], "id": _id(dice)}
         yield request_record(topic, request, timeout, {"traceparent": trace})
@@ -90,8 +90,8 @@ def shaped(shape: str, statements: int, requests: int, seed: int = 1) -> tuple[l
     groups, roles = SHAPES[shape](statements)
     documents = [_document("lenses6", "Role", name, {"statements": held}) for name, held in roles.items()]
     documents += [_document("lenses6", "Group", name, {"roles": named}) for name, named in groups.items()]
-    ask = _identified(lambda dice: _shaped_request(dice, list(groups), statements))
-    return documents, [ask(dice) for _ in range(requests)]
+    draw = _identified(lambda dice: _shaped_request(dice, list(groups), statements))
+    return documents, [draw(dice) for _ in range(requests)]
 
 
 Shape = tuple[dict[str, list[str]], dict[str, list[dict[str, Any]]]]  # the roles of each group, statements of each role
@@ -147,26 +147,26 @@ def _shaped_request(dice: random.Random, groups: list[str], statements: int) -> 
     return _request("lenses6", f"user:u{number}", held, action, "lrn", f"kafka:topic:prod/main/{name}")
 
 
-def _identified(ask: Ask) -> Ask:
+def _identified(draw: Draw) -> Draw:
     """With an id of the form that the client gives."""
-    return lambda dice: {"id": _id(dice), **ask(dice)}
+    return lambda dice: {"id": _id(dice), **draw(dice)}
 
 
 def _id(dice: random.Random) -> str:
     return str(uuid.UUID(int=dice.getrandbits(128), version=4))
 
 
-def _lenses6(documents: Sequence[Document], seed: int) -> Ask:
+def _lenses6(documents: Sequence[Document], seed: int) -> Draw:
     population = workload.Population(documents, seed)
 
-    def ask(dice: random.Random) -> Request:
+    def draw(dice: random.Random) -> Request:
         request = workload.draw_request(dice, population)
         return {"system": "lenses6", **request}
 
-    return ask
+    return draw
 
 
-def _lenses6_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
+def _lenses6_share(dice: random.Random, statements: int) -> tuple[list[Document], Draw]:
     seed = dice.getrandbits(32)
     documents = workload.documents(statements, seed)
     return documents, _lenses6(documents, seed)
@@ -205,7 +205,7 @@ class Directory:
         return dice.choice(self._members[group] or self._users if group else self._users)
 
 
-def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
+def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document], Draw]:
     namespaces = [_namespace(dice) for _ in range(statements)]
     groups = []
     for number, start in enumerate(range(0, statements, 5)):
@@ -217,7 +217,7 @@ def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document]
     names = [group["name"] for group in groups]
     directory = Directory(dice, [f"u{number}" for number in range(10 * len(names))], names)
 
-    def ask(dice: random.Random) -> Request:
+    def draw(dice: random.Random) -> Request:
         group = population.draw(dice) if dice.random() < IN_REACH else None
         subject = directory.user(dice, group and group["name"])
         held = directory.groups[subject]
@@ -230,7 +230,7 @@ def _lenses5_share(dice: random.Random, statements: int) -> tuple[list[Document]
         properties = {"connection": CONNECTION, "dataset": topic}
         return _request("lenses5", subject, held, action, "topic", topic, properties)
 
-    return groups + facts, ask
+    return groups + facts, draw
 
 
 def _namespace(dice: random.Random) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _ask_described(dice: random.Random, fact: Document, subject: str, groups: li
     return _request("lenses5", subject, groups, "kafka-consumers.view", "consumer-group", name, properties)
 
 
-def _ververica_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
+def _ververica_share(dice: random.Random, statements: int) -> tuple[list[Document], Draw]:
     users, teams = max(10, statements // 4), max(4, statements // 20)
     documents: list[Document] = [_document("ververica", "ReservedKinds", "main", {"kinds": ["ApiToken"]})]
     entries = []
@@ -274,7 +274,7 @@ def _ververica_share(dice: random.Random, statements: int) -> tuple[list[Documen
     population, names = Skew(entries, 0.8), [f"team-{number}" for number in range(teams)]
     directory = Directory(dice, [f"u{number}@example.com" for number in range(users)], names)
 
-    def ask(dice: random.Random) -> Request:
+    def draw(dice: random.Random) -> Request:
         entry, aimed = population.draw(dice), dice.random() < IN_REACH
         prefix, _, name = entry["userId"].rpartition(":")
         who = name if aimed and not prefix else directory.user(dice, name if aimed else None)
@@ -285,7 +285,7 @@ def _ververica_share(dice: random.Random, statements: int) -> tuple[list[Documen
         held = directory.groups[who]
         return _request("ververica", who, held, action, kind, _word(dice), properties)
 
-    return documents, ask
+    return documents, draw
 
 
 def _assignment(dice: random.Random, workspace: str, users: int, teams: int) -> dict[str, Any]:
@@ -296,7 +296,7 @@ def _assignment(dice: random.Random, workspace: str, users: int, teams: int) -> 
     return {"userId": who, "workspaceId": workspace, **scope, "role": role}
 
 
-def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
+def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Document], Draw]:
     """Areas of a connection, an engine, two pipelines and a job for one of them, each with an ACL of five entries."""
     users, teams = max(20, statements // 10), max(10, statements // 50)
     documents = [_document("streamsets", "Organization", "acme", {"enforcement": True})]
@@ -309,7 +309,7 @@ def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Docume
     population, of_jobs, names = Skew(objects, 0.8), Skew(jobs, 0.8), [f"team-{number}" for number in range(teams)]
     directory = Directory(dice, [f"u{number}" for number in range(users)], names)
 
-    def ask(dice: random.Random) -> Request:
+    def draw(dice: random.Random) -> Request:
         document = (of_jobs if dice.random() < 0.3 else population).draw(dice)
         who, levels = directory.user(dice), LEVELS
         if dice.random() < IN_REACH:
@@ -320,7 +320,7 @@ def _streamsets_share(dice: random.Random, statements: int) -> tuple[list[Docume
         held = directory.groups[who]
         return _request("streamsets", who, held, action, document["spec"]["type"], document["name"])
 
-    return documents, ask
+    return documents, draw
 
 
 def _principal(dice: random.Random, users: int, teams: int) -> str:
@@ -358,7 +358,7 @@ def _streamsets_action(dice: random.Random, type_: str, levels: Sequence[str]) -
     return actions[type_][dice.choice(levels)]
 
 
-def _cdap_share(dice: random.Random, statements: int) -> tuple[list[Document], Ask]:
+def _cdap_share(dice: random.Random, statements: int) -> tuple[list[Document], Draw]:
     users, namespaces = max(10, statements // 10), max(3, statements // 50)
     grants = [_grant(dice, number, users, namespaces) for number in range(statements)]
     facts = [_document("cdap", "Entity", f"namespace:ns-{number}", {"parent": None}) for number in range(namespaces)]
@@ -369,7 +369,7 @@ def _cdap_share(dice: random.Random, statements: int) -> tuple[list[Document], A
     ]
     population = Skew(grants, 0.8)
 
-    def ask(dice: random.Random) -> Request:
+    def draw(dice: random.Random) -> Request:
         spec, aimed = population.draw(dice)["spec"], dice.random() < IN_REACH
         who = spec["user"] if aimed else f"u{dice.randrange(users)}"
         kind, _, name = spec["entity"].partition(":")
@@ -383,7 +383,7 @@ def _cdap_share(dice: random.Random, statements: int) -> tuple[list[Document], A
         request["subject"]["properties"] = {}
         return request
 
-    return grants + facts, ask
+    return grants + facts, draw
 
 
 def _grant(dice: random.Random, number: int, users: int, namespaces: int) -> Document:
@@ -396,7 +396,7 @@ def _grant(dice: random.Random, number: int, users: int, namespaces: int) -> Doc
     return _document("cdap", "Grant", f"grant-{number}", spec)
 
 
-BUILDERS: dict[str, Callable[[random.Random, int], tuple[list[Document], Ask]]] = {
+BUILDERS: dict[str, Callable[[random.Random, int], tuple[list[Document], Draw]]] = {
     "lenses6": _lenses6_share,
     "lenses5": _lenses5_share,
     "ververica": _ververica_share,

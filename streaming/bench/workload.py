@@ -172,7 +172,7 @@ def _within(dice: random.Random, path: list[str]) -> list[str]:
 
 
 class Population:
-    """Who asks: ten subjects a group, each in one to four groups, and what the groups hold."""
+    """Subjects: ten subjects a group, each in one to four groups, and what the groups hold."""
 
     def __init__(self, published: Sequence[dict[str, Any]], seed: int) -> None:
         roles = {doc["name"]: doc["spec"]["statements"] for doc in published if doc["kind"] == "Role"}

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streaming.cli.app import app, exit_code, explain, remark
+from streaming.cli.app import app, echo_err, exit_code, explain
 
 _NO_COMMANDS = {"__main__"}
 
@@ -27,6 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         message = explain(error)
         if message is None:
             raise
-        remark(f"lockkeeper: {message}")
+        echo_err(f"lockkeeper: {message}")
         sys.exit(exit_code(error))
     sys.exit(0)

@@ -103,32 +103,32 @@ def settings_of(config: Path | None, bootstrap: str | None = None) -> "Settings"
 UNSEEN = {"Cc", "Cf"}  # control and format characters
 
 
-def tell(text: str) -> None:
+def echo(text: str) -> None:
     """Print a line of the result."""
     sys.stdout.write(f"{harmless(text)}\n")
 
 
-def tell_now(text: str) -> None:
+def echo_now(text: str) -> None:
     """Print a line of the result at once: a reader may wait for it."""
-    tell(text)
+    echo(text)
     sys.stdout.flush()
 
 
-def tell_json(value: Any) -> None:
+def echo_json(value: Any) -> None:
     """Print a value as one line of JSON, at once."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
 
-def remark(text: str) -> None:
+def echo_err(text: str) -> None:
     """Print a line that is not part of the result."""
     sys.stderr.write(f"{harmless(text)}\n")
 
 
 @contextlib.contextmanager
-def remarking_after(seconds: float, text: str) -> Iterator[None]:
-    """Print a remark when the block takes longer than that."""
-    timer = threading.Timer(seconds, remark, (text,))
+def echo_err_after(seconds: float, text: str) -> Iterator[None]:
+    """Print a line that is not part of the result when the block takes longer than that."""
+    timer = threading.Timer(seconds, echo_err, (text,))
     timer.daemon = True
     timer.start()
     try:
@@ -174,7 +174,7 @@ def reach(
     needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
     try:
         admin = admin_client(settings)
-        with remarking_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
+        with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
             there = admin.list_topics(timeout=wait).topics
         denied = missing_permissions(admin, needed)
     except KafkaException as error:
@@ -224,7 +224,7 @@ _EXTRAS = {
 
 
 class Failure(Exception):
-    """A command could not do what was asked; the message says what was wrong, where, and what would fix it."""
+    """A command failed; the message says what was wrong, where, and what would fix it."""
 
     def __init__(self, message: str, code: int = FAILED) -> None:
         super().__init__(message)

@@ -14,17 +14,18 @@ from streaming.cli.app import (
     Config,
     Failure,
     Json,
+    echo,
+    echo_err,
+    echo_json,
     policy_app,
-    remark,
     settings_of,
-    tell,
-    tell_json,
 )
+from streaming.cli.request_options import AllowUnknown
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot
     from policy.analysis import Changed, Difference, Finding
-    from policy.testing import Coverage, Result
+    from policy.testing import CaseNames, Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -54,20 +55,26 @@ def lint(
 
     documents = read_documents(path)
     found = find(document.value for document in documents)
-    for finding, place in _located(found, documents):
+    for finding, place in sorted(_located(found, documents), key=_line_of):
         if as_json:
             line, column = (None, None) if place is None else (place.line, place.column)
             where = None if place is None else str(place)
-            tell_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
+            echo_json({**msgspec.to_builtins(finding), "place": where, "line": line, "column": column})
         else:
             statement = "" if finding.statement is None else f" statement {finding.statement}"
             where = "" if place is None else f"{place}: "
-            tell(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
+            echo(f"{where}{finding.level}: {finding.document}{statement}: {finding.message} [{finding.code}]")
     errors = sum(finding.level == "error" for finding in found)
     counts = (_counted(len(documents), "document"), _counted(errors, "error"), _counted(len(found) - errors, "warning"))
-    remark("{}: {}, {}".format(*counts))
+    echo_err("{}: {}, {}".format(*counts))
     if errors or (strict and found):
         raise typer.Exit(FAILED)
+
+
+def _line_of(located: "tuple[Finding, Place | None]") -> tuple[str, int, int]:
+    """The order of findings: that of the lines of each file, then those without a place."""
+    place = located[1]
+    return ("\uffff", 0, 0) if place is None else (place.file, place.line or 0, place.column or 0)
 
 
 def _counted(number: int, what: str) -> str:
@@ -107,22 +114,27 @@ def run_tests(
     at_least: Annotated[
         float, typer.Option("--coverage", min=0, max=100, help="Fail below this percentage of statements.")
     ] = 0,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Run case files: documents, requests and the expected answers, stage by stage.
 
     Ends with the statements that decided no request: what no case would miss. Warns where the documents do not
-    conform to their schema (Cedar). Exit code 1: an expectation failed, or coverage is too low.
+    conform to their schema (Cedar). Exit code 1: an expectation failed, coverage is too low, or no request of a file
+    has a subject and a resource that the documents know. Exit code 2: an action or type does not exist, or a subject or
+    resource that no document names is spelt nearly as one that is.
 
     \b
     Examples:
       lockkeeper policy test tests/ --policies policies/
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
-    from policy.testing import cover, junit_xml, load_cases, run_cases
+    from policy.testing import cover, junit_xml, load_cases, names_in, run_cases
 
     given = [] if policies is None else _for_tests(policies)
     files = {path: load_cases(path) for path in _case_files(paths)}
+    names = {} if allow_unknown else {path: names_in(file, given) for path, file in files.items()}
+    _refuse_unknown(names)
     results = {str(path): run_cases(file, given=given) for path, file in files.items()}
     coverage = _sum_up([cover(file, given) for file in files.values()])
     if junit is not None:
@@ -130,8 +142,19 @@ def run_tests(
     _show_results(results, coverage, as_json)
     if coverage.percent < at_least:
         raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
+    if nothing := [str(path) for path, found in names.items() if found.matches_nothing]:
+        raise Failure(
+            f"{', '.join(nothing)}: no request has a subject and a resource that the documents know. Name the "
+            "documents with --policies, or add --allow-unknown"
+        )
     if any(not result.passed for found in results.values() for result in found):
         raise typer.Exit(FAILED)
+
+
+def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
+    """Raise Failure for typing errors in case files."""
+    if wrong := [f"{path}: {mistake}" for path, found in names.items() for mistake in found.mistakes]:
+        raise Failure("\n".join([*wrong, "--allow-unknown accepts names as they are"]), MISUSED)
 
 
 def _for_tests(path: Path) -> "list[Any]":
@@ -141,7 +164,7 @@ def _for_tests(path: Path) -> "list[Any]":
     documents, snapshot = _sound(path)
     for finding in engine_findings(snapshot):
         statement = "" if finding.statement is None else f" statement {finding.statement}"
-        remark(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
+        echo_err(f"warning: {finding.document}{statement}: {finding.message} [{finding.code}]")
     return documents
 
 
@@ -183,13 +206,13 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
     if as_json:
         failures = [{"file": name, **msgspec.to_builtins(result)} for name, result in wrong]
         idle = [str(statement_id) for statement_id in coverage.idle]
-        tell_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
+        echo_json({"expectations": total, "failures": failures, "coverage": coverage.percent, "idle": idle})
         return
     for name, result in wrong:
-        tell(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
+        echo(f"FAILED {name}: {result.case}, stage {result.stage + 1}: {result.subject}: {result.why}")
     for statement_id in coverage.idle:
-        tell(f"not covered by any case: {statement_id}")
-    tell(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
+        echo(f"not covered by any case: {statement_id}")
+    echo(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
 
 
 @policy_app.command("diff")
@@ -222,8 +245,8 @@ def diff(
         raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
     before, after = (_sound(path)[1] for path in (old, new))
     differences = compare(before, after)
-    asked = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
-    changes = list(replay(before, after, asked))
+    request = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
+    changes = list(replay(before, after, request))
     _show_difference(differences, changes, as_json)
     widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
     if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):
@@ -231,7 +254,7 @@ def diff(
 
 
 def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[dict[str, Any]]:
-    """The newest requests of the request topics, to be judged by their broker timestamps as the job judges them.
+    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
 
     Without records that are no requests: the job writes these to the dead letters.
     """
@@ -271,18 +294,18 @@ def _show_difference(differences: Sequence["Difference"], changes: Sequence["Cha
     from policy.testing import describe
 
     if as_json:
-        tell_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
+        echo_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
         return
     marks = {"added": "+", "removed": "-", "changed": "~"}
     for difference in differences:
         warning = "!" if difference.widens else " "
-        tell(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
+        echo(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
     for change in changes:
         what = describe(dict(change.request))
-        tell(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
+        echo(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
         for reason in change.after.reasons:
-            tell(f"  {reason.message}")
-    tell(f"{len(differences)} differences, {len(changes)} decisions would change")
+            echo(f"  {reason.message}")
+    echo(f"{len(differences)} differences, {len(changes)} decisions would change")
 
 
 def _plain(difference: "Difference") -> dict[str, Any]:

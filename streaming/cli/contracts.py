@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import MISUSED, Failure, app, remark, tell
+from streaming.cli.app import MISUSED, Failure, app, echo, echo_err
 
 
 @app.command("contracts")
@@ -31,7 +31,7 @@ def contracts(
     if to is not None:
         _write(chosen, to)
     elif name is None:
-        tell("\n".join(chosen))
+        echo("\n".join(chosen))
     else:
         _print(chosen[0])
 
@@ -45,7 +45,7 @@ def _known(name: str, names: list[str]) -> str:
 def _print(name: str) -> None:
     from streaming.records.schemas import read
 
-    tell(read(name).rstrip("\n"))
+    echo(read(name).rstrip("\n"))
 
 
 def _write(chosen: list[str], folder: Path) -> None:
@@ -58,4 +58,4 @@ def _write(chosen: list[str], folder: Path) -> None:
             file.write_text(read(name), encoding="utf-8")
         except OSError as error:
             raise Failure(f"{file}: {error.strerror}; name a folder that can be written to") from error
-    remark(f"{len(chosen)} files written to {folder}")
+    echo_err(f"{len(chosen)} files written to {folder}")

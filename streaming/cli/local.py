@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, remark, stop_on_signals, tell_now
+from streaming.cli.app import EXIT_CODES, FAILED, MISUSED, Failure, app, echo_err, echo_now, stop_on_signals
 
 KAFKA_PORT = 9092
 LOOK_SECONDS = 0.5
@@ -38,12 +38,14 @@ def broker(
         raise Failure("--fresh keeps no data: leave out either --fresh or --data", MISUSED)
     folder = None if fresh else (data or usual_data_folder()).absolute()
     with stop_on_signals() as stop, EmbeddedBroker(port=port or None, data_dir=folder) as running:
-        tell_now(running.bootstrap_servers)
-        remark(f"Kafka answers here until Ctrl-C; {f'its data are in {folder}' if folder else 'its data end with it'}")
+        echo_now(running.bootstrap_servers)
+        echo_err(
+            f"Kafka answers here until Ctrl-C; {f'its data are in {folder}' if folder else 'its data end with it'}"
+        )
         while not stop.wait(LOOK_SECONDS):
             if running.ended:
                 raise Failure(f"the broker ended unexpectedly. {running.end_of_log()}")
-    remark("stopped")
+    echo_err("stopped")
 
 
 EPILOG = f"""Examples:

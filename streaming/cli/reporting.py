@@ -16,12 +16,12 @@ from streaming.cli.app import (
     Failure,
     Json,
     app,
+    echo,
+    echo_err,
+    echo_json,
     need,
     reach,
-    remark,
     settings_of,
-    tell,
-    tell_json,
 )
 
 if TYPE_CHECKING:
@@ -101,13 +101,13 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
     inputs = names.inputs
     documents = (*names.policy_topics().values(), names.facts, names.history)
     admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
-    return gather(settings, admin, Wish(span, top, replay), now, remark)
+    return gather(settings, admin, Wish(span, top, replay), now, echo_err)
 
 
 def _tell_numbers(made: "Report") -> None:
     import msgspec
 
-    tell_json(msgspec.to_builtins(made))
+    echo_json(msgspec.to_builtins(made))
 
 
 def _write(made: "Report", out: Path, quiet: bool) -> None:
@@ -123,4 +123,4 @@ def _write(made: "Report", out: Path, quiet: bool) -> None:
         beside.unlink(missing_ok=True)
         raise Failure(f"--out {out}: {error.strerror}; name a file that can be written", FAILED) from error
     if not quiet:
-        tell(str(out))
+        echo(str(out))

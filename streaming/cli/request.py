@@ -1,7 +1,8 @@
 """`lockkeeper request`: send one request and wait for the decision."""
 
+import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,21 +15,23 @@ from streaming.cli.app import (
     Failure,
     Json,
     app,
+    echo,
+    echo_err_after,
+    echo_json,
     reach,
-    remarking_after,
     settings_of,
-    tell,
-    tell_json,
 )
-from streaming.cli.explaining import (
-    AskedAction,
-    AskedContext,
-    AskedFile,
-    AskedGroups,
-    AskedProperties,
-    AskedResource,
-    AskedSubject,
-    AskedSystem,
+from streaming.cli.request_options import (
+    ActionOption,
+    AllowUnknown,
+    ContextOption,
+    FileOption,
+    GroupsOption,
+    PropertiesOption,
+    ResourceOption,
+    SubjectOption,
+    SystemOption,
+    refuse_unknown,
     short_form,
     whole_request,
 )
@@ -43,23 +46,25 @@ IS_IT_RUNNING = "Is `lockkeeper run` running with these topics?"
 
 @app.command("request")
 def request(
-    system: AskedSystem = None,
-    subject: AskedSubject = None,
-    group: AskedGroups = None,
-    action: AskedAction = None,
-    resource: AskedResource = None,
-    property_: AskedProperties = None,
-    context: AskedContext = None,
-    file: AskedFile = None,
+    system: SystemOption = None,
+    subject: SubjectOption = None,
+    group: GroupsOption = None,
+    action: ActionOption = None,
+    resource: ResourceOption = None,
+    property_: PropertiesOption = None,
+    context: ContextOption = None,
+    file: FileOption = None,
     topic: Annotated[str | None, typer.Option(help="The request topic; the first one when left out.")] = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
     config: Config = None,
     bootstrap: Bootstrap = None,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Send one access request, wait for the decision and print it.
 
-    Exit code: 0 for an allow alone; 1 for a deny, an error, a dead letter, or no answer in time.
+    An action or a type that the system does not have is reported, and nothing is sent. Exit code: 0 for an allow alone;
+    1 for a deny, an error, a dead letter, or no answer in time; 2 for such a name.
 
     \b
     Examples:
@@ -69,18 +74,28 @@ def request(
     """
     from streaming.client import Client, Connection
 
-    asked = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    _refuse_unknown(request, allow_unknown)
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
     _reach(settings, where)
     with Client(Connection.of(settings), requests=where) as client:
-        with remarking_after(HINT_SECONDS, f"connecting to {settings.bootstrap_servers}, up to {REACH_SECONDS:g} s"):
+        with echo_err_after(HINT_SECONDS, f"connecting to {settings.bootstrap_servers}, up to {REACH_SECONDS:g} s"):
             client.ready(REACH_SECONDS)  # so that the time to connect is not taken from the answer's
-        with remarking_after(HINT_SECONDS, f"waiting for the decision, up to {timeout:g} s. {IS_IT_RUNNING}"):
-            decision = client.authorize(asked, timeout)
+        with echo_err_after(HINT_SECONDS, f"waiting for the decision, up to {timeout:g} s. {IS_IT_RUNNING}"):
+            decision = client.authorize(request, timeout)
     _show(decision, as_json)
     if not decision.allowed:
         raise typer.Exit(FAILED)
+
+
+def _refuse_unknown(request: dict[str, Any], allowed: bool) -> None:
+    """Raise Failure for an action or type that the catalogue lacks. What is no request is sent: it is a dead letter."""
+    from policy import MalformedRequest
+    from policy.analysis import unknown_terms
+
+    with contextlib.suppress(MalformedRequest):
+        refuse_unknown(unknown_terms(request), allowed)
 
 
 def _topic(settings: "Settings", topic: str | None) -> str:
@@ -105,13 +120,13 @@ def _show(decision: "Decision", as_json: bool) -> None:
     if not decision.raw and decision.code != "dead-letter":
         raise Failure(why)
     if as_json:
-        tell_json(decision.to_record() if decision.raw else {"dead_letter": why})
+        echo_json(decision.to_record() if decision.raw else {"dead_letter": why})
     elif decision.raw:
-        tell(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
+        echo(f"{decision.outcome.upper()}  after {decision.seconds:.3f} s, policies {decision.policy_version[:19]}")
         for line in explanation(decision):
-            tell(f"  {line}")
+            echo(f"  {line}")
     else:
-        tell(f"DEAD LETTER  {why}")
+        echo(f"DEAD LETTER  {why}")
 
 
 def explanation(decision: "Decision") -> list[str]:

@@ -13,13 +13,13 @@ from streaming.cli.app import (
     Json,
     app,
     checkpoint_app,
+    echo,
+    echo_err,
+    echo_json,
     end_at_once,
     reach,
-    remark,
     settings_of,
     stop_on_signals,
-    tell,
-    tell_json,
 )
 
 if TYPE_CHECKING:
@@ -58,26 +58,26 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
         from streaming.application import run as run_job
 
         topics = ", ".join(settings.topics.requests)
-        remark(f"starting Spark for requests of {topics} at {settings.bootstrap_servers}: it takes 15 to 60 s")
+        echo_err(f"starting Spark for requests of {topics} at {settings.bootstrap_servers}: it takes 15 to 60 s")
         run_job(settings, stop, _Ready(f"ready: deciding requests of {topics}"), watch)
-    remark("stopped")
+    echo_err("stopped")
 
 
 class _Ready:
-    """Prints a remark when the first batch is committed."""
+    """Prints a line when the first batch is committed."""
 
     def __init__(self, text: str) -> None:
         self._text: str | None = text
 
     def __call__(self, step: "Step | MonitorStep", _batch: int) -> None:
         if step == "committed" and self._text is not None:
-            remark(self._text)
+            echo_err(self._text)
             self._text = None
 
 
 def _give_up() -> None:
     """End without order, as by a kill: what was not committed is decided by the next start."""
-    remark(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start decides it")
+    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for what was under way: the next start decides it")
     end_at_once(0)
 
 
@@ -124,9 +124,9 @@ def archive_command(
 
 def _show(moved: dict[str, str], places: list[str], as_json: bool) -> None:
     if as_json:
-        tell_json(moved)
+        echo_json(moved)
         return
     for folder, to in moved.items():
-        tell(f"{folder} -> {to}")
+        echo(f"{folder} -> {to}")
     if not moved:
-        remark(f"nothing to move: there is no {' and no '.join(places)}")
+        echo_err(f"nothing to move: there is no {' and no '.join(places)}")

@@ -11,12 +11,12 @@ from streaming.cli.app import (
     Config,
     Json,
     app,
+    echo_err,
+    echo_json,
+    echo_now,
     reach,
-    remark,
     settings_of,
     stop_on_signals,
-    tell_json,
-    tell_now,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def tail(
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     reach(settings, topic)
-    remark(f"following {topic} at {settings.bootstrap_servers}")
+    echo_err(f"following {topic} at {settings.bootstrap_servers}")
     readings = CompiledDocuments(settings.schema_registry)
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
@@ -73,15 +73,15 @@ def _show(what: Stream, value: bytes, readings: "CompiledDocuments", as_json: bo
     try:
         record = msgspec.json.decode(readings.json(KINDS[what], value), type=dict[str, Any])
     except Undecodable as error:
-        remark(f"a record that cannot be read: {error}")
+        echo_err(f"a record that cannot be read: {error}")
         return
     except ValueError:
-        remark(f"a record that is no JSON object, {len(value)} bytes")
+        echo_err(f"a record that is no JSON object, {len(value)} bytes")
         return
     if as_json:
-        tell_json(record)
+        echo_json(record)
     else:
-        tell_now(_decision_line(record) if what is Stream.decisions else _alert_line(record))
+        echo_now(_decision_line(record) if what is Stream.decisions else _alert_line(record))
 
 
 def _decision_line(record: dict[str, Any]) -> str:

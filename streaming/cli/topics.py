@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streaming.cli.app import FAILED, Bootstrap, Config, Json, reach, remark, settings_of, tell, tell_json, topics_app
+from streaming.cli.app import FAILED, Bootstrap, Config, Json, echo, echo_err, echo_json, reach, settings_of, topics_app
 
 if TYPE_CHECKING:
     from streaming.kafka.topics import Problem, Sizes
@@ -116,7 +116,7 @@ def manifest(
         else topic_manifests(settings, cluster, partitions, replication)
     )
     for resource in made:
-        tell(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
+        echo(f"---\n{yaml.safe_dump(resource, sort_keys=False, width=120)}".rstrip())
 
 
 def _sizes(settings: "Settings") -> "Sizes":
@@ -131,13 +131,13 @@ def _show(names: list[str], made: set[str], problems: list["Problem"], as_json: 
     if as_json:
         import msgspec
 
-        tell_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
+        echo_json({"topics": states, "problems": [msgspec.to_builtins(problem) for problem in problems]})
         return
     from streaming.kafka.topics import explained_problems
 
     for name, state in states.items():
-        tell(f"{state:5}  {name}")
+        echo(f"{state:5}  {name}")
     for line in explained_problems(problems, refused=True):
-        remark(line)
+        echo_err(line)
     for line in explained_problems(problems, refused=False):
-        remark(f"warning: {line}")
+        echo_err(f"warning: {line}")

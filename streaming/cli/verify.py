@@ -15,12 +15,12 @@ from streaming.cli.app import (
     Failure,
     Json,
     app,
+    echo,
+    echo_err,
+    echo_json,
     reach,
-    remark,
     settings_of,
     stop_on_signals,
-    tell,
-    tell_json,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def verify(
         sent, span, settled = _send(settings, seconds, rate, change_every)
         demanded = sent.demanded
         extra = {"sent": sent.requests, "policy_changes": sent.changes, "settled": settled}
-    found = check(settings, span, demanded, remark, sample)
+    found = check(settings, span, demanded, echo_err, sample)
     _show(found, extra, as_json)
     if not found.ok or not extra.get("settled", True):
         raise typer.Exit(FAILED)
@@ -114,7 +114,7 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
     from streaming.verify.traffic import Traffic
 
     traffic = Traffic(settings, rate)
-    remark(
+    echo_err(
         f"sending {rate:g} requests a second for {seconds:g} s as {traffic.run}, and policies every {change_every:g} s"
     )
     try:
@@ -124,7 +124,7 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
     finally:
         traffic.delete()
     if not settled:
-        remark("not all requests were decided in time: is the job running with these settings?")
+        echo_err("not all requests were decided in time: is the job running with these settings?")
     return sent, Span(sent.first_at, sent.last_at + 1), settled
 
 
@@ -132,17 +132,17 @@ def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
     from streaming.verify.findings import CHECKS
 
     if as_json:
-        tell_json({**found.summary(), **extra})
+        echo_json({**found.summary(), **extra})
         return
     for name, about in CHECKS.items():
-        tell(f"{found.counts[name]:10,}  {name}: {about}")
+        echo(f"{found.counts[name]:10,}  {name}: {about}")
     for violation in found.violations:
-        tell(f"violation  {violation}")
+        echo(f"violation  {violation}")
     for reason, count in sorted(found.unknown.items()):
-        tell(f"{count:10,}  unknown: {reason}")
+        echo(f"{count:10,}  unknown: {reason}")
     outcomes = ", ".join(f"{found.outcomes[outcome]:,} {outcome}" for outcome in ("allow", "deny", "error"))
-    tell(f"{found.requests:,} requests, {found.decisions:,} decisions: {outcomes}; {found.dead_letters:,} dead letters")
-    tell(f"{found.verified:,} decisions verified, {found.waiting:,} requests not decided yet")
+    echo(f"{found.requests:,} requests, {found.decisions:,} decisions: {outcomes}; {found.dead_letters:,} dead letters")
+    echo(f"{found.verified:,} decisions verified, {found.waiting:,} requests not decided yet")
     if extra:
-        tell(f"{extra['sent']:,} requests sent, {extra['policy_changes']:,} policy changes")
-    tell("every check holds" if found.ok else "A CHECK FAILED")
+        echo(f"{extra['sent']:,} requests sent, {extra['policy_changes']:,} policy changes")
+    echo("every check holds" if found.ok else "A CHECK FAILED")

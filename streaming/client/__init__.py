@@ -1,4 +1,4 @@
-"""The client for services: they ask, act on the decision, and report what was done. It needs no Spark.
+"""The client for services: request decisions, and report what was done. It needs no Spark.
 
 >>> with Client("localhost:9092") as client, acting_as("user:dana"):
 ...     if client.authorize(system="lenses6", action="kafka:ReadTopicData", resource="kafka:topic:prod/main/orders"):

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from streaming.client.asker import Asked, Asker
+from streaming.client.base import BaseClient, SentRequest
 from streaming.client.decision import Decision, NotReported, Place
 from streaming.client.guarding import Call, Guard, Unread, check_guard, refuse_what_is_no_function, runs_later
-from streaming.client.records import Asking
+from streaming.client.records import RequestFields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,57 +51,57 @@ class AllowedLater(Unread):
         return None
 
 
-class AsyncClient(Asker):
-    """Asks for decisions and awaits them; many may be on their way at once. `Client` is for threads."""
+class AsyncClient(BaseClient):
+    """Requests decisions and awaits them; many may be on their way at once. `Client` is for threads."""
 
     def authorize(
-        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
+        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> Awaited[Decision]:
         """The decision on a whole request (contracts, "Access request"), or on one in short: see `Client.authorize`."""
-        return Awaited(self._authorize(request, timeout, asking))
+        return Awaited(self._authorize(request, timeout, fields))
 
     async def _authorize(
-        self, request: Mapping[str, Any] | None, timeout: float | None, asking: Mapping[str, Any]
+        self, request: Mapping[str, Any] | None, timeout: float | None, fields: Mapping[str, Any]
     ) -> Decision:
-        return await self._answer(self._ask(request, timeout, asking))
+        return await self._answer(self._send(request, timeout, fields))
 
     def authorize_many(
-        self, questions: Iterable[Mapping[str, Any]], timeout: float | None = None, **asking: Unpack[Asking]
+        self, questions: Iterable[Mapping[str, Any]], timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> Awaited[list[Decision]]:
         """The decisions on many requests in short, in their order: see `Client.authorize_many`."""
-        return Awaited(self._authorize_many(questions, timeout, asking))
+        return Awaited(self._authorize_many(questions, timeout, fields))
 
     async def _authorize_many(
-        self, questions: Iterable[Mapping[str, Any]], timeout: float | None, asking: Mapping[str, Any]
+        self, questions: Iterable[Mapping[str, Any]], timeout: float | None, fields: Mapping[str, Any]
     ) -> list[Decision]:
-        begun: list[Asked] = []
+        begun: list[SentRequest] = []
         try:
-            begun.extend(self._ask(None, timeout, {**asking, **query}) for query in questions)
+            begun.extend(self._send(None, timeout, {**fields, **query}) for query in questions)
             return list(await asyncio.gather(*map(self._answer, begun)))
         finally:
             self._give_up(begun)
 
-    async def _answer(self, asked: Asked) -> Decision:
+    async def _answer(self, request: SentRequest) -> Decision:
         try:
-            async with asyncio.timeout(asked.timeout):
-                decision = await asyncio.wrap_future(asked.pending.future)
+            async with asyncio.timeout(request.timeout):
+                decision = await asyncio.wrap_future(request.pending.future)
         except TimeoutError:
-            decision = self._exchange.late(asked.pending, asked.timeout)
+            decision = self._exchange.late(request.pending, request.timeout)
         finally:  # also when the awaiting task was cancelled
-            self._exchange.forget(asked.pending)
-        return self._concluded(asked, decision)
+            self._exchange.forget(request.pending)
+        return self._concluded(request, decision)
 
     async def ready(self, timeout: float | None = None) -> bool:
         """Whether Kafka has answered and questions go out at once: see `Client.ready`."""
         return await asyncio.to_thread(self._exchange.await_place, timeout or self._timeout)
 
     def allowed(
-        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
+        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> AllowedLater:
         """`async with client.allowed(…) as decision:` runs its block when allowed; else it raises AccessDenied."""
 
         async def enter() -> Decision:
-            return self._guard(await self._authorize(request, timeout, asking))
+            return self._guard(await self._authorize(request, timeout, fields))
 
         return AllowedLater(enter)
 
@@ -110,7 +110,7 @@ class AsyncClient(Asker):
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """A decorator for `async def`: it runs when the call is allowed; else AccessDenied is raised.
 
-        See `Client.requires`. Raises TypeError at once for a guard that asks no question, and for a function that
+        See `Client.requires`. Raises TypeError at once for a guard without a request, and for a function that
         is not asynchronous: it could not wait for the answer.
         """
         check_guard(guard)

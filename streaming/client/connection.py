@@ -118,7 +118,7 @@ Report = Callable[[Place | None, str], None]
 """Called once with the record's place, or with None and why it was not sent."""
 
 
-class Outbox:
+class IdempotentProducer:
     """An idempotent producer; re-created after a fatal error. `poll` from one thread, `send` from any."""
 
     def __init__(self, connection: Connection) -> None:
@@ -190,8 +190,8 @@ class Lost(Exception):
     """The place in the topics is not known, or not any more: answers may be missed. The message says why."""
 
 
-class Inbox:
-    """A consumer of whole topics, for one thread. First `take_place`, then `receive`."""
+class TopicConsumer:
+    """A consumer of whole topics, for one thread. First `seek_to_end`, then `receive`."""
 
     def __init__(self, connection: Connection, topics: Sequence[str], beside: Sequence[str]) -> None:
         """`beside`: topics that must exist as well, and let themselves be written."""
@@ -203,8 +203,8 @@ class Inbox:
         self._assigned: set[Partition] = set()
         self._look_at = 0.0
 
-    def take_place(self) -> None:
-        """Be where every answer to what is asked from now on will come. Raises Lost, and may be tried again."""
+    def seek_to_end(self) -> None:
+        """Read from the ends, so that no answer to a later request is missed. Raises Lost, and may be tried again."""
         try:
             partitions = self._partitions()
             self._check_permissions()

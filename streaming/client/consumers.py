@@ -29,7 +29,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-def read_letter(message: Message) -> DeadLetter | None:
+def read_dead_letter(message: Message) -> DeadLetter | None:
     """The dead letter in a record; None when its headers name no source."""
     headers = dict(message.headers() or [])
     fields = {name: _text(headers.get(ERRORS + name)) for name in ("topic", "partition", "offset", "exception.message")}
@@ -102,7 +102,7 @@ class RecordConsumer(Generic[T]):
     def __next__(self) -> T:
         """The next item. Ends when stopped.
 
-        Raises Unreadable for a record that is not what the topic should hold, which is skipped when asked again; and
+        Raises Unreadable for a record that is not what the topic should hold, which the next call skips; and
         ClientError when Kafka refuses, such as for a topic that is not there.
         """
         self.handled()
@@ -168,7 +168,7 @@ class DecisionConsumer(RecordConsumer[Decision]):
     def _read(self, message: Message) -> Decision | None:
         if message.topic() == self._decisions:
             return self._decoded("decision", message, read_decision)
-        dead_letter = read_letter(message)
+        dead_letter = read_dead_letter(message)
         if dead_letter is None:
             raise Unreadable(f"{_place(message)}: not a dead letter: its headers name no record")
         if self._on_dead_letter is not None:

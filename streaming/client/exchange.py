@@ -17,8 +17,8 @@ from typing import Generic, TypeVar
 import msgspec
 from confluent_kafka import Message
 
-from streaming.client.connection import Connection, Inbox, Lost, Outbox
-from streaming.client.consumers import read_letter
+from streaming.client.connection import Connection, IdempotentProducer, Lost, TopicConsumer
+from streaming.client.consumers import read_dead_letter
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
 from streaming.client.records import Record
 from streaming.records.avro import Undecodable
@@ -49,15 +49,15 @@ class Exchange:
     def __init__(self, connection: Connection, requests: str) -> None:
         """Raises ClientError for settings that librdkafka refuses. Kafka need not answer yet."""
         self._connection, self._requests = connection, requests
-        self._decisions, self._letters = connection.topics.decisions, dead_letters_of(requests)
-        self._producer = Outbox(connection)
-        self._inbox = Inbox(connection, (self._decisions, self._letters), (requests,))
+        self._decisions, self._dead_letters = connection.topics.decisions, dead_letters_of(requests)
+        self._producer = IdempotentProducer(connection)
+        self._consumer = TopicConsumer(connection, (self._decisions, self._dead_letters), (requests,))
         self._readings = CompiledDocuments(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}
         self._backlog: dict[int, Pending] = {}  # to be sent once the place is known
-        self._in_place = threading.Event()
+        self._at_end = threading.Event()
         self._trouble = "Kafka has not answered yet"
         self._closing = threading.Event()
         self._process = os.getpid()
@@ -68,7 +68,7 @@ class Exchange:
         """How many questions wait for their answers."""
         return len(self._waiting)
 
-    def ask(self, record: Record) -> Pending:
+    def send(self, record: Record) -> Pending:
         """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
         if self._is_forked():  # before the lock, which may never be released
             return answered(record, "client-forked", FORKED)
@@ -77,7 +77,7 @@ class Exchange:
                 return answered(record, "client-closed", CLOSED)
             pending = Pending(self._correlation.open(record.id), record, Future())
             self._waiting[pending.ticket] = pending
-            in_place = self._in_place.is_set()
+            in_place = self._at_end.is_set()
             if not in_place:
                 self._backlog[pending.ticket] = pending
         if in_place:
@@ -92,7 +92,7 @@ class Exchange:
 
     def await_place(self, seconds: float) -> bool:
         """Whether questions are sent at once; waits so long for it."""
-        return not self._is_forked() and self._in_place.wait(seconds) and not self._closing.is_set()
+        return not self._is_forked() and self._at_end.wait(seconds) and not self._closing.is_set()
 
     def report(self, record: Record) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
@@ -142,14 +142,14 @@ class Exchange:
             self._closing.set()
             self._fail(self._all_waiting(), "client-closed", "the client was closed before the answer came")
             self._producer.close(CLOSE_SECONDS / 2)
-            self._inbox.close()
+            self._consumer.close()
 
     def _turn(self) -> None:
         try:
-            if not self._in_place.is_set():
-                self._inbox.take_place()
+            if not self._at_end.is_set():
+                self._consumer.seek_to_end()
                 self._begin()
-            messages = self._inbox.receive()
+            messages = self._consumer.receive()
         except Lost as lost:
             self._lose(str(lost))
             self._producer.poll(RETRY_SECONDS)
@@ -162,16 +162,16 @@ class Exchange:
         with self._lock:
             unsent, self._backlog = list(self._backlog.values()), {}
             self._trouble = ""
-            self._in_place.set()
+            self._at_end.set()
         for pending in unsent:
             self._send(pending)
 
     def _lose(self, why: str) -> None:
         """Requests whose answers may have been missed fail; those not sent yet go on waiting."""
         with self._lock:
-            missed = list(self._waiting.values()) if self._in_place.is_set() else []
+            missed = list(self._waiting.values()) if self._at_end.is_set() else []
             is_news, self._trouble = why != self._trouble, why
-            self._in_place.clear()
+            self._at_end.clear()
         if is_news:
             log.warning("no decisions can be read: %s", why)
         self._fail(missed, "answers-lost", f"answers may have been missed: {why}")
@@ -202,7 +202,7 @@ class Exchange:
         if message.topic() == self._decisions:
             found: tuple[Place, str | None] | None = glance(self._in_json(message))
         else:
-            dead_letter = read_letter(message)
+            dead_letter = read_dead_letter(message)
             found = None if dead_letter is None else (dead_letter.source, None)
         return found if found is not None and found[0].topic == self._requests else None
 
@@ -216,7 +216,7 @@ class Exchange:
 
     def _read(self, message: Message, record: Record, place: Place) -> Decision:
         if message.topic() != self._decisions:
-            dead_letter = read_letter(message)
+            dead_letter = read_dead_letter(message)
             return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", place)
         try:
             decision = read_decision(self._in_json(message))
@@ -300,7 +300,7 @@ class Correlation(Generic[A]):
             return None  # forgotten
         self._leave_unreported(ticket)
         found = self._early.pop(place, None)
-        self._drop_strangers()
+        self._drop_unmatched()
         if found is not None:
             return found[1]
         self._places[ticket], self._reported[place] = place, ticket
@@ -322,7 +322,7 @@ class Correlation(Generic[A]):
         """Close a request without a waiting caller; closing twice is allowed."""
         if ticket in self._unreported:
             self._leave_unreported(ticket)
-            self._drop_strangers()
+            self._drop_unmatched()
         elif (place := self._places.pop(ticket, None)) is not None:
             del self._reported[place]
 
@@ -336,8 +336,8 @@ class Correlation(Generic[A]):
         if not self._ids[id_]:
             del self._ids[id_]
 
-    def _drop_strangers(self) -> None:
-        """A question asked after an answer was read is not the one it answers."""
+    def _drop_unmatched(self) -> None:
+        """An answer that was read before a request was sent does not answer it."""
         oldest = next(iter(self._unreported), self._next)
         while self._early and next(iter(self._early.values()))[0] <= oldest:
             self._early.popitem(last=False)

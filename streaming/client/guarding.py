@@ -16,7 +16,7 @@ _subject: ContextVar[Subject | None] = ContextVar("lockkeeper-subject", default=
 
 @contextmanager
 def acting_as(subject: Subject) -> Iterator[None]:
-    """Within it, questions that name no subject are asked about this one: `with acting_as("user:dana"): …`.
+    """Within it, requests without a subject are about this one: `with acting_as("user:dana"): …`.
 
     It holds for this thread, or this asyncio task and those begun within it. A new thread begins without a subject.
     Raises ValueError for an empty one.
@@ -59,7 +59,7 @@ class Guard(TypedDict, total=False):
 
 
 def check_guard(guard: Mapping[str, Any]) -> None:
-    """Raise TypeError for a guard that asks no whole question."""
+    """Raise TypeError for a guard without a complete request."""
     if unknown := sorted(guard.keys() - Guard.__annotations__.keys()):
         raise TypeError(f"requires: unknown {', '.join(unknown)}; known are {', '.join(Guard.__annotations__)}")
     if lacking := [name for name in ("system", "action", "resource") if not guard.get(name)]:

@@ -67,8 +67,8 @@ class Fields(TypedDict, total=False):
     deadline: str | int
 
 
-class Asking(Fields, total=False):
-    """A request in short, and how it is asked.
+class RequestFields(Fields, total=False):
+    """A request in short, and how it is sent.
 
     `min_policy_offsets`: what publishing returned; the request is not decided under older policies. `raise_on_error`:
     raise NotDecided instead of returning an error. `traceparent`, `tracestate`: instead of those of the current span.
@@ -80,11 +80,11 @@ class Asking(Fields, total=False):
     tracestate: str
 
 
-HOW = frozenset(Asking.__annotations__) - frozenset(Fields.__annotations__)
+HOW = frozenset(RequestFields.__annotations__) - frozenset(Fields.__annotations__)
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record to be sent. `items`: of a request, how many evaluations it asks for."""
+    """A record to be sent. `items`: of a request, how many evaluations it has."""
 
     topic: str
     key: bytes | None
@@ -94,8 +94,8 @@ class Record(msgspec.Struct, frozen=True):
     items: int = 0
 
 
-class Unaskable(Exception):
-    """There is no request to send. Whatever was asked, the answer is an error."""
+class InvalidRequest(Exception):
+    """There is no request to send. The answer is an error."""
 
     def __init__(self, request_id: str, code: str, message: str, items: int = 0) -> None:
         super().__init__(message)
@@ -103,13 +103,13 @@ class Unaskable(Exception):
         self.record = Record("", None, b"", [], request_id, items)
 
 
-def request_record(topic: str, request: Mapping[str, Any] | None, timeout: float, asking: Mapping[str, Any]) -> Record:
+def request_record(topic: str, request: Mapping[str, Any] | None, timeout: float, fields: Mapping[str, Any]) -> Record:
     """The record of a whole request, or of one in short. It gets an id and a deadline where it has none.
 
-    Raises TypeError for what no service can mean, and Unaskable for values that make no request.
+    Raises TypeError for what no service can mean, and InvalidRequest for values that make no request.
     """
-    how = {name: asking[name] for name in HOW & asking.keys()}
-    short = {name: value for name, value in asking.items() if name not in HOW}
+    how = {name: fields[name] for name in HOW & fields.keys()}
+    short = {name: value for name, value in fields.items() if name not in HOW}
     if request is not None and short:
         raise TypeError(f"a whole request and {', '.join(short)}: give one or the other")
     whole = dict(_written_out(short) if request is None else request)
@@ -129,7 +129,7 @@ def _written_out(short: dict[str, Any]) -> dict[str, Any]:
     subject = short.get("subject", acting_subject())
     if not subject and "evaluations" not in short:
         message = "no subject: call within `with acting_as(…)`, or give `subject`"
-        raise Unaskable(str(short.get("id", "")), "no-subject", message)
+        raise InvalidRequest(str(short.get("id", "")), "no-subject", message)
     system = short["system"]
     given = {name: value for name, value in short.items() if name != "system" and value is not None}
     if "evaluations" in given:
@@ -163,11 +163,11 @@ def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: in
     try:
         return Record(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        raise Unaskable(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
+        raise InvalidRequest(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
 
 
 def key_of(party: Any) -> bytes | None:
-    """The subject's id, so that what one subject asks stays in order."""
+    """The subject's id, so that the requests of one subject stay in order."""
     name = party.get("id") if isinstance(party, Mapping) else None
     return name.encode() if isinstance(name, str) else None
 

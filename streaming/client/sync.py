@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from streaming.client.asker import Asked, Asker
+from streaming.client.base import BaseClient, SentRequest
 from streaming.client.decision import Decision, NotReported, Place
 from streaming.client.guarding import Call, Guard, Unread, check_guard, refuse_what_is_no_function, runs_later
-from streaming.client.records import Asking
+from streaming.client.records import RequestFields
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,56 +29,56 @@ class Allowed(Unread):
         return None
 
 
-class Client(Asker):
-    """Asks for decisions and waits for them; for any number of threads at once. `AsyncClient` is for asyncio."""
+class Client(BaseClient):
+    """Requests decisions and waits for them; for any number of threads at once. `AsyncClient` is for asyncio."""
 
     def authorize(
-        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
+        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> Decision:
         """The decision on a whole request (contracts, "Access request"), or on one in short.
 
         Never an allow but when the job decided so in time: what goes wrong is an answer with the outcome `error`.
         Raises TypeError for fields that make no request, and NotDecided for an error where `raise_on_error` is set.
         """
-        return self._answer(self._ask(request, timeout, asking))
+        return self._answer(self._send(request, timeout, fields))
 
     def authorize_many(
-        self, questions: Iterable[Mapping[str, Any]], timeout: float | None = None, **asking: Unpack[Asking]
+        self, questions: Iterable[Mapping[str, Any]], timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> list[Decision]:
         """The decisions on many requests in short, in their order, all on their way at once, each a record of its own.
 
-        `asking` are the defaults. Raises as `authorize`. Several questions in one record: `authorize(evaluations=…)`.
+        `fields` are the defaults. Raises as `authorize`. Several questions in one record: `authorize(evaluations=…)`.
         """
-        begun: list[Asked] = []
+        begun: list[SentRequest] = []
         try:
-            begun.extend(self._ask(None, timeout, {**asking, **query}) for query in questions)
-            return [self._answer(asked) for asked in begun]
+            begun.extend(self._send(None, timeout, {**fields, **query}) for query in questions)
+            return [self._answer(request) for request in begun]
         finally:
             self._give_up(begun)
 
-    def _answer(self, asked: Asked) -> Decision:
-        left = asked.began + asked.timeout - time.monotonic()
+    def _answer(self, request: SentRequest) -> Decision:
+        left = request.began + request.timeout - time.monotonic()
         try:
-            decision = asked.pending.future.result(max(left, 0))
+            decision = request.pending.future.result(max(left, 0))
         except TimeoutError:
-            decision = self._exchange.late(asked.pending, asked.timeout)
+            decision = self._exchange.late(request.pending, request.timeout)
         except BaseException:  # Ctrl-C while it waited
-            self._exchange.forget(asked.pending)
+            self._exchange.forget(request.pending)
             raise
-        return self._concluded(asked, decision)
+        return self._concluded(request, decision)
 
     def ready(self, timeout: float | None = None) -> bool:
         """Whether Kafka has answered and questions go out at once; waits so long for it. For a service's start."""
         return self._exchange.await_place(timeout or self._timeout)
 
     def allowed(
-        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **asking: Unpack[Asking]
+        self, request: Mapping[str, Any] | None = None, timeout: float | None = None, **fields: Unpack[RequestFields]
     ) -> Allowed:
         """`with client.allowed(…) as decision:` runs its block when allowed; else it raises AccessDenied.
 
-        The question is asked when the block is entered. Takes what `authorize` takes.
+        The request is sent when the block is entered. Takes what `authorize` takes.
         """
-        return Allowed(lambda: self._guard(self.authorize(request, timeout, **asking)))
+        return Allowed(lambda: self._guard(self.authorize(request, timeout, **fields)))
 
     def requires(self, **guard: Unpack[Guard]) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """A decorator: the function runs when the call is allowed; else AccessDenied is raised.
@@ -86,7 +86,7 @@ class Client(Asker):
             @client.requires(system="lenses6", action="kafka:DeleteTopic", resource=lambda call: lrn(call["topic"]))
             def delete(topic: str) -> None: …
 
-        Raises TypeError at once for a guard that asks no question, and for what is no plain function.
+        Raises TypeError at once for a guard without a request, and for what is no plain function.
         """
         check_guard(guard)
 

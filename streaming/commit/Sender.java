@@ -31,8 +31,8 @@ import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * What of a batch is done once for each record after the workers, in Spark's own JVM: lots of records are unpacked and
- * handed to Kafka's producer. Lots are packed by streaming/records/packing.py, which tells how. Everything else about a
+ * The per-record work of a batch that follows the workers, in Spark's own JVM: unpacks columnar batches and hands their
+ * records to Kafka's producer. streaming/records/packing.py packs them and describes the format. Everything else about a
  * transaction is in streaming/commit/transaction.py, which calls the producer itself.
  *
  * Compiled when a job starts, by the compiler that Spark brings for the code it generates.
@@ -85,22 +85,22 @@ public final class Sender {
     }
 
     /**
-     * Sends the lots that are in this column of the rows; null: there is none. The lots of an Arrow batch begin with the
-     * row in which the other column is not null; their records are sent in the order of their positions.
+     * Sends the columnar batches in a column of the rows; null: none. Those of one Arrow batch begin with the row in
+     * which the column `beginning` is not null; their records are sent in the order of their positions.
      */
     public void sendAll(List rows, int column, int beginning) {
-        List lots = new ArrayList();
+        List batches = new ArrayList();
         for (int number = 0; number < rows.size(); number++) {
             if (cell(rows, number, beginning) != null) {
-                sendInOrder(lots);
-                lots.clear();
+                sendInOrder(batches);
+                batches.clear();
             }
             byte[] packed = cell(rows, number, column);
             if (packed != null) {
-                lots.add(unpack(packed));
+                batches.add(unpack(packed));
             }
         }
-        sendInOrder(lots);
+        sendInOrder(batches);
     }
 
     /** The rows of those Arrow batches for which there is a 1; they begin as in sendAll. */
@@ -120,41 +120,41 @@ public final class Sender {
         return ((byte[][]) rows.get(number))[column];
     }
 
-    /** Sends a lot. What Kafka refuses of it, it tells when the transaction is to be committed. */
+    /** Sends a columnar batch. Kafka reports what it refuses when the transaction is committed. */
     public void send(byte[] packed) {
         sendInOrder(Collections.singletonList(unpack(packed)));
     }
 
-    private Lot unpack(byte[] packed) {
+    private ColumnarBatch unpack(byte[] packed) {
         ByteBuffer head = ByteBuffer.wrap(packed).order(ByteOrder.LITTLE_ENDIAN);
         byte[] plain = new byte[Math.toIntExact(head.getLong())];
         decompressor.decompress(packed, SIZE_BYTES, packed.length - SIZE_BYTES, plain, 0);
-        return new Lot(ByteBuffer.wrap(plain).order(ByteOrder.LITTLE_ENDIAN));
+        return new ColumnarBatch(ByteBuffer.wrap(plain).order(ByteOrder.LITTLE_ENDIAN));
     }
 
-    /** Always sends the record with the lowest position of all that are the next ones of their lots. */
-    private void sendInOrder(List lots) {
-        int[] sent = new int[lots.size()];
+    /** Always sends the record with the lowest position of all that are next in their columnar batches. */
+    private void sendInOrder(List batches) {
+        int[] sent = new int[batches.size()];
         while (true) {
             int next = -1;
             int lowest = Integer.MAX_VALUE;
             for (int number = 0; number < sent.length; number++) {
-                Lot lot = (Lot) lots.get(number);
-                if (sent[number] < lot.records && (next < 0 || lot.positions[sent[number]] < lowest)) {
+                ColumnarBatch batch = (ColumnarBatch) batches.get(number);
+                if (sent[number] < batch.records && (next < 0 || batch.positions[sent[number]] < lowest)) {
                     next = number;
-                    lowest = lot.positions[sent[number]];
+                    lowest = batch.positions[sent[number]];
                 }
             }
             if (next < 0) {
                 return;
             }
-            send((Lot) lots.get(next), sent[next]++);
+            send((ColumnarBatch) batches.get(next), sent[next]++);
         }
     }
 
-    private void send(Lot lot, int record) {
+    private void send(ColumnarBatch batch, int record) {
         producer.send(new ProducerRecord(
-            lot.topic, null, null, lot.keys.bytes(record), lot.value(record), lot.headers(record)));
+            batch.topic, null, null, batch.keys.bytes(record), batch.value(record), batch.headers(record)));
     }
 
     /** What is in this column of the rows, which is MessagePack where it is not null, as one array of MessagePack. */
@@ -192,7 +192,7 @@ public final class Sender {
 }
 
 /** Records for one topic. A value is a chain of parts: texts that many records share, or that are a record's own. */
-final class Lot {
+final class ColumnarBatch {
     static final int EACH = -1;
     static final int ONE = -2;
 
@@ -204,7 +204,7 @@ final class Lot {
     final int[] positions;
     final Part[] parts;
 
-    Lot(ByteBuffer in) {
+    ColumnarBatch(ByteBuffer in) {
         topic = text(in);
         usual = headers(in);
         keys = new Texts(in);
@@ -215,15 +215,15 @@ final class Lot {
         for (int number = 0; number < columns.length; number++) {
             columns[number] = new Texts(in);
         }
-        int[][] picks = new int[in.getInt()][];
-        for (int number = 0; number < picks.length; number++) {
-            picks[number] = Texts.numbers(in, records);
+        int[][] indices = new int[in.getInt()][];
+        for (int number = 0; number < indices.length; number++) {
+            indices[number] = Texts.numbers(in, records);
         }
         parts = new Part[in.getInt()];
         for (int number = 0; number < parts.length; number++) {
             Texts texts = columns[in.getInt()];
-            int pick = in.getInt();
-            parts[number] = new Part(texts, pick < 0 ? null : picks[pick], pick == EACH);
+            int index = in.getInt();
+            parts[number] = new Part(texts, index < 0 ? null : indices[index], index == EACH);
         }
     }
 
@@ -268,20 +268,20 @@ final class Lot {
     }
 }
 
-/** A piece of all values of a lot: which of the texts each record has, by number. */
+/** A piece of all values of a columnar batch: which of the texts each record has, by number. */
 final class Part {
     final Texts texts;
-    final int[] pick;
+    final int[] indices;
     final boolean each;
 
-    Part(Texts texts, int[] pick, boolean each) {
+    Part(Texts texts, int[] indices, boolean each) {
         this.texts = texts;
-        this.pick = pick;
+        this.indices = indices;
         this.each = each;
     }
 
     int entry(int record) {
-        return pick != null ? pick[record] : each ? record : 0;
+        return indices != null ? indices[record] : each ? record : 0;
     }
 }
 

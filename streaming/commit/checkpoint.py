@@ -51,7 +51,7 @@ class Checkpoint:
         self._place = place
         self._offset_log: Any = None
         self._query_id: str | None = None
-        self._newest: tuple[int | None, Offsets | None] = None, None  # the batch last asked for, and where it ends
+        self._newest: tuple[int | None, Offsets | None] = None, None  # the last batch looked up, and where it ends
 
     def query_id(self) -> str | None:
         """The id of the query that the checkpoint belongs to, read once; None: there is no checkpoint yet."""
@@ -122,7 +122,7 @@ class Checkpoint:
     def clear_unfinished(self) -> None:
         """Remove what a job left that was killed while it wrote the range of its first batch.
 
-        Nobody reads it, but Spark starts no first batch where it lies.
+        It is never read, but Spark starts no first batch while it exists.
         """
         folder, files = self._find("offsets")
         if self._offsets().getLatestBatchId().isDefined() or not files.exists(folder):

@@ -1,4 +1,4 @@
-"""The ledger: what is decided, by the consumer group's committed offsets, and whether a batch follows from it."""
+"""The offset tracker: which records are decided, by the committed offsets, and whether a batch follows on them."""
 
 import contextlib
 import secrets
@@ -43,11 +43,11 @@ def form_of(metadata: str | None) -> int:
 def check_committed_formats(settings: Settings, partitions: Iterable[Partition]) -> None:
     """Before any instance is fenced: raise CannotStart when a newer version has committed offsets of the job's group.
 
-    Asked by a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
+    By a consumer: librdkafka's admin client dies (SIGSEGV) where the group's coordinator is not ready yet.
     """
-    group, asked = settings.job_name, [TopicPartition(*partition) for partition in partitions]
+    group, request = settings.job_name, [TopicPartition(*partition) for partition in partitions]
     with contextlib.closing(group_observer(settings)) as consumer:
-        for tp in once_coordinated(lambda: consumer.committed(asked, timeout=SECONDS)):
+        for tp in once_coordinated(lambda: consumer.committed(request, timeout=SECONDS)):
             check_format(form_of(tp.metadata), f"the committed offset of {tp.topic}-{tp.partition} in group {group!r}")
 
 
@@ -212,7 +212,7 @@ class OffsetTracker:
         self.committed = {(tp.topic, tp.partition): tp.offset for tp in committed}
 
 
-def open_ledger(
+def open_offset_tracker(
     group: Consumer,
     partitions: Iterable[Partition],
     requests: Iterable[str],
@@ -221,7 +221,7 @@ def open_ledger(
     cluster_id: str,
     accepted: Collection[str] = (),
 ) -> OffsetTracker:
-    """The ledger as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
+    """The tracker as the last instance left it; raises CannotStart when offsets and checkpoint do not fit together.
 
     `cluster_id`: of the Kafka cluster that all of this is of. `accepted`: ids of re-created topics that are read from
     their beginning.
@@ -234,7 +234,7 @@ def open_ledger(
     if known is not None and not any(topic in topics for topic, _ in committed):
         raise CannotStart(NOTHING_COMMITTED)
     checkpoint.check_readable()
-    check_marks(committed, topic_ids, known, checkpoint.completed() if known else -1)
+    check_commit_metadata(committed, topic_ids, known, checkpoint.completed() if known else -1)
     checkpoint.clear_unfinished()
     checkpoint.write_cluster(cluster_id)
     replaced = {partition: known for partition, known in found.items() if partition not in committed}
@@ -252,7 +252,7 @@ def without_replaced(
     }
 
 
-def check_marks(
+def check_commit_metadata(
     committed: Mapping[Partition, Committed],
     topic_ids: Mapping[str, str],
     checkpoint: str | None,

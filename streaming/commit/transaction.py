@@ -21,7 +21,7 @@ from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
 from streaming.ops.watch import Watch
 from streaming.records.formats import JSON_HEADERS
-from streaming.records.packing import Result, lots_of, pack
+from streaming.records.packing import Result, columnar_batches, pack
 from streaming.records.size_gate import fitting, largest
 from streaming.runtime.spark import new_instance
 from streaming.runtime.spark_errors import task_failure
@@ -229,8 +229,8 @@ class Output:
                 self._producer.close(self._jvm.java.time.Duration.ofSeconds(seconds))
 
     def _write(self, results: Iterable[Result], evaluated: Evaluated | None) -> None:
-        for topic, lot in lots_of(fitting(results, self._largest, self._on_dropped)):
-            self._sender.send(pack(topic, JSON_HEADERS, lot))
+        for topic, batch in columnar_batches(fitting(results, self._largest, self._on_dropped)):
+            self._sender.send(pack(topic, JSON_HEADERS, batch))
         if evaluated is not None:
             self._sender.sendAll(evaluated.rows, PACKED, SIDE)
 

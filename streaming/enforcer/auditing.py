@@ -196,8 +196,8 @@ class AuditEvaluator:
         if query is None or answer is None or answer.is_large:
             return None
         resource, request = resource[1:-1], query.request_text
-        encoded = b'%b%d","event_id":%b,%b%b%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
-            *(self._head, offset, id_, request.before, resource, request.after),
+        encoded = b'%b%d","event_id":%b,%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
+            *(self._head, offset, id_, resource.join(request.pieces)),
             *(at, parts.outcome.encode(), resource.join(answer.pieces), decision),
         )
         if record_size(key, encoded) > self._limits.record_out:
@@ -247,27 +247,27 @@ class AuditEvaluator:
             raise TooLarge("the verdict", size, limit)
 
     def _request(self, event: AuditEvent, at: int) -> Request:
-        """What the access would have been asked for, at a moment (ms)."""
+        """The access as a request at a moment (ms)."""
         assert event.subject is not None
         assert event.action is not None
         assert event.resource is not None
-        asked = event.subject, event.action, event.resource, event.context
-        return Request(event.id, event.system, *asked, at, None, self._limits.claimed_groups)
+        request = event.subject, event.action, event.resource, event.context
+        return Request(event.id, event.system, *request, at, None, self._limits.claimed_groups)
 
     def _evaluated(self, event: AuditEvent, id_: str, at: int) -> Verdict:
         assert event.outcome is not None
-        asked, answers = self._request(event, at), self._answers_at(at)
+        request, answers = self._request(event, at), self._answers_at(at)
         decision, version = Decision("error", (UNKNOWN,)), ""
         if answers is not None:
             snapshot, _ = answers.snapshot_at(at)
-            decision, version = answer(snapshot, asked, answers.trust), snapshot.version
+            decision, version = answer(snapshot, request, answers.trust), snapshot.version
         return Verdict(
             id=id_,
             event_id=event.id,
             system=event.system,
-            subject=Thing(asked.subject.type, asked.subject.id),
-            action=Named(asked.action.name),
-            resource=Thing(asked.resource.type, asked.resource.id, asked.resource.properties),
+            subject=Thing(request.subject.type, request.subject.id),
+            action=Named(request.action.name),
+            resource=Thing(request.resource.type, request.resource.id, request.resource.properties),
             time=at,
             result=event.outcome,
             decision_id=event.decision_id,

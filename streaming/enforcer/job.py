@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from policy import Snapshot
 from streaming.commit.checkpoint import Checkpoint, Offsets
-from streaming.commit.offsets import OffsetTracker, open_ledger, read_committed
+from streaming.commit.offsets import OffsetTracker, open_offset_tracker, read_committed
 from streaming.commit.transaction import Evaluated, Outage, Output
 from streaming.enforcer.ranges import Budget, OffsetRange, ReadLimits, budgets_of, counted
 from streaming.enforcer.source import read_range, start_query
@@ -143,7 +143,7 @@ class Enforcer:
         partitions = partitions_of(self._admin, topics)
         accepted = self._settings.accepted_topic_ids
         cluster = cluster_id(self._admin)
-        return open_ledger(
+        return open_offset_tracker(
             self._output.group, partitions, self._inputs, self._topic_ids, self._checkpoint, cluster, accepted
         )
 
@@ -402,7 +402,7 @@ class Enforcer:
                 if not committed and evaluated is not None:
                     raise
         self._tracker.advance(offsets)
-        self._policies.told()
+        self._policies.published()
         self._watch.committed(said)
         self._broadcasts.tidy()
         self._facts.tidy()

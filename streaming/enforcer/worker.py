@@ -30,7 +30,7 @@ from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import DEAD, NOTHING, Compared, Counts, no_counts, tally
 from streaming.records.avro import Reader
-from streaming.records.dead_letter import Rejection, hashed_letter
+from streaming.records.dead_letter import Rejection, hashed_dead_letter
 from streaming.records.formats import JSON_HEADERS, Formats, content_type
 from streaming.records.packing import DECISIONS, ColumnarBatch, Outgoing, Packed, pack
 from streaming.records.size_gate import TooLarge, fits, record_size
@@ -170,9 +170,9 @@ class Worker:
         headers = itertools.islice(records.some_headers(), count)
         counted = tally(records.topic, self._task.now, counts, records.times[:count], headers)
         logged = list(made.decisions()) if self._task.logged else []
-        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.lots()]
+        packed: list[bytes | None] = [self._pack(number, batch) for number, batch in made.batches()]
         usage.records += count
-        usage.bytes += sum(len(one or b"") for one in packed[: len(made.shortly)])
+        usage.bytes += sum(len(one or b"") for one in packed[: len(made.columnar)])
         decided = _decided(records, count, usage)
         offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
         moments = sorted(self._moments)
@@ -297,7 +297,7 @@ class Worker:
         return _evaluator_of(number, held, self._policies(index), self._task.limits, _evaluators)
 
     def _policies(self, index: int) -> "HasSnapshot":
-        """A snapshot without facts; Broadcasts keep their value in this process once it was asked for."""
+        """A snapshot without facts; Broadcasts keep their value in this process once it was used."""
         segments, number = self._task.segments, self._task.snapshots[index][2]
         which = bisect.bisect_right(segments, number, key=lambda segment: segment.first) - 1
         if which < 0:
@@ -346,7 +346,7 @@ def replace_too_large(made: Packed, records: Records, dead_letters: int, limit: 
         [(key, value, _, offset, _)] = records.rows(np.array([position]))
         refusal = TooLarge("the record to write", sizes[number], limit)
         rejection = Rejection(records.topic, records.partition, offset, refusal)
-        made.others[number] = (dead_letters, *hashed_letter(rejection, key, value))
+        made.others[number] = (dead_letters, *hashed_dead_letter(rejection, key, value))
     return len(beyond)
 
 
@@ -430,7 +430,7 @@ class HeldFacts:
 
 
 class HasSnapshot(Protocol):
-    """A snapshot without facts, when it is asked for: a broadcast of it, or what it is built from."""
+    """A snapshot without facts, on demand: a broadcast of it, or what it is built from."""
 
     @property
     def value(self) -> Snapshot:

@@ -11,7 +11,7 @@ from streaming.errors import TopicChanged
 from streaming.settings import Settings
 
 SECONDS = 30.0
-RETRIED_SECONDS = 3.0  # for what is asked again and again: between two attempts a signal to stop is heard
+RETRIED_SECONDS = 3.0  # for repeated queries: between two attempts a signal to stop is heard
 REACH_SECONDS = 1.0
 LAG_SECONDS = 3.0  # a request for the lag waits for it
 POLL_SECONDS = 0.05
@@ -30,7 +30,7 @@ Answer = Callable[[], Found]
 
 
 def admin_client(settings: Settings) -> AdminClient:
-    """A client that asks about topics, groups and ends."""
+    """A client for the metadata of topics, groups and ends."""
     return AdminClient(_common(settings))
 
 
@@ -88,7 +88,7 @@ def topic_ids(admin: AdminClient, topics: Iterable[str], seconds: float = SECOND
 
 
 def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answer[dict[str, str]]:
-    asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
+    request = admin.describe_topics(TopicCollection(list(topics)), request_timeout=seconds)
 
     def answer(topic: str, future: Any) -> str:
         try:
@@ -98,7 +98,7 @@ def _ask_ids(admin: AdminClient, topics: Iterable[str], seconds: float) -> Answe
                 raise TopicChanged(DELETED.format(topic=topic)) from error
             raise
 
-    return lambda: {topic: answer(topic, future) for topic, future in asked.items()}
+    return lambda: {topic: answer(topic, future) for topic, future in request.items()}
 
 
 def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
@@ -107,10 +107,10 @@ def _is_deleted(admin: AdminClient, topic: str, seconds: float) -> bool:
     return bool(there) and topic not in there
 
 
-def _result(asked: Any, seconds: float) -> Any:
+def _result(request: Any, seconds: float) -> Any:
     """What a future holds. Raises KafkaException, and TimeoutError with a message."""
     try:
-        return asked.result(seconds)
+        return request.result(seconds)
     except TimeoutError as error:
         raise TimeoutError(str(error) or f"Kafka did not answer within {seconds:g} s") from None
 
@@ -126,7 +126,7 @@ class LogState(NamedTuple):
 def log_state(
     admin: AdminClient, partitions: Iterable[Partition], topics: Iterable[str], seconds: float = SECONDS
 ) -> LogState:
-    """All of it asked for at once, which takes as long as one answer. Raises KafkaException and TimeoutError."""
+    """All results of queries that run at once, which takes as long as one. Raises KafkaException and TimeoutError."""
     partitions = list(partitions)
     committed = IsolationLevel.READ_COMMITTED
     ends = _ask_offsets(admin, partitions, OffsetSpec.latest, committed, seconds)
@@ -196,7 +196,7 @@ def _ask_offsets(
     isolation: IsolationLevel,
     seconds: float = SECONDS,
 ) -> Answer[dict[Partition, int]]:
-    asked: Mapping[TopicPartition, Any] = admin.list_offsets(
+    request: Mapping[TopicPartition, Any] = admin.list_offsets(
         {TopicPartition(*partition): spec() for partition in partitions},
         isolation_level=isolation,
         request_timeout=seconds,
@@ -204,7 +204,7 @@ def _ask_offsets(
 
     def answer() -> dict[Partition, int]:
         try:
-            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in asked.items()}
+            return {(tp.topic, tp.partition): _result(future, seconds).offset for tp, future in request.items()}
         except KafkaException as error:
             if error_name(error) in STALE_EPOCHS:
                 admin.list_topics(timeout=seconds)  # librdkafka would keep the old leader epoch for good
@@ -214,20 +214,20 @@ def _ask_offsets(
 
 
 def group_members(admin: AdminClient, group: str) -> list[str]:
-    """The client ids of a group's members; a job's own group has none, as nobody joins it."""
+    """The client ids of a group's members; a job's own group has none: its consumers do not join it."""
 
-    def ask() -> Any:
+    def describe() -> Any:
         return _result(admin.describe_consumer_groups([group], request_timeout=SECONDS)[group], SECONDS)
 
-    return sorted(str(member.client_id) for member in once_coordinated(ask).members)
+    return sorted(str(member.client_id) for member in once_coordinated(describe).members)
 
 
-def once_coordinated(ask: Callable[[], Found]) -> Found:
-    """What is answered about a group, asked again while its coordinator only starts. Raises KafkaException."""
+def once_coordinated(query: Callable[[], Found]) -> Found:
+    """The result of a query about a group, repeated while its coordinator starts. Raises KafkaException."""
     deadline = time.monotonic() + SECONDS
     while True:
         try:
-            return ask()
+            return query()
         except KafkaException as error:
             if error_name(error) not in COORDINATOR_STARTS or time.monotonic() > deadline:
                 raise

@@ -1,4 +1,4 @@
-"""What a client is authorized to do on a cluster, asked before it does it.
+"""What a client is authorized to do on a cluster, queried beforehand.
 
 Kafka's own errors name neither the principal nor the operation, and hide a topic that one may not describe. Here a
 missing permission is named with its principal, operation and resource, and with the ACL that grants it.
@@ -111,21 +111,21 @@ def _names(needed: Iterable[Permission], type_: str) -> list[str]:
 
 
 def _on_topics(admin: AdminClient, topics: list[str], seconds: float) -> dict[str, Allowed]:
-    """All of them asked for at once."""
+    """All of them, queried at once."""
     if not topics:
         return {}
-    asked: Mapping[str, Any] = admin.describe_topics(
+    request: Mapping[str, Any] = admin.describe_topics(
         TopicCollection(topics), include_authorized_operations=True, request_timeout=seconds
     )
-    return {topic: _allowed(partial(future.result, seconds)) for topic, future in asked.items()}
+    return {topic: _allowed(partial(future.result, seconds)) for topic, future in request.items()}
 
 
 def _on_group(admin: AdminClient, group: str, seconds: float) -> Allowed:
-    def ask() -> Any:
-        asked = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
-        return asked[group].result(seconds)
+    def describe() -> Any:
+        request = admin.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=seconds)
+        return request[group].result(seconds)
 
-    return _allowed(partial(once_coordinated, ask))
+    return _allowed(partial(once_coordinated, describe))
 
 
 def _allowed(answer: Callable[[], Any]) -> Allowed:

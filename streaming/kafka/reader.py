@@ -150,12 +150,12 @@ class TopicReader:
         How far one can read is the last stable offset; how far one is, the consumer's position: it moves past
         markers and aborted records too, where waiting for a record with the last offset would hang.
 
-        All of a reading is of the logs that were known before. Ends, log start offsets and topic ids are asked for
+        All of a reading is of the logs that were known before. Ends, log start offsets and topic ids are fetched
         at once: a change of policies that was acknowledged before that is in the answers, also one on a re-created
         topic, whose id is another. A topic may yet be re-created between the answers. Where the ends are where the
-        last reading ended, nothing of the new topic is taken, and the next reading sees its id. Else the ids are asked
-        for again after the last record: no id is given twice, so a topic with the same id before and after was the
-        same throughout. A log start offset never moves back; where records were deleted after it was asked for,
+        last reading ended, nothing of the new topic is taken, and the next reading sees its id. Else the ids are
+        fetched again after the last record: no id is given twice, so a topic with the same id before and after was the
+        same throughout. A log start offset never moves back; where records were deleted after it was fetched,
         reading them fails.
 
         Raises KafkaException when Kafka does not answer; TimeoutError when the ends are not reached in time, or lie

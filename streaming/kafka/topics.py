@@ -113,8 +113,8 @@ def _are_ready(admin: AdminClient, topics: Sequence[str]) -> bool:
         return False
     partitions = [TopicPartition(topic, number) for topic in topics for number in there[topic].partitions]
     end: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets(dict.fromkeys(partitions, end), request_timeout=SECONDS)
-    return bool(partitions) and all(future.exception(SECONDS) is None for future in asked.values())
+    request = admin.list_offsets(dict.fromkeys(partitions, end), request_timeout=SECONDS)
+    return bool(partitions) and all(future.exception(SECONDS) is None for future in request.values())
 
 
 def _topics(admin: AdminClient) -> Mapping[str, TopicMetadata]:
@@ -171,10 +171,10 @@ def settings_of(admin: AdminClient, topics: Sequence[str]) -> dict[str, dict[str
     """Every setting of these topics, which exist, by topic. Raises KafkaException when the cluster does not answer."""
     if not topics:
         return {}
-    asked = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
+    request = admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic) for topic in topics])
     return {
         resource.name: {name: entry.value for name, entry in future.result(SECONDS).items()}
-        for resource, future in asked.items()
+        for resource, future in request.items()
     }
 
 

@@ -139,11 +139,11 @@ def _happened(verdict: Verdict, at: int) -> Happened:
     return Happened(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
-def _access(system: str, asked: Verdict | _Request) -> bytes:
+def _access(system: str, request: Verdict | _Request) -> bytes:
     """The access id of what was requested or done."""
-    subject, resource = asked.subject, asked.resource
+    subject, resource = request.subject, request.resource
     whole = Resource(resource.type, resource.id, resource.properties)
-    return access_id(Request("", system, Subject(subject.type, subject.id), Action(asked.action.name), whole))
+    return access_id(Request("", system, Subject(subject.type, subject.id), Action(request.action.name), whole))
 
 
 def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
@@ -156,11 +156,11 @@ def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
 def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
-    asked = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
-    accesses = [_access(decision.system, request) for _, _, request in asked]
+    requested = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
+    accesses = [_access(decision.system, request) for _, _, request in requested]
     # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (_, part, _) in zip(accesses, asked, strict=True) if part.outcome == "allow"}
-    for access, (number, part, request) in zip(accesses, asked, strict=True):
+    allowed = {access for access, (_, part, _) in zip(accesses, requested, strict=True) if part.outcome == "allow"}
+    for access, (number, part, request) in zip(accesses, requested, strict=True):
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
@@ -178,9 +178,9 @@ def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: 
             yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
 
 
-def _what(asked: Verdict | _Request) -> str:
+def _what(request: Verdict | _Request) -> str:
     """What was requested or done, for people; bounded, since the state holds it."""
-    return f"{shorten(asked.action.name, WHAT_CHARACTERS)} on {shorten(asked.resource.id, WHAT_CHARACTERS)}"
+    return f"{shorten(request.action.name, WHAT_CHARACTERS)} on {shorten(request.resource.id, WHAT_CHARACTERS)}"
 
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:

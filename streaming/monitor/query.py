@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.commit.checkpoint import Checkpoint, format_offsets
-from streaming.commit.offsets import OffsetTracker, check_group, open_ledger
+from streaming.commit.offsets import OffsetTracker, check_group, open_offset_tracker
 from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options, polling
 from streaming.errors import CannotStart, Fenced, JobStopped, Stopping, TopicChanged
@@ -103,7 +103,7 @@ class MonitorQuery:
         moved_away = self._checkpoint.query_id() is None
         accepted = tuple(ids.values()) if moved_away else self._settings.accepted_topic_ids
         group, cluster = self._output.group, cluster_id(self._admin)
-        tracker = open_ledger(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
+        tracker = open_offset_tracker(group, self._partitions, self._topics, ids, self._checkpoint, cluster, accepted)
         self._check_committed(tracker)
         return tracker
 

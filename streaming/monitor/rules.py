@@ -169,7 +169,7 @@ Span = tuple[int, int]
 DENIALS_HELD = 20  # of one access, by their ids: one that names an older denial is matched like one that names none
 
 
-class Asked(msgspec.Struct, array_like=True):
+class AccessDecisions(msgspec.Struct, array_like=True):
     """What was decided about one access lately: when it was allowed, and when not.
 
     `denial`: the newest decision that was no allow; `denials`: the newest of these.
@@ -218,21 +218,21 @@ def within(spans: list[Span], moment: int, before: int, after: int) -> bool:
 class Accesses(msgspec.Struct, array_like=True):
     """The accesses of one subject. `forgotten`: what was decided up to then (ms) may not be known any more."""
 
-    asked: dict[bytes, Asked] = {}
+    decided: dict[bytes, AccessDecisions] = {}
     waiting: dict[str, Happened] = {}
     forgotten: int = -1
 
     def __post_init__(self) -> None:
         """After an upgrade: what an older version stored under other access ids matches nothing, so it is forgotten."""
-        known = (*self.asked, *(happened.access for happened in self.waiting.values()))
+        known = (*self.decided, *(happened.access for happened in self.waiting.values()))
         if any(len(access) != ACCESS_BYTES for access in itertools.islice(known, 1)):
-            self.forgotten = max(self.forgotten, *(asked.newest for asked in self.asked.values()), -1)
-            self.asked, self.waiting = {}, {}
+            self.forgotten = max(self.forgotten, *(known.newest for known in self.decided.values()), -1)
+            self.decided, self.waiting = {}, {}
 
     def note(self, decided: Decided, rules: Rules) -> None:
         """Remember a decision."""
-        asked = self.asked.setdefault(decided.access, Asked())
-        asked.note(decided, int(rules.window_seconds * 1000))
+        known = self.decided.setdefault(decided.access, AccessDecisions())
+        known.note(decided, int(rules.window_seconds * 1000))
 
     def await_allow(self, happened: Happened, rules: Rules) -> None:
         """Wait for an access's allow, unless it is no longer known whether there was one; the same event waits once."""
@@ -241,17 +241,17 @@ class Accesses(msgspec.Struct, array_like=True):
 
     def allowed(self, happened: Happened, rules: Rules) -> bool:
         """Whether an access had an allow, or may have had one that is forgotten."""
-        asked = self.asked.get(happened.access)
-        if asked is not None and within(asked.allowed, happened.time, *_reach(rules)):
+        known = self.decided.get(happened.access)
+        if known is not None and within(known.allowed, happened.time, *_reach(rules)):
             return True
         return happened.time - rules.window_seconds * 1000 <= self.forgotten
 
     def denied(self, happened: Happened, rules: Rules) -> str | None:
         """The decision that denied an access, or None: the one that it names, else the newest."""
-        asked = self.asked.get(happened.access)
-        if asked is None or not within(asked.denied, happened.time, *_reach(rules)):
+        known = self.decided.get(happened.access)
+        if known is None or not within(known.denied, happened.time, *_reach(rules)):
             return None
-        return happened.decision if happened.decision in asked.denials else asked.denial
+        return happened.decision if happened.decision in known.denials else known.denial
 
     def settle(self, now: int, rules: Rules) -> Iterator[Happened]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
@@ -270,24 +270,24 @@ class Accesses(msgspec.Struct, array_like=True):
 
     def tidy(self, now: int, most: int, rules: Rules) -> None:
         """Forget what no access can need any more, and the oldest beyond `most`."""
-        for access, asked in list(self.asked.items()):
-            asked.forget_before(now - rules.kept_ms)
-            if not asked.allowed and not asked.denied:
-                del self.asked[access]
+        for access, known in list(self.decided.items()):
+            known.forget_before(now - rules.kept_ms)
+            if not known.allowed and not known.denied:
+                del self.decided[access]
         if self.forgotten + rules.kept_ms < now:
             self.forgotten = -1
-        excess = len(self.asked) - most
+        excess = len(self.decided) - most
         if excess > 0:
-            for access in sorted(self.asked, key=lambda known: self.asked[known].newest)[:excess]:
-                self.forgotten = max(self.forgotten, self.asked.pop(access).newest)
+            for access in sorted(self.decided, key=lambda one: self.decided[one].newest)[:excess]:
+                self.forgotten = max(self.forgotten, self.decided.pop(access).newest)
 
     def timers(self, rules: Rules) -> Iterator[int]:
         """When something is to be done (ms, ingestion time)."""
         yield from (due_at(happened, rules) for happened in self.waiting.values())
         if self.forgotten >= 0:
             yield self.forgotten + rules.kept_ms + 1
-        if self.asked:
-            yield min(asked.newest for asked in self.asked.values()) + rules.kept_ms + 1
+        if self.decided:
+            yield min(known.newest for known in self.decided.values()) + rules.kept_ms + 1
 
 
 def _reach(rules: Rules) -> tuple[int, int]:

@@ -52,7 +52,7 @@ class State(msgspec.Struct, array_like=True):
     def empty(self) -> bool:
         """Whether nothing needs to be remembered. A login and a run that goes on do: older ones must not return."""
         accesses = self.accesses
-        remembered = accesses.asked or accesses.waiting or accesses.forgotten >= 0 or self.watches or self.held
+        remembered = accesses.decided or accesses.waiting or accesses.forgotten >= 0 or self.watches or self.held
         return not remembered and self.login is None and self.run == Run()
 
 

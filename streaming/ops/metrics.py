@@ -136,8 +136,8 @@ class Metrics:
         )
         outcomes: tuple[str, ...] = get_args(Outcome)
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
-        judged = (*outcomes, UNKNOWN, LIFECYCLE)
-        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in judged])
+        verdicts = (*outcomes, UNKNOWN, LIFECYCLE)
+        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in verdicts])
         _begin(self._answered, [(system, one) for system in self._systems for one in (AGREES, CONTRADICTS, UNVERIFIED)])
         _begin(self._dead_letters, [(topic,) for topic in topics])
         pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
@@ -238,7 +238,7 @@ class Metrics:
         self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
         if audit or answered:
             return
-        # Clocks may differ; nothing is decided before it was asked.
+        # Clocks may differ; nothing is decided before it was requested.
         latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000
         self._latency.add(latencies, tally.aged)
 

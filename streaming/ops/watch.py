@@ -298,12 +298,12 @@ def observing(settings: Settings) -> Iterator[Watch]:
     tracing = open_tracing(settings.tracing, settings.job_name)
     with contextlib.closing(tracing) if tracing else contextlib.nullcontext():
         watch = Watch(settings, tracing)
-        with serving(settings.metrics, watch.metrics.registry, watch.health), _telling_the_end():
+        with serving(settings.metrics, watch.metrics.registry, watch.health), _logging_the_end():
             yield watch
 
 
 @contextlib.contextmanager
-def _telling_the_end() -> Iterator[None]:
+def _logging_the_end() -> Iterator[None]:
     """The log alone must say why the job ended, such as `Fenced`."""
     try:
         yield

@@ -33,11 +33,13 @@ def dead_letter(
     masked = mask_secrets(value or b"")
     masked_key = None if key is None else mask_secrets(key)
     if record_size(masked_key, masked, kept) + ROOM > limits.record_out:
-        return hashed_letter(rejection, key, value)
+        return hashed_dead_letter(rejection, key, value)
     return masked_key, masked, [*kept, *_reasons(rejection)]
 
 
-def hashed_letter(rejection: Rejection, key: bytes | None, value: bytes | None) -> tuple[None, bytes, list[Header]]:
+def hashed_dead_letter(
+    rejection: Rejection, key: bytes | None, value: bytes | None
+) -> tuple[None, bytes, list[Header]]:
     """The same with hashes in place of key and value: at most ALWAYS_FITS bytes, whatever came."""
     return None, _stand_in(rejection, key, value), _reasons(rejection)
 

@@ -1,8 +1,8 @@
 """Records on their way out: packed where they are made, unpacked by `Sender.java` as they are handed to Kafka.
 
-A decision has some nine hundred bytes, of which a hundred are its own. So records travel in lots, in which what many
-of them share stands once. Each record has its position among the records of its Arrow batch, by which the sender puts
-them in order: decisions with one key come in the order of their requests, whatever lots they are in.
+A decision has some nine hundred bytes, of which a hundred are its own. So records travel in columnar batches, which
+hold once what many of them share. Each record has its position among the records of its Arrow batch. The sender sorts
+by it: decisions with one key come in the order of their requests, also from different columnar batches.
 """
 
 import itertools
@@ -22,10 +22,10 @@ Codes = npt.NDArray[np.int32]
 
 DECISIONS, VERDICTS = 0, 1  # numbers of these topics among a batch's outputs
 
-LOT_BYTES = 64 << 20  # of records whose values are copied whole; a lot holds at least one, however large it is
+COLUMNAR_BATCH_BYTES = 64 << 20  # of records whose values are copied whole; at least one record, however large
 SIZE_BYTES = 8  # in front of what is compressed: its size before
-EACH, ONE = -1, -2  # in place of a pick: each record has its own text, all have the only one
-NO_TEXT = -1  # in a pick
+EACH, ONE = -1, -2  # in place of indices: each record has its own text; all have the only one
+NO_TEXT = -1  # among indices
 
 Topic = TypeVar("Topic", str, int)
 """Its name, or its number among a batch's outputs."""
@@ -38,14 +38,14 @@ Result = tuple[str, bytes | None, bytes | None, Headers]
 
 
 class DictionaryColumn(NamedTuple):
-    """Texts that records share: which of them each record has; NO_TEXT: none."""
+    """Texts that records share. `indices`: of each record's text; NO_TEXT: none."""
 
     texts: pa.BinaryArray
-    which: Codes
+    indices: Codes
 
 
 Part: TypeAlias = "bytes | pa.BinaryArray | DictionaryColumn"
-"""A piece of all values of a lot: the same for all, each its own, or a shared one."""
+"""A piece of all values of a columnar batch: the same for all, each its own, or a shared one."""
 
 
 class ColumnarBatch(NamedTuple):
@@ -79,7 +79,7 @@ class ColumnarBatch(NamedTuple):
 def _head(part: Part, count: int) -> Part:
     if isinstance(part, bytes):
         return part
-    return DictionaryColumn(part.texts, part.which[:count]) if isinstance(part, DictionaryColumn) else part[:count]
+    return DictionaryColumn(part.texts, part.indices[:count]) if isinstance(part, DictionaryColumn) else part[:count]
 
 
 def _texts(part: Part, records: int) -> Iterable[bytes | None]:
@@ -87,82 +87,84 @@ def _texts(part: Part, records: int) -> Iterable[bytes | None]:
         return itertools.repeat(part, records)
     if isinstance(part, DictionaryColumn):
         texts = [*part.texts.to_pylist(), None]
-        return [texts[number] for number in part.which.tolist()]
+        return [texts[number] for number in part.indices.tolist()]
     encoded: list[bytes | None] = part.to_pylist()
     return encoded
 
 
-def lots_of(
+def columnar_batches(
     records: Iterable[tuple[Topic, bytes | None, bytes | None, Headers | None]], positions: Iterable[int] | None = None
 ) -> Iterator[tuple[Topic, ColumnarBatch]]:
-    """Records with topic, key, value and headers as lots; those for one topic stay in order."""
+    """Records with topic, key, value and headers as columnar batches; those for one topic stay in order."""
     gathered: dict[Topic, list[Any]] = {}
     sizes: Counter[Topic] = Counter()
     for position, (topic, key, value, headers) in zip(positions or itertools.count(), records, strict=False):
         packed = encode_headers(headers) if headers else None
         gathered.setdefault(topic, []).append((key, value, packed, position))
         sizes[topic] += sum(len(text) for text in (key, value, packed) if text is not None)
-        if sizes[topic] >= LOT_BYTES:
-            yield topic, _lot(gathered.pop(topic))
+        if sizes[topic] >= COLUMNAR_BATCH_BYTES:
+            yield topic, _columnar_batch(gathered.pop(topic))
             del sizes[topic]
-    yield from ((topic, _lot(rest)) for topic, rest in gathered.items())
+    yield from ((topic, _columnar_batch(rest)) for topic, rest in gathered.items())
 
 
-def _lot(records: list[Any]) -> ColumnarBatch:
+def _columnar_batch(records: list[Any]) -> ColumnarBatch:
     *columns, positions = zip(*records, strict=True)
     keys, values, headers = (pa.array(column, pa.binary()) for column in columns)
     return ColumnarBatch(keys, headers, (values,), np.array(positions, np.int32))
 
 
 class Packed(NamedTuple):
-    """What comes of the records of an Arrow batch: lots of decisions made in columns, and all else one by one.
+    """The output of an Arrow batch: decisions in columnar batches, and all other records one by one.
 
     `positions`: of the others, ascending; None: all records are among them. `decided`: how many of the records, from
     the first on, these are; None: all.
     """
 
-    shortly: list[ColumnarBatch]
+    columnar: list[ColumnarBatch]
     others: list[Outgoing]
     positions: list[int] | None = None
     decided: int | None = None
 
-    def lots(self) -> Iterator[tuple[int, ColumnarBatch]]:
-        """All of it, each lot with the number of its topic."""
-        return itertools.chain(((DECISIONS, lot) for lot in self.shortly), lots_of(self.others, self.positions))
+    def batches(self) -> Iterator[tuple[int, ColumnarBatch]]:
+        """All output as columnar batches, each with the number of its topic."""
+        return itertools.chain(
+            ((DECISIONS, batch) for batch in self.columnar), columnar_batches(self.others, self.positions)
+        )
 
     def decisions(self) -> Iterator[bytes]:
         """All decision records."""
-        values = (lot.values() for number, lot in self.lots() if number == DECISIONS)
+        values = (batch.values() for number, batch in self.batches() if number == DECISIONS)
         return (value for value in itertools.chain.from_iterable(values) if value is not None)
 
 
 _codec = pa.Codec("lz4_raw")
 
 
-def pack(topic: str, usual: Headers, lot: ColumnarBatch) -> bytes:
-    """A lot as `Sender.java` reads it, compressed: alike as records are, they are copied many times.
+def pack(topic: str, usual: Headers, batch: ColumnarBatch) -> bytes:
+    """A columnar batch as `Sender.java` reads it, compressed, since records are much alike.
 
     Numbers are little-endian and have 4 bytes. First comes the topic, then the usual headers, keys, headers, positions;
-    then how many columns of texts there are and they themselves; the same of picks, which have a number for each
-    record; and of parts, which are two numbers: of the column, and of the pick, or EACH or ONE.
+    then how many columns of texts there are and they themselves; the same of indices, which have a number for each
+    record; and of parts, which are two numbers: of the column, and of the indices, or EACH or ONE.
     """
     columns: list[pa.BinaryArray] = []
-    picks: list[Codes] = []
+    indices: list[Codes] = []
     parts: list[int] = []
-    for part in _merged(lot.parts):
+    for part in _merged(batch.parts):
         if isinstance(part, bytes):
             parts += _place(pa.array([part], pa.binary()), columns), ONE
         elif isinstance(part, DictionaryColumn):
-            parts += _place(part.texts, columns), _place(part.which, picks)
+            parts += _place(part.texts, columns), _place(part.indices, indices)
         else:
             parts += _place(part, columns), EACH
-    before = (encode_text(topic.encode()), encode_headers(usual), *_column(lot.keys), *_column(lot.headers))
+    before = (encode_text(topic.encode()), encode_headers(usual), *_column(batch.keys), *_column(batch.headers))
     encoded = itertools.chain.from_iterable(map(_column, columns))
-    picked = (which.astype("<i4").tobytes() for which in picks)
+    indexed = (column.astype("<i4").tobytes() for column in indices)
     chain = _number(len(parts) // 2), np.array(parts, "<i4").tobytes()
-    positions = np.arange(len(lot.keys)) if lot.positions is None else lot.positions
+    positions = np.arange(len(batch.keys)) if batch.positions is None else batch.positions
     first = (*before, positions.astype("<i4").tobytes(), _number(len(columns)))
-    plain = b"".join((*first, *encoded, _number(len(picks)), *picked, *chain))
+    plain = b"".join((*first, *encoded, _number(len(indices)), *indexed, *chain))
     compressed: bytes = _codec.compress(plain, asbytes=True)
     return len(plain).to_bytes(SIZE_BYTES, "little") + compressed
 

@@ -98,14 +98,14 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
-    asked = study(_in_json("request", requests, readings), answered, trust, replay)
+    replayed = study(_in_json("request", requests, readings), answered, trust, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,
         span,
         now,
         decided.totals(),
-        asked.denied(wish.top),
+        replayed.denied(wish.top),
         unused,
         alerts,
         changes,
@@ -211,8 +211,8 @@ class Topics:
 
 
 def _found(consumer: Consumer, ends: Mapping[Partition, int], moment: int) -> Iterator[tuple[Partition, int]]:
-    asked = [TopicPartition(*partition, moment) for partition in ends]
-    for tp in consumer.offsets_for_times(asked, timeout=SECONDS):
+    wanted = [TopicPartition(*partition, moment) for partition in ends]
+    for tp in consumer.offsets_for_times(wanted, timeout=SECONDS):
         end = ends[tp.topic, tp.partition]
         yield (tp.topic, tp.partition), min(tp.offset, end) if tp.offset >= 0 else end
 

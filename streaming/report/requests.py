@@ -94,7 +94,7 @@ def denials(decision: Decision) -> int:
     return sum(item.context.outcome == "deny" for item in decision.evaluations)
 
 
-Asked = Request | Batch
+RequestOrBatch = Request | Batch
 MOST_COMBINATIONS = 20_000
 
 
@@ -182,7 +182,7 @@ class Replay:
         self.alone: set[StatementId] = set()
         self.beside: dict[StatementId, StatementId] = {}
 
-    def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], Asked]) -> None:
+    def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], RequestOrBatch]) -> None:
         """Ask a request again unless the same was asked, or too many were."""
         self._requests += 1
         query = self._question(topic, envelope, at)
@@ -202,8 +202,8 @@ class Replay:
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])
         return hashlib.blake2b(text, digest_size=16).digest()
 
-    def _ask(self, asked: Asked, trust: frozenset[str]) -> None:
-        for use in uses(self._snapshot, asked, trust | TIME):
+    def _ask(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
+        for use in uses(self._snapshot, request, trust | TIME):
             self.matched.update(use.origins)
             if len(use.origins) == 1:
                 self.alone.update(use.origins)
@@ -243,15 +243,15 @@ class Study:
         trusted = "time" in self._trust[record.topic]
         at = moment(envelope.time) if trusted and envelope.time is not None else record.at
 
-        def parse() -> Asked:
+        def parse() -> RequestOrBatch:
             return self._parts.request(envelope, record.value, at)
 
         self._replay.take(record.topic, envelope, at, parse)
         if "deny" in outcomes:
             self._count(parse(), outcomes, record.at)
 
-    def _count(self, asked: Asked, outcomes: tuple[Outcome, ...], at: int) -> None:
-        items = asked.items if isinstance(asked, Batch) else (asked,)
+    def _count(self, request: RequestOrBatch, outcomes: tuple[Outcome, ...], at: int) -> None:
+        items = request.items if isinstance(request, Batch) else (request,)
         for item, outcome in zip(items, outcomes, strict=False):  # a batch may have been answered in part
             if outcome == "deny" and isinstance(item, Request):
                 self._denied += 1

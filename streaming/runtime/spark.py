@@ -89,7 +89,7 @@ def _scala_version(home: Path) -> str:
 
 
 def _await_file(path: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait for the file by which the JVM tells where it listens; it appears as a whole."""
+    """Wait for the file in which the JVM writes its port; it appears as a whole."""
     deadline = time.monotonic() + _START_SECONDS
     while not path.exists():
         try:
@@ -146,7 +146,7 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
     """Start Spark, or return the session there is with these settings applied.
 
     The JVM ends with this process, even by `kill -9`. Python workers get a random hash seed for this run,
-    as what they hash comes from strangers; PySpark would give them the seed 0.
+    as what they hash comes from untrusted clients; PySpark would give them the seed 0.
 
     Under `spark-submit`, which Kubernetes uses, the JVM runs already: its master, memory, Java options and jars stay
     what they were started with, and `master` and such settings here count for nothing.
@@ -171,7 +171,7 @@ def start_session(app_name: str, settings: Mapping[str, str], master: str = "loc
             builder = builder.config(key, value)
         with _signal_handler_kept():
             session = builder.getOrCreate()
-    # It would print a stack when Java ends. Whoever asks Java for anything then notices, too.
+    # It would print a stack when Java ends. Any later call to Java fails too.
     session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     return session
 

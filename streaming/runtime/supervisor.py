@@ -2,7 +2,7 @@
 
 The parent writes one line of JSON (`Order`) to this process's standard input and keeps the pipe open. When
 the pipe ends, because the parent closed it or died of whatever cause, the running command is ended and the
-folder removed. When the commands end before that, standard output is closed, which tells the parent.
+folder removed. When the commands end before that, standard output is closed, which the parent notices.
 
 Run as a file, it uses nothing but the standard library: it has to be there before anything else.
 """

@@ -1,6 +1,6 @@
 """The OpenID AuthZEN Authorization API 1.0 without its transport: bytes of a request in, a status and plain data out.
 
-Decisions are those of `policy.decide`, the evaluator of the stream. The caller says under which snapshot: see `Asked`.
+Decisions are those of `policy.decide`, the evaluator of the stream. The caller names the snapshot: `EvaluationRequest`.
 """
 
 import json
@@ -55,23 +55,23 @@ class Read(msgspec.Struct, frozen=True):
     all_offsets: Offsets
 
 
-class Asked(msgspec.Struct, frozen=True):
+class EvaluationRequest(msgspec.Struct, frozen=True):
     """A request as `policy.decide` takes it, without its time. `freshness`: how new the policies must be.
 
     `bounded`: the newest that were read; `min_policy_offsets`: at least these of the request's context; `full`: read
     to ends that are asked for after the request came.
     """
 
-    request: dict[str, Any]
+    body: dict[str, Any]
     freshness: FreshnessKind = "bounded"
 
 
-def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
+def parse_evaluation(body: bytes, id_: str, system: str, rules: Rules) -> EvaluationRequest:
     """A single evaluation. `id_`: of the request; `system`: of its path, "" for the plain ones. Raises BadRequest."""
     return _asked(parse_object(body), id_, system, rules, ())
 
 
-def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> Asked:
+def parse_evaluations(body: bytes, id_: str, system: str, rules: Rules) -> EvaluationRequest:
     """Several evaluations, or a single one where `evaluations` is missing or empty. Raises BadRequest."""
     value = parse_object(body)
     items = value.get("evaluations", [])
@@ -93,16 +93,18 @@ def parse_object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _asked(value: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]") -> Asked:
+def _asked(
+    value: dict[str, Any], id_: str, system: str, rules: Rules, items: "list[Any] | tuple[()]"
+) -> EvaluationRequest:
     """Fields that the API does not know are left out: they must not change a decision."""
     request = {name: value[name] for name in PARTS if name in value}
     contexts = [found for found in (value, *items) if isinstance(found, dict) and "context" in found]
-    for holder in contexts:
-        if not isinstance(holder["context"], dict):
+    for part in contexts:
+        if not isinstance(part["context"], dict):
             raise BadRequest("context: must be an object")
     request["id"] = id_
-    request["system"] = _system(system, rules, [holder["context"] for holder in contexts])
-    freshness = _freshness([holder["context"] for holder in contexts])
+    request["system"] = _system(system, rules, [part["context"] for part in contexts])
+    freshness = _freshness([part["context"] for part in contexts])
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:
         request["context"] = _without(value["context"], own)
@@ -110,7 +112,7 @@ def _asked(value: dict[str, Any], id_: str, system: str, rules: Rules, items: "l
         request["evaluations"] = [_item(item, own) for item in items]
         if "options" in value:
             request["options"] = value["options"]
-    return Asked(request, freshness)
+    return EvaluationRequest(request, freshness)
 
 
 def _item(item: Any, own: frozenset[str]) -> Any:
@@ -155,29 +157,31 @@ def _freshness(contexts: list[dict[str, Any]]) -> FreshnessKind:
     return "min_policy_offsets" if any(MIN_OFFSETS in context for context in contexts) else "bounded"
 
 
-def lacking(asked: Asked, read: Read) -> str | None:
+def lacking(request: EvaluationRequest, read: Read) -> str | None:
     """Why policies and facts do not cover the `min_policy_offsets` of a request; None: they do."""
-    if asked.freshness == "bounded" or not any(MIN_OFFSETS in context for context in _contexts(asked.request)):
+    if request.freshness == "bounded" or not any(MIN_OFFSETS in context for context in _contexts(request.body)):
         return None
     try:
-        return staleness(parse_request(asked.request), read.all_offsets)
+        return staleness(parse_request(request.body), read.all_offsets)
     except MalformedRequest:
         return None  # which is what the answer will say
 
 
 def _contexts(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for holder in (request, *request.get("evaluations", ())):
-        if isinstance(holder, dict):
-            yield holder.get("context", {})
+    for part in (request, *request.get("evaluations", ())):
+        if isinstance(part, dict):
+            yield part.get("context", {})
 
 
-def answer(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> tuple[Decision, bytes]:
+def answer(
+    asked: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float
+) -> tuple[Decision, bytes]:
     """The decision, and the body of its response, JSON. Raises BadRequest.
 
     `now`: ms since the epoch, the time of the request; `age`: s since the ends were asked for, `bound`: the most it
     may be.
     """
-    request = {**asked.request, "time": now}
+    request = {**asked.body, "time": now}
     behind = lacking(asked, read)
     if behind is not None:
         decision = Decision("error", (Reason("policies-behind", behind),))
@@ -196,25 +200,25 @@ def answer(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: 
     return decision, body
 
 
-def basis(asked: Asked, read: Read, rules: Rules, now: int, age: float, bound: float) -> dict[str, Any]:
+def basis(request: EvaluationRequest, read: Read, rules: Rules, now: int, age: float, bound: float) -> dict[str, Any]:
     """What an answer rests on, as `context` of a response has it."""
     context: dict[str, Any] = {
         "time": to_text(now),
         "policy_version": read.snapshot.version,
         "policy_offsets": read.policy_offsets,
         "facts_offset": read.facts_offset,
-        "freshness": {"kind": asked.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
+        "freshness": {"kind": request.freshness, "age_ms": round(age * 1000), "max_ms": round(bound * 1000)},
     }
     return context if rules.enforced else {**context, "enforced": False}
 
 
-def _body(decision: Decision, asked: Asked, context: dict[str, Any]) -> bytes:
+def _body(decision: Decision, request: EvaluationRequest, context: dict[str, Any]) -> bytes:
     """AuthZEN's response: `evaluations` for several, else `decision`; what it rests on in `context`."""
     record = decision.to_record()
     if decision.evaluations:
         return encode({"evaluations": record["evaluations"], "context": context})
-    if "evaluations" in asked.request:  # an error of all of them: each one is answered
-        return encode({"evaluations": [record for _ in asked.request["evaluations"]], "context": context})
+    if "evaluations" in request.body:  # an error of all of them: each one is answered
+        return encode({"evaluations": [record for _ in request.body["evaluations"]], "context": context})
     record["context"] |= context
     return encode(record)
 

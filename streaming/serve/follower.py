@@ -95,7 +95,7 @@ class Follower:
             policies.close()
 
     def _open(self) -> Policies:
-        """The reader of the job, told that all alerts are written: they are the job's to write.
+        """The reader of the job, with all alerts noted as written: only the job writes them.
 
         It refuses topics that were re-created as the job does, by what the job noted on the history topic.
         """
@@ -123,7 +123,7 @@ class Follower:
             self._compiled = policies.snapshot
             snapshot = policies.snapshot.with_facts(policies.overlay)
             policies.pending()  # is the job's to write; what was returned is forgotten
-            policies.told()
+            policies.published()
             self.read = _read(policies, snapshot, began)
         else:  # the snapshot that keeps what it worked out
             self.read = _read(policies, before.snapshot, began)

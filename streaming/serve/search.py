@@ -14,7 +14,7 @@ import msgspec
 from policy import CLAIMS, ListsActions, MalformedRequest, PolicySet, all_systems, decide, parse_request
 from policy.analysis import KnownNames, known_names, literal_name, who_can
 from streaming.serve import authzen
-from streaming.serve.authzen import TIME, Asked, BadRequest, Read, Rules
+from streaming.serve.authzen import TIME, BadRequest, EvaluationRequest, Read, Rules
 
 Name = tuple[str, ...]
 Kind = Literal["subject", "resource", "action"]
@@ -26,10 +26,10 @@ ANY = "any"  # in the place of what is searched
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A search. `asked`: its request, with any name in the place of what is searched. `after`: the last result seen."""
+    """A search. `evaluation`: its request, any name for what is searched. `after`: the last result seen."""
 
     kind: Kind
-    asked: Asked
+    evaluation: EvaluationRequest
     after: str
     limit: int
 
@@ -45,14 +45,14 @@ def parse_search(kind: Kind, body: bytes, id_: str, system: str, rules: Rules) -
     """A search of one kind. Raises BadRequest."""
     value = authzen.parse_object(body)
     value[kind] = _open(kind, value.get(kind, {}))
-    asked = authzen.parse_evaluation(authzen.encode(value), id_, system, rules)
+    request = authzen.parse_evaluation(authzen.encode(value), id_, system, rules)
     try:
-        parse_request(asked.request, rules.limits.claimed_groups)
+        parse_request(request.body, rules.limits.claimed_groups)
     except MalformedRequest as malformed:
         raise BadRequest(str(malformed)) from None
-    if kind == "action" and not _has_actions(asked.request["system"]):
+    if kind == "action" and not _has_actions(request.body["system"]):
         raise BadRequest("search/action: the system has no catalogue of actions; search for subjects or resources")
-    return Search(kind, asked, *_page(value.get("page", {})))
+    return Search(kind, request, *_page(value.get("page", {})))
 
 
 def _has_actions(system: str) -> bool:
@@ -84,10 +84,10 @@ def _page(value: Any) -> tuple[str, int]:
 
 def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound: float) -> bytes:
     """The body of the response. Raises BadRequest. For `now`, `age` and `bound` see `authzen.answer`."""
-    behind = authzen.lacking(search.asked, read)
+    behind = authzen.lacking(search.evaluation, read)
     if behind is not None:
         raise BadRequest(behind)
-    request = {**search.asked.request, "time": now}
+    request = {**search.evaluation.body, "time": now}
     if request["system"] not in read.snapshot.policy_sets:
         raise BadRequest(f"the system is not known; there are {', '.join(rules.systems)}")
     found = _SEARCHES[search.kind](request, read, rules)
@@ -96,7 +96,7 @@ def answer(search: Search, read: Read, rules: Rules, now: int, age: float, bound
     token = base64.urlsafe_b64encode(shown[-1].encode()).decode() if len(left) > len(shown) else ""
     type_ = request[search.kind].get("type")
     results = [{"name": name} if search.kind == "action" else {"type": type_, "id": name} for name in shown]
-    context = authzen.basis(search.asked, read, rules, now, age, bound)
+    context = authzen.basis(search.evaluation, read, rules, now, age, bound)
     return authzen.encode(
         {
             "results": results,

@@ -17,7 +17,7 @@ from streaming.records.size_gate import shorten_alert
 from streaming.settings import Settings
 from streaming.snapshots.documents import Refused
 
-SHOWN = 20  # holders of an escalation, and escalations of an alert; the rest is counted
+SHOWN = 20  # principals of an escalation, and escalations of an alert; the rest is counted
 
 
 class Published(msgspec.Struct, frozen=True):

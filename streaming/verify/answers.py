@@ -45,15 +45,17 @@ class Contradiction(msgspec.Struct, frozen=True):
     found: str
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request as the job has to read it. `envelope`: with its own time and deadline; `at`: of the evaluation."""
+class RecordedRequest(msgspec.Struct, frozen=True):
+    """A request as the job has to read it. `envelope`: with its own time and deadline; `dated`: with the time `at`."""
 
     envelope: Request | Batch
-    request: Request | Batch
+    dated: Request | Batch
     at: int
 
 
-def read_request(value: bytes, at: int, trust: frozenset[str], max_claimed_groups: int = MAX_CLAIMED_GROUPS) -> Asked:
+def read_request(
+    value: bytes, at: int, trust: frozenset[str], max_claimed_groups: int = MAX_CLAIMED_GROUPS
+) -> RecordedRequest:
     """The request in JSON of a record with this timestamp (ms); raises MalformedRequest."""
     try:
         value.decode()
@@ -62,15 +64,15 @@ def read_request(value: bytes, at: int, trust: frozenset[str], max_claimed_group
     envelope = decode_request(value, max_claimed_groups)
     if envelope.time is not None and "time" in trust:
         at = envelope.time
-    return Asked(envelope, _with_time(envelope, at), at)
+    return RecordedRequest(envelope, _with_time(envelope, at), at)
 
 
-def _with_time(asked: Request | Batch, at: int) -> Request | Batch:
+def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     """The query with the time of evaluation. Deadlines are compared with the job's clock instead."""
-    if isinstance(asked, Request):
-        return msgspec.structs.replace(asked, time=at, deadline=None)
-    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in asked.items)
-    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+    if isinstance(request, Request):
+        return msgspec.structs.replace(request, time=at, deadline=None)
+    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in request.items)
+    return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
 class Answers:
@@ -130,15 +132,20 @@ class Answers:
             yield Contradiction("wrong_version", snapshot.version, decision.policy_version)
 
     def _check_outcomes(
-        self, expected: Outcomes, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
+        self,
+        expected: Outcomes,
+        request: RecordedRequest,
+        snapshot: Snapshot,
+        trust: frozenset[str],
+        decision: Decision,
     ) -> Iterator[Contradiction | Unknown]:
         found = (decision.outcome, *(item.outcome for item in decision.evaluations))
-        code, system = decision.code if decision.outcome == "error" else "", asked.envelope.system
+        code, system = decision.code if decision.outcome == "error" else "", request.envelope.system
         if found == expected:
             return
         if code == TOO_LARGE:
             yield "the answer was too large to be written"
-        elif code in LIMITS and code in {reason.code for reason in answer(snapshot, asked.request, trust).reasons}:
+        elif code in LIMITS and code in {reason.code for reason in answer(snapshot, request.dated, trust).reasons}:
             yield "the request is beyond a limit that the reference evaluator does not have"
         elif _has_kind(system, lambda kind: kind.point_in_time) and (snapshot.history_held or not self._log.complete):
             yield "the answer may rest on older versions of documents, of which the job may have known fewer or more"
@@ -146,35 +153,37 @@ class Answers:
             yield Contradiction("unlike_reference", _text(expected), _text(found))
 
     def _expected(
-        self, versions: object, asked: Asked, snapshot: Snapshot, trust: frozenset[str], decision: Decision
+        self, versions: object, request: RecordedRequest, snapshot: Snapshot, trust: frozenset[str], decision: Decision
     ) -> Outcomes:
         named = {**decision.policy_offsets, self._facts_topic: {"0": decision.facts_offset}}
-        if not all(_covers(named, demand) for demand in _demands(asked.request)):
+        if not all(_covers(named, demand) for demand in _demands(request.dated)):
             return ("error",)
-        policy_set = snapshot.policy_sets.get(asked.envelope.system)
-        dated = asked.at if policy_set is not None and policy_set.edges else 0
-        undated = msgspec.structs.replace(_with_time(asked.request, 0), id="")
+        policy_set = snapshot.policy_sets.get(request.envelope.system)
+        dated = request.at if policy_set is not None and policy_set.edges else 0
+        undated = msgspec.structs.replace(_with_time(request.dated, 0), id="")
         key = (versions, trust, dated, msgspec.json.encode(undated))
         found = self._outcomes.get(key)
         if found is None:
             if len(self._outcomes) >= ANSWERS_HELD:
                 self._outcomes.clear()
-            found = self._outcomes[key] = _reference(snapshot, asked.request, trust)
+            found = self._outcomes[key] = _reference(snapshot, request.dated, trust)
         return found
 
 
-def _check_names(asked: Asked, decision: Decision) -> Iterator[Contradiction]:
+def _check_names(request: RecordedRequest, decision: Decision) -> Iterator[Contradiction]:
     """Whether the decision says which request it answers, and by which time."""
-    names = asked.envelope.id, asked.envelope.system
-    expected, found = (*names, to_text(asked.at)), (decision.request_id, decision.system, decision.time)
-    shortened = decision.code == TOO_LARGE and found == (*map(shorten_id, names), to_text(asked.at))
+    names = request.envelope.id, request.envelope.system
+    expected, found = (*names, to_text(request.at)), (decision.request_id, decision.system, decision.time)
+    shortened = decision.code == TOO_LARGE and found == (*map(shorten_id, names), to_text(request.at))
     if found != expected and not shortened:
         yield Contradiction("unlike_reference", f"request, system, time {expected}", str(found))
 
 
-def _check_deadline(asked: Asked, received: int, decision: Decision, written: int) -> list[Contradiction] | None:
+def _check_deadline(
+    request: RecordedRequest, received: int, decision: Decision, written: int
+) -> list[Contradiction] | None:
     """None: the deadline decides nothing. The job's clock at the evaluation lies between receipt and writing."""
-    deadline = asked.envelope.deadline
+    deadline = request.envelope.deadline
     if decision.code == TOO_LATE:
         passed = deadline is not None and deadline < written + CLOCK_MS
         right = passed and decision.outcome == "error" and not decision.evaluations
@@ -185,14 +194,14 @@ def _check_deadline(asked: Asked, received: int, decision: Decision, written: in
     return None
 
 
-def _reference(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Outcomes:
+def _reference(snapshot: Snapshot, request: Request | Batch, trust: frozenset[str]) -> Outcomes:
     try:
-        outcomes = reference.answer(snapshot, asked, trust)
+        outcomes = reference.answer(snapshot, request, trust)
     except Exception:  # what cannot be computed is an error
         return ("error",)
     if isinstance(outcomes, str):
         return (outcomes,)
-    first_permit = isinstance(asked, Batch) and asked.semantic == "permit_on_first_permit"
+    first_permit = isinstance(request, Batch) and request.semantic == "permit_on_first_permit"
     counted = outcomes[-1:] if first_permit else outcomes
     worst = next((outcome for outcome in ("error", "deny") if outcome in counted), "allow")
     return (worst, *outcomes)
@@ -203,9 +212,9 @@ def _has_kind(system: str, wanted: Callable[[Kind], bool]) -> bool:
     return known is not None and any(map(wanted, known.kinds.values()))
 
 
-def _demands(asked: Request | Batch) -> Iterator[Any]:
+def _demands(request: Request | Batch) -> Iterator[Any]:
     """The `min_policy_offsets` of a request or of a batch's items."""
-    items = asked.items if isinstance(asked, Batch) else (asked,)
+    items = request.items if isinstance(request, Batch) else (request,)
     for item in items:
         if isinstance(item, Request) and "min_policy_offsets" in item.context:
             yield item.context["min_policy_offsets"]

@@ -128,7 +128,7 @@ class Checker:
         names = settings.topics
         self.findings = Findings()
         self._decisions_topic, self._facts_topic = names.decisions, names.facts
-        self._letters = {dead_letters_of(topic) for topic in names.requests}
+        self._dead_letters = {dead_letters_of(topic) for topic in names.requests}
         self._limit, self._newest = settings.limits.record_in, 0
         self._trust_of = settings.trust_of
         self._requests = {partition: _Requests(found) for partition, found in ranges.items()}
@@ -142,7 +142,7 @@ class Checker:
         """Take the next record of a request topic, the decisions topic or a dead-letter topic."""
         if record.topic == self._decisions_topic:
             self._take_decision(record)
-        elif record.topic in self._letters:
+        elif record.topic in self._dead_letters:
             self._take_dead_letter(record)
         else:
             self._take_request(record)

@@ -173,7 +173,7 @@ class Traffic:
         rng = random.Random(number)
         topics = (_orders(self.sent.changes), "payments", "refunds")
         resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in topics]
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "id": f"{self.run}-{number}",
             "system": SYSTEM,
             "subject": {"type": "user", "id": f"user:{self.run}-{number // IN_A_ROW % self.subjects}"},
@@ -182,11 +182,11 @@ class Traffic:
         }
         if number % 10 == 3:
             items = [{"resource": resource} for resource in rng.sample(resources, len(resources))]
-            asked |= {"evaluations": items, "options": {"evaluations_semantic": rng.choice(SEMANTICS)}}
+            request |= {"evaluations": items, "options": {"evaluations_semantic": rng.choice(SEMANTICS)}}
         if number % 10 == 7:
             ahead = rng.choice((HOUR_MS, -HOUR_MS))
-            asked["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
-        return asked
+            request["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
+        return request
 
 
 def _orders(change: int) -> str:

@@ -10,13 +10,13 @@ import pytest
 from policy import parse_request
 from policy.core.request import Request
 from streaming.client import acting_as
-from streaming.client.records import Record, Unaskable, event_record, request_record
+from streaming.client.records import InvalidRequest, Record, event_record, request_record
 
 SHORT: dict[str, Any] = {"system": "lenses6", "action": "kafka:ListTopic", "resource": "kafka:topic:a/b/c"}
 
 
-def _record(request: dict[str, Any] | None = None, timeout: float = 5.0, **asking: Any) -> Record:
-    return request_record("requests", request, timeout, asking)
+def _record(request: dict[str, Any] | None = None, timeout: float = 5.0, **fields: Any) -> Record:
+    return request_record("requests", request, timeout, fields)
 
 
 def _value(record: Record) -> dict[str, Any]:
@@ -67,12 +67,12 @@ def test_the_subject_is_the_one_acted_for_unless_it_is_given() -> None:
 @pytest.mark.parametrize("subject", [None, "", {}])
 def test_a_subject_that_turns_out_to_be_none_is_not_replaced_by_the_one_acted_for(subject: object) -> None:
     """A session without a user must not become whoever runs the service."""
-    with acting_as("user:admin"), pytest.raises(Unaskable, match="no subject"):
+    with acting_as("user:admin"), pytest.raises(InvalidRequest, match="no subject"):
         _record(**SHORT, subject=subject)
 
 
 def test_without_any_subject_there_is_nothing_to_ask() -> None:
-    with pytest.raises(Unaskable, match="no subject: call within"):
+    with pytest.raises(InvalidRequest, match="no subject: call within"):
         _record(**SHORT)
     with pytest.raises(ValueError, match="must not be empty"), acting_as(""):
         pass
@@ -92,27 +92,27 @@ def test_demanded_offsets_stand_in_the_context_and_in_those_of_items() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "asking", "told"),
+    ("request_", "fields", "told"),
     [
         (None, {"subject": "u"}, "system: needed"),
         (None, {**SHORT, "subject": "u", "resorce": "x"}, "unknown field resorce"),
         ({"id": "r"}, {"subject": "u"}, "give one or the other"),
     ],
 )
-def test_wrong_usage_raises_at_once(request_: dict[str, Any] | None, asking: dict[str, Any], told: str) -> None:
+def test_wrong_usage_raises_at_once(request_: dict[str, Any] | None, fields: dict[str, Any], told: str) -> None:
     with pytest.raises(TypeError, match=told):
-        request_record("requests", request_, 5.0, asking)
+        request_record("requests", request_, 5.0, fields)
 
 
 @pytest.mark.parametrize("value", [object(), {1: {2, 3}, "a": object()}, "\ud800"])
 def test_what_cannot_be_written_cannot_be_asked(value: object) -> None:
-    with pytest.raises(Unaskable, match="cannot be written") as raised:
+    with pytest.raises(InvalidRequest, match="cannot be written") as raised:
         _record(**SHORT, subject="u", context={"x": value}, evaluations=[{}, {}])
     assert (raised.value.code, raised.value.record.items) == ("malformed-request", 2)
 
 
 def test_a_lone_surrogate_in_the_subject_cannot_be_asked_either() -> None:
-    with pytest.raises(Unaskable):
+    with pytest.raises(InvalidRequest):
         _record(**SHORT, subject="\ud800")
 
 

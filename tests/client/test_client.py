@@ -24,7 +24,7 @@ from streaming.client import (
     PolicyPublisher,
     acting_as,
 )
-from streaming.client.connection import Inbox
+from streaming.client.connection import TopicConsumer
 from streaming.client.records import request_record
 from streaming.kafka.topics import create_topics, dead_letters_of
 from tests.client.conftest import PATIENCE
@@ -101,7 +101,7 @@ def test_an_answer_after_the_deadline_is_not_an_allow(world: World, client: Clie
     """The deadline is the timeout: the job itself says no to what it judges later."""
     world.publish(role(user, ORDERS))
     record = request_record(world.names.requests[0], None, 0.0, _short(user))
-    pending = client._exchange.ask(record)  # and wait longer for it than was said
+    pending = client._exchange.send(record)  # and wait longer for it than was said
     late = pending.future.result(PATIENCE)
     assert (late.outcome, late.code) == ("error", "deadline-exceeded")
 
@@ -249,16 +249,16 @@ def test_answers_on_a_partition_that_was_added_later_are_read(
     monkeypatch.setattr("streaming.client.connection.LOOK_SECONDS", 0.2)
     create_topics(world.admin, elsewhere.topics, partitions=1)
     topic, requests = elsewhere.topics.decisions, elsewhere.topics.requests[0]
-    inbox = Inbox(elsewhere, [topic, dead_letters_of(requests)], [requests])
-    inbox.take_place()
+    consumer = TopicConsumer(elsewhere, [topic, dead_letters_of(requests)], [requests])
+    consumer.seek_to_end()
     world.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(10)
     wait_until(lambda: len(world.admin.list_topics(topic).topics[topic].partitions) == 2, "the partition is there")
     world.producer.produce(topic, b"{}", partition=1)
     assert world.producer.flush(10) == 0
     found: list[Any] = []
-    wait_until(lambda: bool(found.extend(inbox.receive()) or found), "the record is read", 15)
+    wait_until(lambda: bool(found.extend(consumer.receive()) or found), "the record is read", 15)
     assert found[0].partition() == 1
-    inbox.close()
+    consumer.close()
 
 
 def test_when_the_topic_of_answers_is_made_anew_those_who_wait_are_told(

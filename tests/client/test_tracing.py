@@ -14,7 +14,7 @@ def test_a_given_trace_is_carried_and_without_one_there_are_no_headers() -> None
 
 def test_the_current_span_of_opentelemetry_is_carried_unless_one_is_given() -> None:
     tracer = TracerProvider().get_tracer("tests")
-    with tracer.start_as_current_span("asking") as span:
+    with tracer.start_as_current_span("fields") as span:
         context = span.get_span_context()
         expected = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
         assert trace_headers() == [("traceparent", expected)]

@@ -26,7 +26,7 @@ from streaming.client import (
     PublishFailed,
     acting_as,
 )
-from streaming.client.connection import Outbox
+from streaming.client.connection import IdempotentProducer
 
 SECRET = "hunter2-do-not-tell"
 NOBODY = Connection("localhost:1", kafka={"sasl.password": SECRET, "message.timeout.ms": "300"})
@@ -282,14 +282,14 @@ def test_an_event_that_is_not_confirmed_is_not_reported(client: Client, other: A
 
 def test_an_idempotent_producer_that_lost_count_is_made_anew() -> None:
     """After a fatal error librdkafka refuses everything on that producer: a service would be locked out for good."""
-    outbox = Outbox(NOBODY)
-    first = outbox._producer
-    assert "lost" in outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), first, "topic")
-    second = outbox._producer
+    producer = IdempotentProducer(NOBODY)
+    first = producer._producer
+    assert "lost" in producer._why(KafkaException(KafkaError(KafkaError._FATAL, "lost", fatal=True)), first, "topic")
+    second = producer._producer
     assert second is not first
-    outbox._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=True)), first, "topic")
-    outbox._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second, "topic")
-    assert outbox._producer is second
+    producer._why(KafkaException(KafkaError(KafkaError._FATAL, "reported late", fatal=True)), first, "topic")
+    producer._why(KafkaException(KafkaError(KafkaError._TRANSPORT, "for a while")), second, "topic")
+    assert producer._producer is second
 
 
 def test_secrets_are_told_nowhere(client: Client, caplog: pytest.LogCaptureFixture) -> None:

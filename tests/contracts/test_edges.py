@@ -66,8 +66,8 @@ def test_metrics_and_log_read_what_the_job_has_written_without_a_registry(encodi
 
 def test_decisions_in_avro_carry_the_usual_headers_as_those_in_json_do() -> None:
     made = Packed([], [_encoded(_for_partition()).decide(b"k", value, None, 17, AT) for value in REQUESTS])
-    [(number, lot)] = made.lots()
-    assert (number, len(lot.keys), lot.headers.null_count) == (0, len(REQUESTS), len(REQUESTS))
+    [(number, batch)] = made.batches()
+    assert (number, len(batch.keys), batch.headers.null_count) == (0, len(REQUESTS), len(REQUESTS))
 
 
 @pytest.mark.parametrize(

@@ -94,4 +94,4 @@ def test_nothing_but_logins_is_remembered_for_ever(records: list[Record]) -> Non
     monitor.batch(records)
     monitor.pass_time(END)
     assert all(state.login is not None for state in monitor.states.values())
-    assert all(not state.watches and not state.accesses.asked for state in monitor.states.values())
+    assert all(not state.watches and not state.accesses.decided for state in monitor.states.values())

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import policy
-from policy.analysis.impact import Who, holdings, swallows, who_can
+from policy.analysis.impact import Who, effective_permissions, subsumes, who_can
 from policy.core.facts import FactTable
 from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, PermissionCheck, StatementId, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
@@ -343,7 +343,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     assert isinstance(asked, Request)
     try:
         trace = evaluate_request(snapshot, asked)
-        held = holdings(trace.effective_principals, asked.time)
+        held = effective_permissions(trace.effective_principals, asked.time)
     except Unanswerable:
         return
     for leaf in leaves(trace.result):
@@ -370,7 +370,7 @@ def test_a_grant_that_another_swallows_can_go(system: str, data: st.DataObject) 
     assume(grants)
     if data.draw(st.booleans()):
         grants = [*grants, structs.replace(data.draw(st.sampled_from(grants)), object=EVERYTHING)]
-    covered = [g for g in grants if any(o is not g and alike(o, g) and swallows(o, g) for o in grants)]
+    covered = [g for g in grants if any(o is not g and alike(o, g) and subsumes(o, g) for o in grants)]
     assume(covered)
     lost = data.draw(st.sampled_from(covered))
     fewer = with_grants(snapshot, system, [grant for grant in grants if grant is not lost])

@@ -15,8 +15,8 @@ from policy.testing.casefile import load_cases
 from policy.testing.run import scenes
 from streaming.serve.authzen import (
     MAX_EVALUATIONS,
-    Asked,
     BadRequest,
+    EvaluationRequest,
     Read,
     Rules,
     answer,
@@ -52,7 +52,7 @@ def _bytes(told: Any) -> bytes:
     return json.dumps(told).encode()
 
 
-def _answer(asked: Asked, rules: Rules = RULES) -> tuple[Decision, Any]:
+def _answer(asked: EvaluationRequest, rules: Rules = RULES) -> tuple[Decision, Any]:
     decision, body = answer(asked, _read(), rules, NOW, 0.012, 15.0)
     return decision, json.loads(body)
 
@@ -100,12 +100,12 @@ def test_unknown_fields_and_what_the_server_reads_of_a_context_change_no_decisio
     read = parse_evaluation(
         _bytes({**ALLOWED, "context": {"freshness": "full", "system": SYSTEM, "a": 1}}), "r", "", RULES
     )
-    assert read == Asked({**ALLOWED, "id": "r", "system": SYSTEM, "context": {"a": 1}}, "full")
+    assert read == EvaluationRequest({**ALLOWED, "id": "r", "system": SYSTEM, "context": {"a": 1}}, "full")
 
 
 def test_the_path_names_the_system_and_a_context_does_not_change_it() -> None:
     asked = parse_evaluation(_bytes({**ALLOWED, "context": {"system": "cdap"}}), "r", SYSTEM, RULES)
-    assert (asked.request["system"], asked.request["context"]) == (SYSTEM, {"system": "cdap"})
+    assert (asked.body["system"], asked.body["context"]) == (SYSTEM, {"system": "cdap"})
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_whatever_is_asked_is_refused_or_answered_as_the_library_does(told: dict
         return
     assert SCHEMAS["evaluations-response"].is_valid(body)
     if lacking(asked, _read()) is None:
-        expected = decide(SNAPSHOT, {**asked.request, "time": NOW}, trust=frozenset({"time"}))
+        expected = decide(SNAPSHOT, {**asked.body, "time": NOW}, trust=frozenset({"time"}))
         assert decision == expected
     answers = body.get("evaluations", [body])
     allows = [one for one in answers if one["decision"]]

@@ -17,12 +17,12 @@ def read_packed(packed: bytes) -> Read:
     topic, usual, keys, headers = _text(data).decode(), _headers(data), _column(data), _column(data)
     _numbers(data, len(keys))  # positions
     columns = [_column(data) for _ in range(_number(data))]
-    picks = [_numbers(data, len(keys)) for _ in range(_number(data))]
+    indices = [_numbers(data, len(keys)) for _ in range(_number(data))]
     parts = [_numbers(data, 2) for _ in range(_number(data))]
     assert not data.read()
     records = []
     for number, (key, own) in enumerate(zip(keys, headers, strict=True)):
-        entries = [(column, {-1: number, -2: 0}[pick] if pick < 0 else picks[pick][number]) for column, pick in parts]
+        entries = [(column, {-1: number, -2: 0}[pick] if pick < 0 else indices[pick][number]) for column, pick in parts]
         texts = [columns[column][entry] if entry >= 0 else None for column, entry in entries]
         value = None if texts[0] is None else b"".join(text for text in texts if text is not None)
         records.append((key, value, None if own is None else read_headers(own)))

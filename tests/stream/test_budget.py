@@ -97,7 +97,7 @@ def test_what_is_decided_is_the_beginning_and_fits_the_budget_but_for_a_first_re
     if decided:
         counted.decide_all(records.head(decided))
     assert +Counter(partition_evaluator.counts) == +Counter(counted.counts)
-    if decided > 1 and not packed.shortly:
+    if decided > 1 and not packed.columnar:
         assert int(records.sizes[:decided].sum()) + _bytes(made) <= size
 
 
@@ -130,7 +130,7 @@ def test_bytes_of_requests_that_are_answered_in_columns_count() -> None:
     usage = Usage(Budget(2**40, 1.0), Clock())
     packed = _for_partition(evaluator).decide_all(records, usage)
     assert packed.decided == 2000
-    assert len(packed.shortly[0].keys) == 2000
+    assert len(packed.columnar[0].keys) == 2000
     assert usage.bytes == int(records.sizes.sum())
 
 

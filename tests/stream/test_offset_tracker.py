@@ -8,7 +8,14 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from streaming.commit.checkpoint import format_offsets, parse_offsets
-from streaming.commit.offsets import ANY, CommitMetadata, Committed, OffsetTracker, check_marks, without_replaced
+from streaming.commit.offsets import (
+    ANY,
+    CommitMetadata,
+    Committed,
+    OffsetTracker,
+    check_commit_metadata,
+    without_replaced,
+)
 from streaming.errors import CannotStart, OffsetsDisagree
 
 PLACE = ("requests", 0)
@@ -112,7 +119,7 @@ def test_positions_not_committed_yet_are_noticed() -> None:
 def _check(
     metadata: CommitMetadata | None, topic_id: str = "id-1", checkpoint: str | None = "query", completed: int = 7
 ) -> None:
-    check_marks({PLACE: Committed(10, metadata)}, {"requests": topic_id}, checkpoint, completed)
+    check_commit_metadata({PLACE: Committed(10, metadata)}, {"requests": topic_id}, checkpoint, completed)
 
 
 def test_marks_topics_and_checkpoint_that_belong_together_may_start() -> None:

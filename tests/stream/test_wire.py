@@ -17,8 +17,8 @@ from streaming.records.packing import (
     Outgoing,
     Packed,
     Part,
+    columnar_batches,
     encode_headers,
-    lots_of,
     pack,
 )
 from tests.stream.packed import read_packed
@@ -83,8 +83,8 @@ RECORDS = st.lists(
 @given(RECORDS, st.integers(1, 20))
 def test_records_one_by_one_are_all_in_batches_those_of_a_topic_in_order(records: list[Outgoing], most: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(packing, "LOT_BYTES", most)
-        made = [(number, columns) for number, columns in lots_of(records)]
+        patched.setattr(packing, "COLUMNAR_BATCH_BYTES", most)
+        made = [(number, columns) for number, columns in columnar_batches(records)]
     for topic in range(3):
         found = [
             record for number, columns in made for record in read_packed(pack("t", [], columns))[2] if number == topic
@@ -93,9 +93,9 @@ def test_records_one_by_one_are_all_in_batches_those_of_a_topic_in_order(records
 
 
 def test_a_batch_of_whole_values_ends_when_it_is_large_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "LOT_BYTES", 10)
+    monkeypatch.setattr(packing, "COLUMNAR_BATCH_BYTES", 10)
     records: list[Outgoing] = [(n % 2, b"k", b"1234", None) for n in range(10)]
-    assert [(number, len(columns.keys)) for number, columns in lots_of(records)] == [
+    assert [(number, len(columns.keys)) for number, columns in columnar_batches(records)] == [
         (0, 2),
         (1, 2),
         (0, 2),
@@ -114,7 +114,7 @@ def test_decisions_are_those_by_the_short_way_and_those_among_all_else() -> None
 def test_others_keep_their_positions_in_any_batch() -> None:
     others: list[Outgoing] = [(DECISIONS, None, b"2", None), (1, None, b"letter", None), (DECISIONS, None, b"7", None)]
     packed = Packed([], others, [2, 5, 7])
-    made = {number: columns.positions for number, columns in packed.lots()}
+    made = {number: columns.positions for number, columns in packed.batches()}
     assert {number: positions.tolist() for number, positions in made.items() if positions is not None} == {
         DECISIONS: [2, 7],
         1: [5],

@@ -109,7 +109,7 @@ class Tree:
 
 
 def bounded(entities: Iterable[Name]) -> list[Name]:
-    """Sorted; raises Unanswerable when there are too many to judge."""
+    """Sorted; raises Unanswerable when there are too many to evaluate."""
     found = sorted(entities)
     if len(found) > MAX_RELATED:
         raise Unanswerable("too-many-objects", f"the request touches more than {MAX_RELATED} entities")

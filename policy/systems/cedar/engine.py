@@ -93,9 +93,10 @@ def _check(entities: str, schema: str | None) -> None:
     try:
         cedarpy.Entities.from_json_str(entities, schema)
     except ValueError as error:
-        nobody = {"type": "A", "id": "a"}  # asked for the whole message, of which the other one has the beginning
-        asked = {"principal": nobody, "action": {"type": "Action", "id": "a"}, "resource": nobody}
-        errors = cedarpy.is_authorized(asked, "", entities, schema).diagnostics.errors
+        # A request gives the whole message; the error above has only its beginning.
+        entity = {"type": "A", "id": "a"}
+        request = {"principal": entity, "action": {"type": "Action", "id": "a"}, "resource": entity}
+        errors = cedarpy.is_authorized(request, "", entities, schema).diagnostics.errors
         message = errors[0] if errors else str(error)
         raise EngineError(shown(message.removeprefix(f"failed to parse entities from:\n{entities}: "))) from None
 

@@ -58,15 +58,15 @@ class CedarEngine(Engine):
         for entity in facts.bodies(ENTITY):
             parents.setdefault(entity.uid, []).extend(entity.parents)
         todo = [uid for uid in parents if uid[0] in actions]
-        asked = set(todo)
+        request = set(todo)
         while todo:
-            above = [uid for uid in parents.get(todo.pop(), ()) if uid not in asked]
-            asked.update(above)
+            above = [uid for uid in parents.get(todo.pop(), ()) if uid not in request]
+            request.update(above)
             todo += above
         for fact in statement_facts(self, facts):
             policy: Policy = fact.body
             named = policy.action.uids
-            if named and all(uid[0] not in actions and uid not in asked for uid in named):
+            if named and all(uid[0] not in actions and uid not in request for uid in named):
                 types = " or ".join(sorted(actions))
                 message = f"no request has {text_of(named[0])}: actions of requests are of the type {types}"
                 yield EngineFinding(*policy.statement_id.place, "never-satisfied", message)

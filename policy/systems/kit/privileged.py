@@ -27,7 +27,7 @@ Reader = Callable[[Any], Pattern]
 
 
 class PrivilegedPermission(msgspec.Struct, frozen=True):
-    """A right worth telling of. ``enforcement``: it is everybody's, because nothing is enforced."""
+    """A right that alerts report. ``enforcement``: all users have it, because nothing is enforced."""
 
     name: str
     kind: PowerKind

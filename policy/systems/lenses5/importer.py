@@ -154,8 +154,8 @@ def _types_of(codes: Iterable[str]) -> set[str]:
     """The types of connection that have all of the permissions which some type does not have."""
     types, names_of = catalogue().namespace, _codes()
     having = [{type_ for type_, names in types.items() if names_of.get(code, code) in names} for code in codes]
-    telling = [found for found in having if found and len(found) < len(types)]
-    return set.intersection(*telling) if telling else set()
+    narrower = [found for found in having if found and len(found) < len(types)]
+    return set.intersection(*narrower) if narrower else set()
 
 
 def _only(types: set[str]) -> str:

@@ -28,66 +28,68 @@ class Asked(msgspec.Struct, frozen=True):
 Check = Callable[[Asked], Condition | None]  # None: the request asks for nothing that needs checking
 
 
-def grant(asked: Asked) -> Condition:
+def grant(request: Asked) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
-    if asked.context.get("grant") is None:
-        return Condition(None, "the levels and principals to share are not given: context.grant", asked.rule)
-    form = Validator(asked.context["grant"], "context.grant")
-    given = read_levels(form, catalogue().types[type_of(asked.name)])
+    if request.context.get("grant") is None:
+        return Condition(None, "the levels and principals to share are not given: context.grant", request.rule)
+    form = Validator(request.context["grant"], "context.grant")
+    given = read_levels(form, catalogue().types[type_of(request.name)])
     if not given and not form.errors:
         form.error("names no principal")
     if form.errors:
-        raise Unanswerable("malformed-grant", "; ".join(form.errors), asked.rule)
-    return Condition(True, f"{asked.name} can be shared like this", asked.rule)
+        raise Unanswerable("malformed-grant", "; ".join(form.errors), request.rule)
+    return Condition(True, f"{request.name} can be shared like this", request.rule)
 
 
-def new_owner(asked: Asked) -> Condition:
+def new_owner(request: Asked) -> Condition:
     """context.new_owner is a user, not a group (SS-OWN-CHANGE, SS-Q21)."""
-    written = asked.context.get("new_owner")
+    written = request.context.get("new_owner")
     if written is None:
-        return Condition(None, "who is to be the owner is not given: context.new_owner", asked.rule)
+        return Condition(None, "who is to be the owner is not given: context.new_owner", request.rule)
     if not isinstance(written, str) or not written.startswith(PRINCIPAL_PREFIXES) or written in PRINCIPAL_PREFIXES:
-        raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", asked.rule)
+        raise Unanswerable("malformed-owner", f"context.new_owner: {written!r} is not user:NAME", request.rule)
     if not written.startswith("user:") or written.removeprefix("user:").startswith(PRINCIPAL_PREFIXES):
-        return Condition(False, f"{written} cannot own {asked.name}: an owner is a user", asked.rule)
-    return Condition(True, f"{written} can own {asked.name}", asked.rule)
+        return Condition(False, f"{written} cannot own {request.name}: an owner is a user", request.rule)
+    return Condition(True, f"{written} can own {request.name}", request.rule)
 
 
-def version(asked: Asked) -> Condition | None:
+def version(request: Asked) -> Condition | None:
     """context.version, if given, is a version the object has; permissions hold for every one of them."""
-    written, found = asked.context.get("version"), current(asked.access, asked.name)
+    written, found = request.context.get("version"), current(request.access, request.name)
     if isinstance(found, Condition) or written is None:
         return None
     if found.numbers is None or str(written) in found.numbers:
-        return Condition(True, f"a permission on {asked.name} is one on all of its versions", asked.rule)
-    return Condition(None, f"{asked.name} has no version {written!r} that is known", asked.rule)
+        return Condition(True, f"a permission on {request.name} is one on all of its versions", request.rule)
+    return Condition(None, f"{request.name} has no version {written!r} that is known", request.rule)
 
 
-def engine_of_kind(asked: Asked) -> Condition | None:
+def engine_of_kind(request: Asked) -> Condition | None:
     """context.engine, if given, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
-    if asked.context.get("engine") is None:
+    if request.context.get("engine") is None:
         return None
-    engine = named(asked.context, "engine", "engine")
-    kinds = [current(asked.access, one) for one in (asked.name, engine)]
+    engine = named(request.context, "engine", "engine")
+    kinds = [current(request.access, one) for one in (request.name, engine)]
     stuck = next((one for one in kinds if isinstance(one, Condition)), None)
     if stuck is not None:
         return stuck
     pipeline_kind, engine_kind = (None if isinstance(one, Condition) else one.kind for one in kinds)
     if pipeline_kind is None or engine_kind is None:
-        return Condition(None, f"of which kinds {asked.name} and {engine} are is not known", asked.rule)
-    message = f"{engine} is a {engine_kind}, {asked.name} a {pipeline_kind} pipeline"
-    return Condition(engine_kind == pipeline_kind, message, asked.rule)
+        return Condition(None, f"of which kinds {request.name} and {engine} are is not known", request.rule)
+    message = f"{engine} is a {engine_kind}, {request.name} a {pipeline_kind} pipeline"
+    return Condition(engine_kind == pipeline_kind, message, request.rule)
 
 
-def runs_on_engine(asked: Asked) -> Condition:
+def runs_on_engine(request: Asked) -> Condition:
     """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
-    engine, engines = named(asked.context, "engine", "engine"), engines_of_run(asked.access, asked.name)
+    engine, engines = named(request.context, "engine", "engine"), engines_of_run(request.access, request.name)
     if isinstance(engines, Condition):
         return engines
-    if asked.access.facts.get(ACTIVE_JOB, asked.name) is None:
-        return Condition(False, f"{asked.name} is not active, so no engine runs its pipeline", asked.rule)
+    if request.access.facts.get(ACTIVE_JOB, request.name) is None:
+        return Condition(False, f"{request.name} is not active, so no engine runs its pipeline", request.rule)
     runs = engine in engines
-    return Condition(runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {asked.name}", asked.rule)
+    return Condition(
+        runs, f"{engine} {'runs' if runs else 'does not run'} the pipeline of {request.name}", request.rule
+    )
 
 
 def named(context: Context, field: str, type_: str) -> str:

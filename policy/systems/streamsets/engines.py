@@ -35,7 +35,7 @@ def _engines(access: Access, job: str, until: int | None) -> tuple[str, ...] | C
         return Condition(
             None, f"whether {refused[0]} is an engine of {job} is not known: its document was refused", RULE
         )
-    pending = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "untold"))]
+    pending = [name for name, _ in _candidates(access, wanted, access.facts.find(OBJECT, "engine", "incomplete"))]
     if pending:
         return Condition(
             None, f"whether {pending[0]} is an engine of {job} is not known: give engine_kind and labels", RULE

@@ -107,7 +107,7 @@ def _tell(spec: dict[str, Any], row: Row) -> Iterator[str]:
 def _share(one: Object, row: Row, spot: Spot) -> None:
     """A share only allows: one that cannot be read is left out, and the object stays."""
     subject, levels = row.cells.get("subject", ""), list_cell(row.cells.get("levels", ""))
-    spec = {"type": one.type, "owner": "nobody", "acl": {subject: levels}}
+    spec = {"type": one.type, "owner": "unknown", "acl": {subject: levels}}
     errors = refusal(document("streamsets", "Object", one.name, spec)) if one.type in catalogue().types else ()
     if errors:
         spot.warning(f"the share is left out: {'; '.join(errors)}", "correct the row, if somebody is to have this")

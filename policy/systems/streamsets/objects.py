@@ -138,7 +138,7 @@ def _keys(name: str, thing: Thing) -> Iterator[tuple[str, str]]:
     if engine.deleted or not name.startswith("engine:"):
         return
     if engine.kind is None or engine.labels is None:
-        yield "engine", "untold"
+        yield "engine", "incomplete"
     if engine.kind is not None:
         yield "engine-kind", engine.kind
     for label in sorted(engine.labels or ()):

@@ -4,7 +4,7 @@ Principals: ``user:ID`` for the identifier that the identity provider sends, ``g
 whose identifier itself starts with ``group:`` is ``user:group:…``, so no group's assignment is his (VV-Q7).
 A role is held on the object ``(namespace, WORKSPACE, NAMESPACE)`` or ``(workspace, WORKSPACE)``; all assignments
 that fit add up, each in its own scope (VV-RESOLVE-ALL, VV-RESOLVE-UNION, VV-RESOLVE-SCOPED), and there is no deny
-(VV-NO-DENY). Every request is judged by the assignments in force and the groups it comes with (VV-Q10).
+(VV-NO-DENY). Every request is decided by the assignments in force and the groups it comes with (VV-Q10).
 """
 
 import functools

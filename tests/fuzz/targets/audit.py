@@ -25,7 +25,7 @@ from tests.fuzz.targets.judged import (
     READ,
     Worlds,
     by_reference,
-    check_letter,
+    check_dead_letter,
     compare,
     draw_headers,
     encoded,
@@ -84,7 +84,7 @@ class AuditEvents:
         except MalformedRequest:
             event = None
         if number == LETTERS:
-            check_letter(key, value, headers, (made_key, made, made_headers), limits, 17)
+            check_dead_letter(key, value, headers, (made_key, made, made_headers), limits, 17)
             return Execution(event is not None, True)
         if event is None:
             raise Violation(f"decision: what is no audit event has a verdict: {made!r}")

@@ -124,7 +124,7 @@ def named_secrets(data: bytes) -> set[bytes]:
     return {secret for secret in set(named) if data.count(secret) == named.count(secret)}
 
 
-def check_letter(
+def check_dead_letter(
     key: bytes | None, value: bytes | None, headers: Headers | None, made: Any, limits: Limits, offset: int
 ) -> None:
     """A dead letter is within the limit, says why and from where, and holds no secret."""
@@ -159,9 +159,9 @@ def expected(
     except (MalformedRequest, Undecodable):
         return None
     late = asked.envelope.deadline is not None and asked.envelope.deadline < AT
-    if late or staleness(asked.request, READ) is not None:
+    if late or staleness(asked.dated, READ) is not None:
         return ("error",)
-    return by_reference(snapshot, asked.request, trust | TIME)
+    return by_reference(snapshot, asked.dated, trust | TIME)
 
 
 def by_reference(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Outcomes:

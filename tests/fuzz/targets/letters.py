@@ -8,7 +8,7 @@ from streaming.records.dead_letter import MASK, Rejection, dead_letter, mask_sec
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import LARGE, LARGEST, mutate_bytes, mutate_data, to_json
 from tests.fuzz.samples import all_documents, all_requests, words
-from tests.fuzz.targets.judged import LIMITS, NAMES, SECRET, check_letter, draw_headers, encoded, with_secret
+from tests.fuzz.targets.judged import LIMITS, NAMES, SECRET, check_dead_letter, draw_headers, encoded, with_secret
 
 HIDDEN = ("pass%77ord", "client-secret", "x-amz-security-token", "AccessKey", "cookie", "private_key", "sessionId")
 FORMS = (
@@ -58,7 +58,7 @@ class DeadLetters:
         key, value, headers, limits = given["key"], given["value"], given["headers"], LIMITS[given["limits"]]
         listed = None if headers is None else [{"key": name, "value": text} for name, text in headers]
         refusal = Rejection("requests", 0, 17, ValueError("refused"))
-        check_letter(key, value, headers, dead_letter(refusal, key, value, listed, limits), limits, 17)
+        check_dead_letter(key, value, headers, dead_letter(refusal, key, value, listed, limits), limits, 17)
         masked = mask_secrets(value)
         if mask_secrets(masked) != masked:
             raise Violation("masking: what is masked would be masked otherwise")

@@ -22,7 +22,7 @@ from tests.fuzz.targets.judged import (
     LIMITS,
     READ,
     Worlds,
-    check_letter,
+    check_dead_letter,
     compare,
     draw_headers,
     encoded,
@@ -128,7 +128,7 @@ def _in_avro(partition_evaluator: PartitionEvaluator, source: Source, records: R
 def in_order(packed: Packed) -> list[Outgoing]:
     """The records by their positions, each columns packed as it goes to the sender."""
     found: list[tuple[int, Outgoing]] = []
-    for topic, columns in packed.lots():
+    for topic, columns in packed.batches():
         pack("topic", [("content-type", b"application/json")], columns)
         positions = range(len(columns.keys)) if columns.positions is None else columns.positions.tolist()
         headers = (encoded and read_headers(encoded) for encoded in columns.headers.to_pylist())
@@ -143,7 +143,7 @@ def _check(
     """Raise Violation unless a record is the right one; how many allows were compared."""
     number, made_key, made, made_headers = outgoing
     if number == LETTERS:
-        check_letter(key, value, headers, (made_key, made, made_headers), limits, offset)
+        check_dead_letter(key, value, headers, (made_key, made, made_headers), limits, offset)
         if wanted is None or b"bytes; at most" in dict(made_headers or ()).get(
             "__connect.errors.exception.message", b""
         ):

@@ -18,7 +18,7 @@ LISTS: dict[str, Kind] = {
     "service-accounts": "sa",
 }
 LRN: dict[str, Kind] = {"role": "role", "group": "group", "user": "user", "service-account": "sa"}  # iam:TYPE:NAME
-TELLING: tuple[tuple[Kind, frozenset[str]], ...] = (  # fields that records of one kind alone have
+DISTINCTIVE: tuple[tuple[Kind, frozenset[str]], ...] = (  # fields that records of one kind alone have
     ("role", frozenset({"policy", "data_policies"})),
     ("group", frozenset({"members", "roles", "sso_name", "sa_count", "role_count"})),
     ("sa", frozenset({"token_expires_at", "token_expired", "token"})),
@@ -105,7 +105,7 @@ def _kind(value: Mapping[str, Any]) -> Kind | None:
     lrn = value.get("lrn")
     if isinstance(lrn, str) and lrn.startswith("iam:"):
         return LRN.get(lrn.split(":")[1])
-    kinds: Iterable[Kind] = (kind for kind, fields in TELLING if not fields.isdisjoint(value))
+    kinds: Iterable[Kind] = (kind for kind, fields in DISTINCTIVE if not fields.isdisjoint(value))
     found = list(kinds)
     return found[0] if len(found) == 1 else None
 

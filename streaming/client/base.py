@@ -11,11 +11,11 @@ import msgspec
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, Place, complete
 from streaming.client.exchange import Exchange, Pending, answered
-from streaming.client.records import Unaskable, event_record, request_record
+from streaming.client.records import InvalidRequest, event_record, request_record
 
 
-class Asked(msgspec.Struct):
-    """A question on its way: how long to wait for it, and since when."""
+class SentRequest(msgspec.Struct):
+    """A request on its way: how long to wait for it, and since when."""
 
     pending: Pending
     timeout: float
@@ -23,11 +23,11 @@ class Asked(msgspec.Struct):
     began: float
 
 
-class Asker:
-    """Asks for decisions over one connection. Use it for the life of a service; close it at the end.
+class BaseClient:
+    """Requests decisions over one connection. Use it for the life of a service; close it at the end.
 
     `requests`: the request topic; the first of the connection's when left out. `timeout`: seconds to wait for an
-    answer, and how long after asking a request may still be decided. `raise_on_error`: raise NotDecided where the
+    answer, and how long after fields a request may still be decided. `raise_on_error`: raise NotDecided where the
     answer would be an error. Each of these is the default for all calls. `shadow`: what guards do while the job
     decides in shadow mode. With `pass` nothing but a decision that is enforced denies an access, not even a missing
     answer: for a service whose platform still guards it; by default what is not enforced is no allow.
@@ -52,23 +52,23 @@ class Asker:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._connection!r}, requests={self._requests!r})"
 
-    def _ask(self, request: Mapping[str, Any] | None, timeout: float | None, asking: Mapping[str, Any]) -> Asked:
-        """Begin to ask. Whatever makes no request is answered at once."""
+    def _send(self, request: Mapping[str, Any] | None, timeout: float | None, fields: Mapping[str, Any]) -> SentRequest:
+        """Begin to send a request. What is no request is answered at once."""
         seconds = self._timeout if timeout is None else _checked(timeout)
-        raising = asking.get("raise_on_error", self._raise_on_error)
+        raising = fields.get("raise_on_error", self._raise_on_error)
         began = time.monotonic()
         try:
-            pending = self._exchange.ask(request_record(self._requests, request, seconds, asking))
-        except Unaskable as refusal:
+            pending = self._exchange.send(request_record(self._requests, request, seconds, fields))
+        except InvalidRequest as refusal:
             pending = answered(refusal.record, refusal.code, str(refusal))
-        return Asked(pending, seconds, raising, began)
+        return SentRequest(pending, seconds, raising, began)
 
-    def _concluded(self, asked: Asked, decision: Decision) -> Decision:
+    def _concluded(self, request: SentRequest, decision: Decision) -> Decision:
         """The decision as it is handed out. Raises NotDecided where that is wanted of an error."""
-        self._exchange.forget(asked.pending)
-        decision = complete(decision, asked.pending.record.items)
-        decision = msgspec.structs.replace(decision, seconds=time.monotonic() - asked.began)
-        if asked.raise_on_error and decision.outcome == "error":
+        self._exchange.forget(request.pending)
+        decision = complete(decision, request.pending.record.items)
+        decision = msgspec.structs.replace(decision, seconds=time.monotonic() - request.began)
+        if request.raise_on_error and decision.outcome == "error":
             raise NotDecided(decision)
         return decision
 
@@ -77,10 +77,10 @@ class Asker:
         binding = decision.enforced and bool(decision.raw)
         return decision if self._shadow == "pass" and not binding else decision.or_raise()
 
-    def _give_up(self, begun: Iterable[Asked]) -> None:
+    def _give_up(self, begun: Iterable[SentRequest]) -> None:
         """No caller waits for requests without a decision any more."""
-        for asked in begun:
-            self._exchange.forget(asked.pending)
+        for request in begun:
+            self._exchange.forget(request.pending)
 
     def _report(self, event: Mapping[str, Any], decision_id: str | None) -> "Future[Place]":
         return self._exchange.report(event_record(self._connection.topics.audit[0], event, decision_id))
