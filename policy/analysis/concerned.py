@@ -13,7 +13,7 @@ from policy.systems.kit.system import EVERYONE
 
 
 def concerned(old: Snapshot, new: Snapshot, differences: Iterable[Difference]) -> dict[Difference, tuple[str, ...]]:
-    """The subjects and claims that each difference is about, sorted: all that may be its principal, in either version."""
+    """The subjects and claims that each difference is about, sorted: all that may be its principal, in any version."""
     links: dict[str, MembershipIndex] = {}
     found: dict[Difference, tuple[str, ...]] = {}
     for one in differences:
