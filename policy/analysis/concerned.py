@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 
 from policy.analysis.diff import Difference
-from policy.analysis.sides import Links
+from policy.analysis.versions import MembershipIndex
 from policy.core.model import CompiledDocument, Membership
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
@@ -13,14 +13,14 @@ from policy.systems.kit.system import EVERYONE
 
 
 def concerned(old: Snapshot, new: Snapshot, differences: Iterable[Difference]) -> dict[Difference, tuple[str, ...]]:
-    """The subjects and claims that each difference is about, sorted: all that may be its principal, on either side."""
-    links: dict[str, Links] = {}
+    """The subjects and claims that each difference is about, sorted: all that may be its principal, in any version."""
+    links: dict[str, MembershipIndex] = {}
     found: dict[Difference, tuple[str, ...]] = {}
     for one in differences:
         system = all_systems()[one.system]
         if one.system not in links:
             before = CompiledDocument(memberships=_memberships(old, one.system))
-            links[one.system] = Links(new.policy_sets[one.system], [before])
+            links[one.system] = MembershipIndex(new.policy_sets[one.system], [before])
         prefixes = (*system.subjects, *system.claims)
         names = links[one.system].behind([one.principal]) if one.principal else set[str]()
         people = tuple(sorted(name for name in names if name == EVERYONE or name.startswith(prefixes)))
