@@ -35,6 +35,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Mode = Literal["enforce", "shadow"]
+RecordMode = Literal["all", "durable", "denials", "none"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
@@ -75,6 +76,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
     readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
     how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
+    `record`: which answers are recorded, `durable`: and given once Kafka has them; `record_systems`: by system.
+    `record_topic`: "": the first of `topics.answered`. `record_queue`: how many wait for Kafka; beyond, by
+    `record_full`, the answer is an error or is given and counted as lost. `name`: in records; "": of the machine.
     """
 
     address: Text = "127.0.0.1"
@@ -95,6 +99,21 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_requests: Positive = 256
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False
+    record: RecordMode = "all"
+    record_systems: dict[str, RecordMode] = {}
+    record_topic: str = ""
+    record_queue: Positive = 10_000
+    record_full: Literal["error", "count"] = "error"
+    name: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+    def record_of(self, system: str) -> RecordMode:
+        """Which answers of a system are recorded."""
+        return self.record_systems.get(system, self.record)
+
+    @property
+    def records(self) -> bool:
+        """Whether any answers are recorded."""
+        return {self.record, *self.record_systems.values()} != {"none"}
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import Health, serving
 from streaming.serve import authzen, search
@@ -37,6 +38,7 @@ from streaming.serve.callers import Caller
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
+from streaming.serve.recording import Basis, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
@@ -83,8 +85,10 @@ class Application:
         stuck: Callable[[], int],
         access_log: AccessLog | None = None,
         tracing: RequestTracing | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         serve = settings.serve
+        self._recorder = recorder
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
         self._access_log, self._tracing = access_log, tracing
@@ -159,6 +163,8 @@ class Application:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
             return 503, authzen.stale(str(stale)), []
+        except NotRecorded as unrecorded:
+            return 503, authzen.stale(str(unrecorded), "not-recorded"), []
         except KeysUnavailable as unavailable:
             return 503, authzen.stale(str(unavailable)), [CLOSE]
         except Exception as failure:
@@ -186,8 +192,24 @@ class Application:
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
         decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
+        if self._recorder is not None:
+            trust = caller.rules.trust
+            await self._record(
+                self._recorder, request, decision, Basis(read, now, request.freshness, age, bound, trust)
+            )
         self._metrics.decided(request.body["system"], decision)
         return 200, body
+
+    async def _record(self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: Basis) -> None:
+        """Record an answer before it is given. Raises NotRecorded."""
+        system = request.body["system"]
+        if not recorder.wants(system, decision.outcome):
+            return
+        value = answered_record(request.body, decision, basis, recorder.by)
+        if recorder.mode_of(system) == "durable":
+            await recorder.durable(request.body, value, self._settings.wait_seconds)
+        else:
+            recorder.send(request.body, value)
 
     async def _caller(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
@@ -326,6 +348,9 @@ class Server:
         self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
         self._access_log = AccessLog() if serve.access_log else None
         self._tracing = open_request_tracing(settings.tracing, settings.job_name)
+        self._recorder = open_recorder(settings)
+        if self._recorder is not None:
+            self._metrics.recording(self._recorder)
         self._app = Application(
             settings,
             self._metrics,
@@ -334,6 +359,7 @@ class Server:
             lambda: self._follower.stuck,
             self._access_log,
             self._tracing,
+            self._recorder,
         )
         config = uvicorn.Config(
             self._app,
@@ -404,6 +430,8 @@ class Server:
             time.sleep(WATCH_SECONDS)
 
     def _close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
         if self._access_log is not None:
             self._access_log.flush()
         if self._tracing is not None:
