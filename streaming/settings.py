@@ -14,7 +14,7 @@ import yaml
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
 from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
-from streaming.monitor_settings import MonitorSettings
+from streaming.monitor_settings import UNREQUESTED, MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
@@ -465,4 +465,23 @@ def _is_address(url: str) -> bool:
 def monitor_settings(settings: Settings) -> Settings:
     """The job's settings under the monitor's own name and checkpoint."""
     place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
-    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place)
+    monitor = msgspec.structs.replace(settings.monitor, systems=_monitored(settings))
+    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place, monitor=monitor)
+
+
+def unrecorded_systems(settings: Settings) -> list[str]:
+    """Those whose answers over HTTP are not all recorded: accesses of theirs may have been allowed without a record."""
+    serve = settings.serve
+    lossy = serve.record_full == "count"
+    return [system for system in settings.systems if lossy or serve.record_of(system) in ("denials", "none")]
+
+
+def _monitored(settings: Settings) -> dict[str, dict[str, Any]]:
+    """`monitor.systems`, with `unrequested-access` off where not all answers are recorded."""
+    systems = dict(settings.monitor.systems)
+    for system in unrecorded_systems(settings):
+        rules = systems.get(system, {})
+        kinds = {**rules.get("kinds", {})}
+        kinds[UNREQUESTED] = {**kinds.get(UNREQUESTED, {}), "enabled": False}
+        systems[system] = {**rules, "kinds": kinds}
+    return systems

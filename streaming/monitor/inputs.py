@@ -86,7 +86,7 @@ def decode_inputs(cell: bytes) -> InputsByKey:
 
 
 class Key(msgspec.Struct, frozen=True):
-    """What a state is about: a `subject`, a `job` or a `topic` of dead letters (then without a system)."""
+    """What a state is about: a `subject`, a `job`, a `topic` of dead letters (then without a system), or a `server`."""
 
     about: str
     system: str
@@ -96,7 +96,7 @@ class Key(msgspec.Struct, frozen=True):
         return SEPARATOR.join((self.about, self.system, self.name))
 
 
-SUBJECT, JOB, TOPIC = "subject", "job", "topic"
+SUBJECT, JOB, TOPIC, SERVER = "subject", "job", "topic", "server"
 
 
 BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint

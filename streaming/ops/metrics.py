@@ -41,6 +41,9 @@ ALERT_KINDS = (
     "enforcement-disabled",
     "malformed-burst",
     "fact-contradiction",
+    "answer-contradicted",
+    "answer-stale",
+    "answer-misdated",
 )
 LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)
 DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)

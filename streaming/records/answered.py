@@ -14,6 +14,8 @@ BY_CHARACTERS = 256
 OFFSETS_BYTES = 16 << 10  # more policy topics than any cluster has
 ITEMS = 1000
 
+NOTHING_READ = {"0": -1}
+
 Offsets = dict[str, dict[str, int]]
 
 
@@ -105,8 +107,9 @@ def offsets_in(text: bytes) -> Offsets:
 
 
 def offsets_key(offsets: Mapping[str, Mapping[str, int]]) -> bytes:
-    """The same for the same offsets, however they are written: JSON."""
-    return msgspec.json.encode(offsets, order="sorted")
+    """The same for the same offsets, however they are written: JSON. A topic of which nothing was read is left out."""
+    read = {topic: partitions for topic, partitions in offsets.items() if partitions != NOTHING_READ}
+    return msgspec.json.encode(read, order="sorted")
 
 
 class Findings(msgspec.Struct, frozen=True, omit_defaults=True):
