@@ -71,7 +71,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
     """
     job, topics = settings.job_name, settings.topics
-    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
+    answers = (topics.decisions, *map(dead_letters_of, topics.asking))
     outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
@@ -86,13 +86,13 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
         f"{job}-service": [*requesting, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
-            *_on((*outputs, *topics.requests, *documents), READ),
+            *_on((*outputs, *topics.asking, *documents), READ),
             *_on(everything, CHECK),
             (_groups(f"{job}-watch"), READ),
             seeing,
         ],
-        f"{job}-serve": [*_on(documents, READ, CHECK), seeing],
-        f"{job}-verify": [*_on((*answers, *topics.requests), READ), *_on(documents, READ, CHECK), seeing],
+        f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
+        f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
 

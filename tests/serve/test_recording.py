@@ -14,6 +14,7 @@ from streaming.errors import CannotStart
 from streaming.kafka.topics import create_topics
 from streaming.serve.server import Server
 from streaming.settings import ServeSettings, Settings
+from streaming.verify.cluster import verify
 from tests.brokers import TestBroker
 from tests.contracts.schemas import faults
 from tests.serve.test_serve import ASKED, PATH, serving
@@ -76,6 +77,8 @@ def test_every_answer_is_a_record_that_the_job_decides_once_with_the_same_result
     assert {one["decision"] for one in decided} == {True, False}
     assert [fault for one in decided for fault in faults("decision.json", one)] == []
     assert world.everything(world.names.alerts) == []
+    findings = verify(world.settings)
+    assert (findings.violations, findings.requests, findings.verified) == ([], 41, 41), findings
 
 
 def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
