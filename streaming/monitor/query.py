@@ -41,8 +41,7 @@ from streaming.monitor.intake import SCHEMA, Alignment, Intake, Times, send_time
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.ops.watch import ProgressListener, Watch
 from streaming.records.encodings import Encodings
-from streaming.records.formats import JSON_HEADERS, shorten
-from streaming.records.packing import Result
+from streaming.records.formats import JSON_HEADERS, Result, shorten
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings, monitor_settings, unrecorded_systems

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
-from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Tally
+from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Compiled, Tally
 from streaming.settings import Settings
 
 Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
@@ -48,20 +47,6 @@ ALERT_KINDS = (
 LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)
 DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
-
-
-class Compiled(msgspec.Struct, frozen=True):
-    """A snapshot that was compiled: how long it took (s), and what it is made of, by system.
-
-    `newest`: when the newest version among the documents was published, ms; 0: there are none.
-    """
-
-    seconds: float
-    in_force: Mapping[str, int]
-    refused: Mapping[str, int]
-    grants: Mapping[str, int]
-    superseded: int
-    newest: int
 
 
 class Metrics:

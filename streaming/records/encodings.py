@@ -20,8 +20,7 @@ import structlog
 
 from streaming.errors import CannotStart, Stopping
 from streaming.records.avro import Unencodable, Unreadable, Writer, check_written
-from streaming.records.formats import Formats, content_type, with_content_type
-from streaming.records.packing import Result
+from streaming.records.formats import Formats, Result, content_type, with_content_type
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import Kind, read
 from streaming.settings import Settings

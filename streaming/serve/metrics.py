@@ -7,8 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from policy import Decision, all_systems
 from streaming.ops.health import Health
-from streaming.ops.metrics import Compiled
-from streaming.ops.tally import OTHER
+from streaming.ops.tally import OTHER, Compiled
 from streaming.serve.authzen import Read
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from streaming.errors import CannotStart, Stopping
 from streaming.kafka.authorship import Authorship, authorship_of
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
-from streaming.ops.metrics import Compiled
-from streaming.ops.tally import OTHER
-from streaming.records.packing import Result
+from streaming.ops.tally import OTHER, Compiled
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record

@@ -76,7 +76,7 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
-class _Checked(msgspec.Struct):
+class _Checked(msgspec.Struct, frozen=True):
     verified: bool
 
 
