@@ -215,7 +215,8 @@ class Worker:
         """The evaluator of a system at these policy offsets (JSON) and this offset of the facts; None: not known."""
         named = self._task.named.get(offsets)
         if named is None:
-            self._unknown[offsets] += len(self._unknown) < OFFSETS_COUNTED or offsets in self._unknown
+            if len(self._unknown) < OFFSETS_COUNTED or offsets in self._unknown:
+                self._unknown[offsets] += 1
             return None
         facts, known = self._held_facts(), all_systems().get(system)
         assert facts.past is not None
