@@ -20,7 +20,7 @@ from confluent_kafka import Message
 from streaming.client.connection import Connection, IdempotentProducer, Lost, TopicConsumer
 from streaming.client.consumers import read_dead_letter
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
-from streaming.client.records import Record
+from streaming.client.records import ProducerRecord
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
 from streaming.records.registry import CompiledDocuments, RegistryDown
@@ -39,7 +39,7 @@ class Pending(msgspec.Struct):
     """A question on its way. Its future's result is a decision; it never raises."""
 
     ticket: int
-    record: Record
+    record: ProducerRecord
     future: "Future[Decision]"
 
 
@@ -68,7 +68,7 @@ class Exchange:
         """How many questions wait for their answers."""
         return len(self._waiting)
 
-    def send(self, record: Record) -> Pending:
+    def send(self, record: ProducerRecord) -> Pending:
         """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
         if self._is_forked():  # before the lock, which may never be released
             return answered(record, "client-forked", FORKED)
@@ -94,7 +94,7 @@ class Exchange:
         """Whether questions are sent at once; waits so long for it."""
         return not self._is_forked() and self._at_end.wait(seconds) and not self._closing.is_set()
 
-    def report(self, record: Record) -> "Future[Place]":
+    def report(self, record: ProducerRecord) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
         future: Future[Place] = Future()
         if self._is_forked() or self._closing.is_set():
@@ -214,7 +214,7 @@ class Exchange:
             log.warning("a decision cannot be read: %s", error)
             return b""
 
-    def _read(self, message: Message, record: Record, place: Place) -> Decision:
+    def _read(self, message: Message, record: ProducerRecord, place: Place) -> Decision:
         if message.topic() != self._decisions:
             dead_letter = read_dead_letter(message)
             return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", place)
@@ -244,7 +244,7 @@ class Exchange:
             return list(self._waiting.values())
 
 
-def answered(record: Record, code: str, message: str) -> Pending:
+def answered(record: ProducerRecord, code: str, message: str) -> Pending:
     """A question that is not sent: its answer is an error, and is there already."""
     pending = Pending(NEVER_SENT, record, Future())
     _settle(pending, undecided(record.id, code, message))

@@ -34,7 +34,7 @@ class PublishFailed(Exception):
     """Nothing, or nothing that is known of, was published; the message says why and what to do."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class PolicyRecord(msgspec.Struct, frozen=True):
     """A record for a policy topic; `value` None deletes."""
 
     topic: str
@@ -65,7 +65,7 @@ def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletion
     return offsets
 
 
-def _write(settings: Settings, systems: Collection[str], records: Iterable[Record]) -> Offsets:
+def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
     try:
         return write(transactional_producer(settings, systems), records)
     except PublishFailed as failed:
@@ -96,10 +96,10 @@ def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) ->
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
-def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> Record:
+def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> PolicyRecord:
     if key.system not in topics:
         raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
-    return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
+    return PolicyRecord(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
 
 
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
@@ -145,7 +145,7 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
     )
 
 
-def write(producer: Producer, records: Iterable[Record]) -> Offsets:
+def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
     """Write the records in one transaction. Raises PublishFailed."""
     offsets: Offsets = {}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.report.records import Alert, Record, read_alert
+from streaming.report.records import Alert, ConsumerRecord, read_alert
 from streaming.report.span import Span
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 
@@ -70,7 +70,7 @@ class Episodes:
         self.severe, self.others = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST)
         self.updates = 0
 
-    def take(self, record: Record, alert: Alert) -> None:
+    def take(self, record: ConsumerRecord, alert: Alert) -> None:
         """Count an alert, in place of an older one of its episode."""
         episode = _episode(record, alert)
         kind, severity = _kind(alert, self._counts), _severity(alert)
@@ -93,13 +93,13 @@ class Episodes:
         return tuple(sorted(found, key=_gravest_first))
 
 
-def _episode(record: Record, alert: Alert) -> bytes:
+def _episode(record: ConsumerRecord, alert: Alert) -> bytes:
     """The alert's id; for an alert without one, its topic, partition and offset."""
     text = alert.id or f"{record.topic}\0{record.partition}\0{record.offset}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
+def sum_up_alerts(records: Iterable[ConsumerRecord], span: Span) -> AlertTotals:
     """Count the episodes of the alerts whose records lie in the range."""
     episodes, unreadable = Episodes(), 0
     for record in records:
@@ -131,7 +131,7 @@ def _severity(alert: Alert) -> int:
     return SEVERITIES.index(alert.severity) if alert.severity in SEVERITIES else len(SEVERITIES)
 
 
-def _shown(record: Record, alert: Alert) -> ShownAlert:
+def _shown(record: ConsumerRecord, alert: Alert) -> ShownAlert:
     severity = alert.severity if alert.severity in SEVERITIES else shortened(alert.severity)
     listed = alert.evidence if isinstance(alert.evidence, list) else [alert.evidence]
     evidence = tuple(_text(item, LONGEST_EVIDENCE) for item in listed[:5] if item is not None)
@@ -194,7 +194,7 @@ class DeadLetterTotals(msgspec.Struct, frozen=True):
     reasons: Ranking
 
 
-def sum_up_dead_letters(records: Iterable[Record], span: Span) -> DeadLetterTotals:
+def sum_up_dead_letters(records: Iterable[ConsumerRecord], span: Span) -> DeadLetterTotals:
     """Count the dead letters whose records lie in the range."""
     total, topics, reasons = 0, BoundedCounter(), BoundedCounter()
     for record in records:

@@ -7,11 +7,10 @@ import msgspec
 
 from policy import Document, DocumentStore, Key, Version
 from policy.analysis import document_lines
-from streaming.report.records import Record
+from streaming.report.records import ConsumerRecord
 from streaming.report.span import Span
 from streaming.report.untrusted import Newest, shortened
-from streaming.snapshots.documents import Loader
-from streaming.snapshots.documents import Record as DocumentRecord
+from streaming.snapshots.documents import DocumentRecord, Loader
 
 Manner = Literal["added", "changed", "deleted", "refused"]
 MANNERS: tuple[Manner, ...] = ("added", "changed", "deleted", "refused")
@@ -54,7 +53,9 @@ class ChangeTotals(msgspec.Struct, frozen=True):
     newest: tuple[Change, ...]
 
 
-def sum_up_changes(records: Iterable[Record], by_topic: Mapping[str, str], max_bytes: int, span: Span) -> ChangeTotals:
+def sum_up_changes(
+    records: Iterable[ConsumerRecord], by_topic: Mapping[str, str], max_bytes: int, span: Span
+) -> ChangeTotals:
     """Follow the policy topics from their beginning, and count what changed in the range.
 
     ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
@@ -85,7 +86,7 @@ def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> Ch
     return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
 
 
-def _follow(loader: Loader, record: Record) -> tuple[Change | None, Key | None]:
+def _follow(loader: Loader, record: ConsumerRecord) -> tuple[Change | None, Key | None]:
     """Put one record into the document store. None for the change: the document stays as it was."""
     document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
     key = loader.key_of(document)
@@ -108,7 +109,7 @@ def _effective_principals(store: DocumentStore, key: Key | None) -> Version | No
     return None if version is None or version.deleted else version
 
 
-def _change(record: Record, document: str, manner: Manner, lines: list[str]) -> Change:
+def _change(record: ConsumerRecord, document: str, manner: Manner, lines: list[str]) -> Change:
     shown = tuple(shortened(line) for line in lines[:DETAILS])
     more = max(0, len(lines) - DETAILS)
     return Change(record.at, record.topic, record.offset, shortened(document), manner, shown, more)

@@ -20,7 +20,7 @@ from streaming.records.schemas import Kind
 from streaming.report.alerts import AlertTotals, DeadLetterTotals, sum_up_alerts, sum_up_dead_letters
 from streaming.report.changes import ChangeTotals, sum_up_changes
 from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
-from streaming.report.records import Record
+from streaming.report.records import ConsumerRecord
 from streaming.report.requests import Answered, Denied, Range, Replay, study
 from streaming.report.span import Span
 from streaming.settings import Settings
@@ -113,7 +113,7 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     )
 
 
-def _in_json(kind: Kind, records: Iterable[Record], readings: CompiledDocuments) -> Iterator[Record]:
+def _in_json(kind: Kind, records: Iterable[ConsumerRecord], readings: CompiledDocuments) -> Iterator[ConsumerRecord]:
     """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
     for record in records:
         if not is_avro(record.value):
@@ -144,7 +144,7 @@ def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, St
             yield str(key), StoredVersion(topics[key.system], version.order, version.at)
 
 
-def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:
+def _watched(records: Iterable[ConsumerRecord], what: str, progress: Progress) -> Iterator[ConsumerRecord]:
     """The records as they come, and every few seconds how many they were; at the end too."""
     reported_at, count = time.monotonic(), 0
     for count, record in enumerate(records, 1):
@@ -168,7 +168,7 @@ class Topics:
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._settings, self._admin = settings, admin
 
-    def in_span(self, topics: Iterable[str], span: Span) -> Iterator[Record]:
+    def in_span(self, topics: Iterable[str], span: Span) -> Iterator[ConsumerRecord]:
         """The records with a time in ``span``, found by Kafka's index of times.
 
         One that is dated more than `DISORDER_MS` before what was written ahead of it may be missing at the end.
@@ -180,14 +180,14 @@ class Topics:
         until = self._since(ends, span.end + DISORDER_MS)
         yield from (record for record in self._read(starts, until) if span.start <= record.at < span.end)
 
-    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[Record]:
+    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
         """The records from the topics' beginning to the last before ``moment`` (ms). Raises as `in_span`."""
         partitions = partitions_of(self._admin, topics)
         ends = last_stable_offsets(self._admin, partitions)
         until = self._since(ends, moment + DISORDER_MS)
         yield from (r for r in self._read(first_offsets(self._admin, partitions), until) if r.at < moment)
 
-    def at(self, ranges: Mapping[Partition, Range]) -> Iterator[Record]:
+    def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
         """The records at these offsets, as far as they are still there. Raises as `in_span`."""
         if not ranges:
             return
@@ -199,7 +199,7 @@ class Topics:
             starts, {partition: min(found.end, ends[partition]) for partition, found in wanted.items()}
         )
 
-    def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[Record]:
+    def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[ConsumerRecord]:
         return map(record_of, records_between(self._settings, starts, ends))
 
     def _since(self, ends: Mapping[Partition, int], moment: int) -> Offsets:
@@ -217,9 +217,9 @@ def _found(consumer: Consumer, ends: Mapping[Partition, int], moment: int) -> It
         yield (tp.topic, tp.partition), min(tp.offset, end) if tp.offset >= 0 else end
 
 
-def record_of(message: Message) -> Record:
+def record_of(message: Message) -> ConsumerRecord:
     """A consumed record; an empty key or value and none are the same."""
-    return Record(
+    return ConsumerRecord(
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,

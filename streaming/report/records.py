@@ -10,7 +10,7 @@ from streaming.client.decision import Place
 OUTCOMES: tuple[Outcome, ...] = ("allow", "deny", "error")
 
 
-class Record(msgspec.Struct, frozen=True):
+class ConsumerRecord(msgspec.Struct, frozen=True):
     """A record of a topic. ``at``: Kafka's timestamp of it, ms."""
 
     topic: str
@@ -50,7 +50,7 @@ class Context(Answer, frozen=True, kw_only=True):
     policy_offsets: dict[str, dict[str, int]] = {}
 
 
-class Decision(msgspec.Struct, frozen=True):
+class DecisionSummary(msgspec.Struct, frozen=True):
     """A decision record, as far as the report needs it."""
 
     id: str
@@ -75,11 +75,11 @@ class Alert(msgspec.Struct, frozen=True):
     evidence: Any = None
 
 
-_decision = msgspec.json.Decoder(Decision).decode
+_decision = msgspec.json.Decoder(DecisionSummary).decode
 _alert = msgspec.json.Decoder(Alert).decode
 
 
-def read_decision(value: bytes) -> Decision | None:
+def read_decision(value: bytes) -> DecisionSummary | None:
     """The decision; None when it is not one in JSON."""
     try:
         return _decision(value)

@@ -36,7 +36,7 @@ from streaming.snapshots.alerts import (
     privilege_escalation,
     unknown_escalation,
 )
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 
 log = structlog.get_logger()
 
@@ -105,7 +105,7 @@ class Changes:
         self._unpublished: list[Result] = []
         self._analysis = _Analysis(self._found)
 
-    def note(self, key: Key, record: Record, store: DocumentStore) -> None:
+    def note(self, key: Key, record: DocumentRecord, store: DocumentStore) -> None:
         """Note a record of a policy topic that is about to be put into the document store."""
         published = self._published.get(record.topic)
         if published is None or record.offset < published:
@@ -118,7 +118,7 @@ class Changes:
         else:
             known.newest = newest
 
-    def _close_before(self, record: Record, store: DocumentStore) -> None:
+    def _close_before(self, record: DocumentRecord, store: DocumentStore) -> None:
         """After a restart: compare the changes of before it one by one, though they are read in one go."""
         boundaries = self._boundaries.get(record.topic)
         while boundaries and record.offset >= boundaries[0]:

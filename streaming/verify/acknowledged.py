@@ -3,7 +3,7 @@
 import bisect
 from collections.abc import Iterable, Iterator
 
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 
 
 class Acknowledged:
@@ -14,7 +14,7 @@ class Acknowledged:
     younger than the marker, or from the first decision that named it (`name`). `end`: where the log ends.
     """
 
-    def __init__(self, records: Iterable[Record] = (), end: int = 0) -> None:
+    def __init__(self, records: Iterable[DocumentRecord] = (), end: int = 0) -> None:
         self._by_append = _Steps()
         self._by_decision = _Steps()
         for offset, at in _readable(records, end):
@@ -50,9 +50,9 @@ class _Steps:
         return self._offsets[index - 1] if index else -1
 
 
-def _readable(records: Iterable[Record], end: int) -> Iterator[tuple[int, int]]:
+def _readable(records: Iterable[DocumentRecord], end: int) -> Iterator[tuple[int, int]]:
     """Each offset with the moment by which it could be read; those before a gap at the end are left out."""
-    run: list[Record] = []
+    run: list[DocumentRecord] = []
     for record in records:
         if run and record.offset != run[-1].offset + 1:
             yield from ((one.offset, record.at) for one in run)

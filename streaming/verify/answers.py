@@ -21,7 +21,7 @@ from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.records.formats import shorten_id
-from streaming.report.records import Record
+from streaming.report.records import ConsumerRecord
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 
 CLOCK_MS = 5_000  # by how much the clocks of the job and a broker may differ
@@ -90,7 +90,9 @@ class Answers:
         self._snapshots: dict[Any, Snapshot] = {}
         self._outcomes: dict[Any, Outcomes] = {}
 
-    def check(self, request: Record, value: bytes, decision: Decision, at: int) -> Iterator[Contradiction | Unknown]:
+    def check(
+        self, request: ConsumerRecord, value: bytes, decision: Decision, at: int
+    ) -> Iterator[Contradiction | Unknown]:
         """What is wrong with a decision that was written at a moment (ms). `value`: the request in JSON.
 
         Raises MalformedRequest when the record is no request.
