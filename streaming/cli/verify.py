@@ -26,7 +26,7 @@ from streaming.cli.app import (
 if TYPE_CHECKING:
     from streaming.report.span import Span
     from streaming.settings import Settings
-    from streaming.verify.findings import Findings
+    from streaming.verify import Findings
 
 EPILOG = f"""Examples:
 
@@ -129,7 +129,7 @@ def _send(settings: "Settings", seconds: float, rate: float, change_every: float
 
 
 def _show(found: "Findings", extra: dict[str, Any], as_json: bool) -> None:
-    from streaming.verify.findings import CHECKS
+    from streaming.verify import CHECKS
 
     if as_json:
         echo_json({**found.summary(), **extra})

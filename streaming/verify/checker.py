@@ -21,8 +21,8 @@ from streaming.report.records import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of
+from streaming.verify import Findings, Violation
 from streaming.verify.answers import CLOCK_MS, Acknowledged, Answers, read_request
-from streaming.verify.findings import Findings, Violation
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000

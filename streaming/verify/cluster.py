@@ -25,8 +25,8 @@ from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.topics import dead_letters_of
+from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
-from streaming.verify.findings import Findings
 
 BROKERS_CLOCKS_MS = 1_000  # by how much the clocks of two brokers may differ
 TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, unless it was changed

@@ -20,8 +20,8 @@ from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
 from streaming.report.span import Span
 from streaming.settings import Settings
+from streaming.verify import Findings
 from streaming.verify.cluster import await_decided, verify
-from streaming.verify.findings import Findings
 from streaming.verify.traffic import Sent
 from tests.chaos.processes import ROOT, Broker, Job
 from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried

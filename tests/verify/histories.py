@@ -16,8 +16,8 @@ from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.documents import DocumentRecord as Document
 from streaming.snapshots.documents import Loader
 from streaming.topics import DAY_MS, dead_letters_of
+from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
-from streaming.verify.findings import Findings
 
 SETTINGS = Settings()
 NAMES = SETTINGS.topics

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from streaming.cli.verify import _show
-from streaming.verify.findings import CHECKS, Findings, Violation
+from streaming.verify import CHECKS, Findings, Violation
 from tests.cli.lockkeeper import Command
 
 
