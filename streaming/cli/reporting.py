@@ -25,8 +25,8 @@ from streaming.cli.app import (
 )
 
 if TYPE_CHECKING:
+    from streaming.report import Span
     from streaming.report.gather import Report
-    from streaming.report.span import Span
     from streaming.settings import Settings
 
 PAGE = Path("lockkeeper-report.html")
@@ -76,7 +76,7 @@ def report(
 
 
 def _span(since: str | None, until: str | None, last: str | None, now: int) -> "Span":
-    from streaming.report.span import SpanError, span_of
+    from streaming.report import SpanError, span_of
 
     try:
         return span_of(since, until, last, now)

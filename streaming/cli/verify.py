@@ -24,7 +24,7 @@ from streaming.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from streaming.report.span import Span
+    from streaming.report import Span
     from streaming.settings import Settings
     from streaming.verify import Findings
 
@@ -86,7 +86,7 @@ def verify(
 
 
 def _span(since: str | None, until: str | None) -> "Span":
-    from streaming.report.span import SpanError, span_of
+    from streaming.report import SpanError, span_of
 
     try:
         return span_of(since or "0", until, None, time.time_ns() // 1_000_000)
@@ -109,7 +109,7 @@ def _reach(settings: "Settings", send: bool) -> None:
 
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
-    from streaming.report.span import Span
+    from streaming.report import Span
     from streaming.verify.cluster import await_decided
     from streaming.verify.traffic import Traffic
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from streaming.report.records import Alert, ConsumerRecord, read_alert
-from streaming.report.span import Span
+from streaming.report import Alert, ConsumerRecord, Span, read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")

@@ -7,8 +7,7 @@ import msgspec
 
 from policy import Document, DocumentStore, Key, Version
 from policy.analysis import document_lines
-from streaming.report.records import ConsumerRecord
-from streaming.report.span import Span
+from streaming.report import ConsumerRecord, Span
 from streaming.report.untrusted import Newest, shortened
 from streaming.snapshots.documents import DocumentRecord, Loader
 

@@ -8,9 +8,19 @@ import msgspec
 
 from policy import Grant, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
-from streaming.report.records import OUTCOMES, ConsumerRecord, DecisionSummary, Reason, read_decision
+from streaming.report import (
+    DAY,
+    MINUTE,
+    MOST_STEPS,
+    OUTCOMES,
+    SECOND,
+    ConsumerRecord,
+    DecisionSummary,
+    Reason,
+    Span,
+    read_decision,
+)
 from streaming.report.requests import Answered, Replay, Replayed, denials
-from streaming.report.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.report.untrusted import BoundedCounter, Ranking
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients

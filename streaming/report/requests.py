@@ -12,7 +12,7 @@ from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.kafka.clients import Partition
-from streaming.report.records import OUTCOMES, ConsumerRecord, DecisionSummary
+from streaming.report import OUTCOMES, ConsumerRecord, DecisionSummary
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 CHUNK = 1 << 16  # offsets

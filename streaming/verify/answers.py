@@ -22,7 +22,7 @@ from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
 from streaming.records.formats import shorten_id
-from streaming.report.records import ConsumerRecord
+from streaming.report import ConsumerRecord
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 from streaming.snapshots.documents import DocumentRecord
 

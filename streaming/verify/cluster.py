@@ -20,8 +20,8 @@ from streaming.kafka.clients import (
 )
 from streaming.kafka.committed import records_by_time
 from streaming.records.registry import CompiledDocuments
+from streaming.report import Span
 from streaming.report.gather import record_of
-from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.topics import dead_letters_of

@@ -18,7 +18,7 @@ from confluent_kafka.admin import NewPartitions
 from streaming.bench.machine import machine
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
-from streaming.report.span import Span
+from streaming.report import Span
 from streaming.settings import Settings
 from streaming.verify import Findings
 from streaming.verify.cluster import await_decided, verify

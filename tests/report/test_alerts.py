@@ -2,8 +2,8 @@
 
 import json
 
+from streaming.report import ConsumerRecord
 from streaming.report.alerts import AlertTotals, sum_up_alerts, sum_up_dead_letters
-from streaming.report.records import ConsumerRecord
 from streaming.report.untrusted import Row
 from tests.report.world import ALERTS, BEGIN, SPAN, World, record
 

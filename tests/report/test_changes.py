@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from streaming.report import ConsumerRecord
 from streaming.report.changes import Change, ChangeTotals, SystemChanges, sum_up_changes
-from streaming.report.records import ConsumerRecord
 from streaming.settings import MIB
 from tests.report.world import BEGIN, SPAN, group, record, role
 

@@ -10,13 +10,12 @@ import msgspec
 from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
+from streaming.report import ConsumerRecord, Span
 from streaming.report.alerts import sum_up_alerts, sum_up_dead_letters
 from streaming.report.changes import sum_up_changes
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
-from streaming.report.records import ConsumerRecord
 from streaming.report.requests import Answered, Replay, Study, study
-from streaming.report.span import Span
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
