@@ -31,7 +31,7 @@ from streaming.kafka.committed import committed_records
 from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.logs import log_warnings_alone
+from streaming.ops.telemetry import log_warnings_alone
 from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings

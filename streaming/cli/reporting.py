@@ -93,7 +93,7 @@ def _check_folder(out: Path) -> None:
 def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int) -> "Report":
     need("report")
     from streaming.kafka.topics import dead_letters_of
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.telemetry import log_warnings_alone
     from streaming.report.gather import Wish, gather
 
     log_warnings_alone(sys.stderr)

@@ -35,7 +35,7 @@ def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
     """
     need("serve")
     from streaming.kafka.reader import document_topics
-    from streaming.ops.logs import configure_logs
+    from streaming.ops.telemetry import configure_logs
     from streaming.serve.server import Server
 
     settings = settings_of(config, bootstrap)

@@ -97,7 +97,7 @@ def _span(since: str | None, until: str | None) -> "Span":
 def _reach(settings: "Settings", send: bool) -> None:
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.topics import dead_letters_of
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.telemetry import log_warnings_alone
     from streaming.verify.traffic import SYSTEM
 
     log_warnings_alone(sys.stderr)

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from streaming.ops.health import Health, serving
 from streaming.ops.metrics import Compiled, Lags, Metrics, Step
 from streaming.ops.tally import OTHER, Compared, Tally
-from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings
 
