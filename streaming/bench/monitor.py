@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy import to_text
-from streaming.bench import incidents
-from streaming.bench.machine import machine
+from streaming.bench import incidents, machine
 from streaming.broker import EmbeddedBroker
 from streaming.enforcer.source import session_settings
 from streaming.kafka.clients import admin_client

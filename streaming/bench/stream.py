@@ -18,8 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.application import run
-from streaming.bench import traffic
-from streaming.bench.machine import largest_worker
+from streaming.bench import largest_worker, traffic
 from streaming.client.connection import FIXED, USUAL
 from streaming.client.records import ProducerRecord
 from streaming.commit.checkpoint import write_plainly

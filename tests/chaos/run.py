@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
-from streaming.bench.machine import machine
+from streaming.bench import machine
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
 from streaming.report import Span
