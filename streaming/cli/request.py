@@ -20,7 +20,7 @@ from streaming.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from streaming.records.registry import CompiledDocuments
+    from streaming.records.registry import Deserializer
     from streaming.records.schemas import Kind
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -163,26 +163,26 @@ def tail(
       lockkeeper tail decisions --count 10
     """
     from streaming.kafka.reader import follow
-    from streaming.records.registry import CompiledDocuments
+    from streaming.records.registry import Deserializer
 
     settings = settings_of(config, bootstrap)
     topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
     reach(settings, topic)
     echo_err(f"following {topic} at {settings.bootstrap_servers}")
-    readings = CompiledDocuments(settings.schema_registry)
+    deserializer = Deserializer(settings.schema_registry)
     with stop_on_signals() as stop:
         records = follow(settings, topic, from_beginning, stop.is_set)
         for message in itertools.islice(records, count):
-            _show_record(what, message.value() or b"", readings, as_json)
+            _show_record(what, message.value() or b"", deserializer, as_json)
 
 
-def _show_record(what: Stream, value: bytes, readings: "CompiledDocuments", as_json: bool) -> None:
+def _show_record(what: Stream, value: bytes, deserializer: "Deserializer", as_json: bool) -> None:
     import msgspec
 
     from streaming.records.avro import Undecodable
 
     try:
-        record = msgspec.json.decode(readings.json(KINDS[what], value), type=dict[str, Any])
+        record = msgspec.json.decode(deserializer.json(KINDS[what], value), type=dict[str, Any])
     except Undecodable as error:
         echo_err(f"a record that cannot be read: {error}")
         return

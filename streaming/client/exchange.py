@@ -23,7 +23,7 @@ from streaming.client.decision import Decision, NotReported, Place, Unreadable, 
 from streaming.client.records import ProducerRecord
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
-from streaming.records.registry import CompiledDocuments, RegistryDown
+from streaming.records.registry import Deserializer, RegistryDown
 from streaming.topics import dead_letters_of
 
 RETRY_SECONDS = 0.5
@@ -52,7 +52,7 @@ class Exchange:
         self._decisions, self._dead_letters = connection.topics.decisions, dead_letters_of(requests)
         self._producer = IdempotentProducer(connection)
         self._consumer = TopicConsumer(connection, (self._decisions, self._dead_letters), (requests,))
-        self._readings = CompiledDocuments(connection.schema_registry)
+        self._deserializer = Deserializer(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}
@@ -209,7 +209,7 @@ class Exchange:
     def _in_json(self, message: Message) -> bytes:
         """A decision record as JSON; empty when it cannot be read: then it is no answer to a request of this client."""
         try:
-            return self._readings.json("decision", message.value() or b"")
+            return self._deserializer.json("decision", message.value() or b"")
         except (Undecodable, RegistryDown) as error:
             log.warning("a decision cannot be read: %s", error)
             return b""

@@ -15,7 +15,7 @@ from streaming.kafka.clients import Partition, first_offsets, last_stable_offset
 from streaming.kafka.committed import SECONDS, records_between
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
 from streaming.report import ConsumerRecord, Span
 from streaming.report.alerts import AlertTotals, DeadLetterTotals, sum_up_alerts, sum_up_dead_letters
@@ -87,17 +87,17 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
     dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
     dead_letters = sum_up_dead_letters(dead_letter_records, span)
-    readings = CompiledDocuments(settings.schema_registry)
-    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
+    deserializer = Deserializer(settings.schema_registry)
+    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
     answered = Answered(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
-    decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered, claimed)
+    decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
-    replayed = study(_in_json("request", requests, readings), answered, trust, replay)
+    replayed = study(_in_json("request", requests, deserializer), answered, trust, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,
@@ -112,14 +112,14 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     )
 
 
-def _in_json(kind: Kind, records: Iterable[ConsumerRecord], readings: CompiledDocuments) -> Iterator[ConsumerRecord]:
+def _in_json(kind: Kind, records: Iterable[ConsumerRecord], deserializer: Deserializer) -> Iterator[ConsumerRecord]:
     """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
     for record in records:
         if not is_avro(record.value):
             yield record
             continue
         with contextlib.suppress(Undecodable):
-            record = msgspec.structs.replace(record, value=readings.json(kind, record.value))
+            record = msgspec.structs.replace(record, value=deserializer.json(kind, record.value))
         yield record
 
 

@@ -19,7 +19,7 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
 from streaming.report import Span
 from streaming.report.gather import record_of
 from streaming.settings import Settings
@@ -66,7 +66,7 @@ def verify(
         topic_ids(admin, names.requests),
         demanded,
         BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
-        CompiledDocuments(settings.schema_registry).json,
+        Deserializer(settings.schema_registry).json,
         sample,
     )
     first = first_offsets(admin, outputs)
