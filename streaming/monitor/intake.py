@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from policy import Action, Reason, Request, Resource, Subject, to_ms
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
-from streaming.monitor.inputs import (
+from streaming.monitor import (
     JOB,
     NO_BUCKET,
     SUBJECT,
