@@ -19,7 +19,7 @@ from streaming.monitor_settings import (
     UNAUTHORIZED,
     UNREQUESTED,
 )
-from streaming.records.verdict import Named, Thing, Verdict, encode_verdict
+from streaming.records.audit import Named, Thing, Verdict, encode_verdict
 
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
 SECOND, MINUTE, DAY = 1_000, 60_000, 24 * 60 * 60_000

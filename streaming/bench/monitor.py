@@ -31,7 +31,7 @@ from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor_settings import MonitorSettings
 from streaming.ops.telemetry import log_warnings_alone
-from streaming.records.verdict import Heartbeat, encode_verdict
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of

@@ -37,9 +37,9 @@ from streaming.monitor import (
     knows_facts,
 )
 from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
+from streaming.records.audit import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
-from streaming.records.verdict import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 from streaming.settings import Settings
 
 SCHEMA = "bucket int, at timestamp, told binary"
