@@ -98,7 +98,7 @@ def _reach(settings: "Settings", send: bool) -> None:
     from streaming.kafka.permissions import topic_permissions
     from streaming.kafka.topics import dead_letters_of
     from streaming.ops.telemetry import log_warnings_alone
-    from streaming.verify.traffic import SYSTEM
+    from streaming.verify.cluster import SYSTEM
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
@@ -110,8 +110,7 @@ def _reach(settings: "Settings", send: bool) -> None:
 
 def _send(settings: "Settings", seconds: float, rate: float, change_every: float) -> Any:
     from streaming.report import Span
-    from streaming.verify.cluster import await_decided
-    from streaming.verify.traffic import Traffic
+    from streaming.verify.cluster import Traffic, await_decided
 
     traffic = Traffic(settings, rate)
     echo_err(

@@ -21,8 +21,7 @@ from streaming.monitor_settings import MonitorSettings
 from streaming.report import Span
 from streaming.settings import Settings
 from streaming.verify import Findings
-from streaming.verify.cluster import await_decided, verify
-from streaming.verify.traffic import Sent
+from streaming.verify.cluster import Sent, await_decided, verify
 from tests.chaos.processes import ROOT, Broker, Job
 from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried
 from tests.stream.world import World
