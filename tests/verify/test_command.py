@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streaming.cli.verify import _show
+from streaming.cli.reviewing import _show
 from streaming.verify import CHECKS, Findings, Violation
 from tests.cli.lockkeeper import Command
 
