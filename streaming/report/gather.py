@@ -18,9 +18,15 @@ from streaming.records.avro import Undecodable, is_avro
 from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
 from streaming.report import ConsumerRecord, Span
-from streaming.report.alerts import AlertTotals, DeadLetterTotals, sum_up_alerts, sum_up_dead_letters
-from streaming.report.changes import ChangeTotals, sum_up_changes
 from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
+from streaming.report.incidents import (
+    AlertTotals,
+    ChangeTotals,
+    DeadLetterTotals,
+    sum_up_alerts,
+    sum_up_changes,
+    sum_up_dead_letters,
+)
 from streaming.report.requests import Answered, Denied, Range, Replay, study
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS

@@ -3,7 +3,7 @@
 from typing import Any
 
 from streaming.report import ConsumerRecord
-from streaming.report.changes import Change, ChangeTotals, SystemChanges, sum_up_changes
+from streaming.report.incidents import Change, ChangeTotals, SystemChanges, sum_up_changes
 from streaming.settings import MIB
 from tests.report.world import BEGIN, SPAN, group, record, role
 

@@ -11,10 +11,9 @@ from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
 from streaming.report import ConsumerRecord, Span
-from streaming.report.alerts import sum_up_alerts, sum_up_dead_letters
-from streaming.report.changes import sum_up_changes
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
+from streaming.report.incidents import sum_up_alerts, sum_up_changes, sum_up_dead_letters
 from streaming.report.requests import Answered, Replay, Study, study
 from streaming.settings import DEFAULT_TRUST, MIB
 
