@@ -8,7 +8,7 @@ from streaming.kafka.clients import admin_client, first_offsets
 from streaming.kafka.committed import committed_records
 from streaming.records.avro import Undecodable
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, read_change
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ class ChangeHistory(msgspec.Struct):
 
 def read_changes(settings: Settings) -> ChangeHistory:
     """What the changes topic holds. Raises as `committed_records`; what cannot be read is logged and left out."""
-    topic, readings = settings.topics.changes, CompiledDocuments(settings.schema_registry)
+    topic, readings = settings.topics.changes, Deserializer(settings.schema_registry)
     found: dict[str, Logged] = {}
     widens: list[ChangeWidens] = []
     for message in committed_records(settings, [topic]):
