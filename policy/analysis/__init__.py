@@ -5,7 +5,16 @@ from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
+from policy.analysis.impact import (
+    EffectivePermission,
+    KnownNames,
+    Permitted,
+    Who,
+    known_names,
+    what_is_permitted,
+    what_subject_can,
+    who_can,
+)
 from policy.analysis.lint import Finding, lint
 from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
@@ -17,10 +26,12 @@ __all__ = [
     "Changed",
     "Difference",
     "Edit",
+    "EffectivePermission",
     "Escalation",
     "Finding",
     "KnownNames",
     "Node",
+    "Permitted",
     "Statement",
     "UnknownName",
     "Who",
@@ -43,6 +54,7 @@ __all__ = [
     "unknown_terms",
     "uses",
     "what_is_permitted",
+    "what_subject_can",
     "who_can",
     "widenings",
     "window_text",

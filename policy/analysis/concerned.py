@@ -20,28 +20,27 @@ def concerned(old: Snapshot, new: Snapshot) -> dict[Difference, tuple[str, ...]]
     They are subjects and claims. One that has the same by another grant, before or after, is left out. Of a statement
     of an engine, those that it names. Empty for a fact.
     """
-    sides: dict[str, _Sides] = {}
+    versions: dict[str, _Versions] = {}
     found: dict[Difference, tuple[str, ...]] = {}
     for one, written in compare_written(old, new):
-        side = (
-            sides.setdefault(one.system, _Sides(one.system, old, new)) if one.system not in sides else sides[one.system]
-        )
-        found[one] = tuple(side.concerned_by(one, written))
+        if one.system not in versions:
+            versions[one.system] = _Versions(one.system, old, new)
+        found[one] = tuple(versions[one.system].concerned_by(one, written))
     return found
 
 
-class _Sides:
-    """One system before and after."""
+class _Versions:
+    """The policies of one system before and after."""
 
     def __init__(self, system: str, old: Snapshot, new: Snapshot) -> None:
         before, after = old.policy_sets[system], new.policy_sets[system]
         memberships = tuple(chain.from_iterable(before.memberships.values()))
         self._members = MembershipIndex(after, [CompiledDocument(memberships=memberships)])
-        self._before, self._after = (PolicySetVersion(side, {}, 0) for side in (before, after))
+        self._before, self._after = (PolicySetVersion(version, {}, 0) for version in (before, after))
         self._prefixes = (*all_systems()[system].subjects, *all_systems()[system].claims)
 
     def concerned_by(self, one: Difference, written: Compared) -> Iterator[str]:
-        """Those who have by what is written on one side what they have not on the other."""
+        """Those who have by what is written in one version what they have not in the other."""
         here, there = (self._after, self._before) if one.sign == "added" else (self._before, self._after)
         if isinstance(written, Statement):
             yield from written.principals
@@ -59,5 +58,5 @@ class _Sides:
         return names[:LOOKED_AT]
 
 
-def _led_to(side: PolicySetVersion, way: Membership) -> list[Grant]:
-    return [grant for principal in side.reached(way.principal) for grant in side.grants(principal)]
+def _led_to(version: PolicySetVersion, way: Membership) -> list[Grant]:
+    return [grant for principal in version.reached(way.principal) for grant in version.grants(principal)]

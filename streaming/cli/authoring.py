@@ -16,7 +16,7 @@ from streaming.cli.app import (
     echo_json,
     policy_app,
 )
-from streaming.cli.explaining import AllowUnknown
+from streaming.cli.request_options import AllowUnknown
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot

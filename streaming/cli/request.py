@@ -21,7 +21,7 @@ from streaming.cli.app import (
     reach,
     settings_of,
 )
-from streaming.cli.explaining import (
+from streaming.cli.request_options import (
     ActionOption,
     AllowUnknown,
     ContextOption,

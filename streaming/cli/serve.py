@@ -91,12 +91,11 @@ def _serve(
     worker: int = 0,
     readiness: "Readiness | None" = None,
 ) -> None:
-    from streaming.kafka.reader import document_topics
     from streaming.ops.logs import configure_logs
     from streaming.serve.server import Server
     from streaming.serve.workers import WorkerHealth
 
-    reach(settings, *document_topics(settings.topics), settings.topics.history)
+    check_access(settings)
     configure_logs(settings, sys.stderr)
     drain = settings.serve.drain_seconds
     with stop_on_signals(lambda: _give_up(drain)) as stop:
@@ -106,6 +105,15 @@ def _serve(
         echo_err(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}")
         server.run(stop, lambda: echo_err(f"ready: deciding at {server.url}"))
     echo_err("stopped")
+
+
+def check_access(settings: "Settings") -> None:
+    """Raise Failure where the topics that it follows cannot be read."""
+    from streaming.kafka.permissions import Permission
+    from streaming.kafka.reader import document_topics
+
+    topics = (*document_topics(settings.topics), settings.topics.history)
+    reach(settings, *topics, permissions=[Permission("topic", topic, "DescribeConfigs") for topic in topics])
 
 
 def _give_up(drain: float) -> None:

@@ -13,12 +13,13 @@ from streaming.kafka.clients import Partition, first_offsets, last_stable_offset
 from streaming.kafka.committed import records_between
 from streaming.records.avro import Undecodable
 from streaming.records.registry import CompiledDocuments
-from streaming.report.gather import DISORDER_MS, Topics, record_of
+from streaming.report.gather import Topics, record_of
 from streaming.report.records import Record
 from streaming.report.span import Span
 from streaming.settings import Settings
 
 WILDCARD = "*"
+CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -107,7 +108,7 @@ def find_decision(
 def records_since(settings: Settings, admin: AdminClient, topics: Iterable[str], since: int) -> Iterator[Record]:
     """The committed records of topics from a moment (ms) on, and some before: clocks differ. Raises as `search`."""
     ends = last_stable_offsets(admin, partitions_of(admin, topics))
-    starts = offsets_since(admin, ends, max(since - DISORDER_MS, 0)) if since else first_offsets(admin, ends)
+    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if since else first_offsets(admin, ends)
     yield from map(record_of, records_between(settings, starts, ends))
 
 

@@ -91,6 +91,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
             (_groups(f"{job}-watch"), READ),
             seeing,
         ],
+        f"{job}-serve": [*_on(documents, READ, CHECK), seeing],
         f"{job}-verify": [*_on((*answers, *topics.requests), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}

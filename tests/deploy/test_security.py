@@ -107,7 +107,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     """That they can run them is tested in test_access."""
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
-    asks = {"run", "request", "tail", "report", "verify", "topics check"}
+    asks = {"run", "request", "serve", "tail", "report", "verify", "topics check"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in ("apply", "get", "delete", "diff")}
 
 
