@@ -34,7 +34,9 @@ JOB = "lockkeeper run "
 SERVER, SERVED = "lockkeeper serve ", "localhost:8080"
 
 NEEDS_BROKER = re.compile(
-    r"lockkeeper (run|serve|request|tail|report|decisions|doctor|status|.* --(live|decision)\b|topics (create|check)|policy (apply|get|delete|diff .*--newest))\b"
+    r"lockkeeper (run|serve|request|tail|report|decisions|doctor|status|topics (create|check))\b"
+    r"|lockkeeper policy (apply|get|delete|diff .*--newest)\b"
+    r"|lockkeeper .* --(live|decision)\b"
     r"|python (ask|report_access|publish|follow)\.py"
     r"|curl .*localhost:8080/"
 )

@@ -118,7 +118,7 @@ def _compact(world: World) -> None:
         found = reader.until(lambda seen: bool(seen) and seen[-1].offset() >= last, "the end of the policies")
         return all(message.offset() > 0 for message in found)
 
-    wait_until(is_gone, "the first record of the policies is compacted away", 90)
+    wait_until(is_gone, "the first record of the policies is compacted away", 300)
 
 
 def test_past_decisions_come_out_as_they_were_or_are_said_to_be_unknown(
@@ -144,7 +144,7 @@ def test_past_decisions_come_out_as_they_were_or_are_said_to_be_unknown(
     _compact(world)  # what it may take is no longer known, and nothing comes out otherwise
     with running(world.settings):
         world.send(_request(DECISIONS + number, random.Random(number)) for number in range(40))
-        wait_until(lambda: set(world.lags()) == {0}, "all requests are decided", 60)
+        wait_until(lambda: set(world.lags()) == {0}, "all requests are decided", 300)
     after = _counts(_Past(world).replayed())
     assert after["no longer known"] > 0
     assert after["equal"] >= 39
