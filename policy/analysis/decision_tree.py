@@ -28,8 +28,8 @@ class Node(msgspec.Struct, frozen=True):
 
 def draw_trees(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS) -> list[Node]:
     """The tree of a request, of a batch one for each evaluation. Raises MalformedRequest."""
-    asked = parse_request(request)
-    return [_tree(snapshot, item, trust) for item in (asked.items if isinstance(asked, Batch) else (asked,))]
+    parsed = parse_request(request)
+    return [_tree(snapshot, item, trust) for item in (parsed.items if isinstance(parsed, Batch) else (parsed,))]
 
 
 def _tree(snapshot: Snapshot, request: Request | IncompleteItem, trust: frozenset[str]) -> Node:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from policy.analysis.diff import Written, placeless
-from policy.analysis.sides import Side
+from policy.analysis.versions import PolicySetVersion
 from policy.core.model import CompiledDocument, Effect, Grant, Membership
 from policy.store.documents import DocumentHistory
 
@@ -39,20 +39,22 @@ class Start(msgspec.Struct, frozen=True):
 CompiledDocuments = Mapping[str, CompiledDocument]
 
 
-def starts(here: CompiledDocuments, there: CompiledDocuments, side: Side, effect: Effect) -> Iterator[Start]:
+def starts(
+    here: CompiledDocuments, there: CompiledDocuments, version: PolicySetVersion, effect: Effect
+) -> Iterator[Start]:
     """Where grants of ``effect`` are ``here`` that are not ``there``, at once or through memberships.
 
-    ``here``, ``there``: what the changed documents say on either side, by name; ``side``: all that is said here.
+    ``here``, ``there``: what the changed documents say on either version, by name; ``version``: all that is said here.
     """
     known = {placeless(grant) for grant in _grants(there, effect)}
-    links = {placeless(way) for compiled in there.values() for way in compiled.memberships}
+    memberships = {placeless(way) for compiled in there.values() for way in compiled.memberships}
     for document, compiled in here.items():
         new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in known)
         yield from (Start(document, (principal,), tuple(held)) for principal, held in _by_holder(new).items())
-        ways = (way for way in compiled.memberships if placeless(way) not in links)
+        ways = (way for way in compiled.memberships if placeless(way) not in memberships)
         for principal, led in _by_holder(ways).items():
             members = tuple(dict.fromkeys(way.member for way in led))
-            yield Start(document, members, _beyond(side, principal, effect), tuple(led))
+            yield Start(document, members, _beyond(version, principal, effect), tuple(led))
 
 
 def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
@@ -66,8 +68,8 @@ def _by_holder(written: Iterable[Written]) -> dict[str, list[Written]]:
     return found
 
 
-def _beyond(side: Side, principal: str, effect: Effect) -> tuple[Grant, ...]:
+def _beyond(version: PolicySetVersion, principal: str, effect: Effect) -> tuple[Grant, ...]:
     """The grants that a membership of ``principal`` leads to."""
     return tuple(
-        grant for reached in side.reached(principal) for grant in side.grants(reached) if grant.effect == effect
+        grant for reached in version.reached(principal) for grant in version.grants(reached) if grant.effect == effect
     )

@@ -29,7 +29,7 @@ import msgspec
 from policy.analysis.edits import Edit, Start, starts
 from policy.analysis.engine_changes import opened
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
-from policy.analysis.sides import Bearing, Links, Side, common
+from policy.analysis.versions import EffectiveGrants, MembershipIndex, PolicySetVersion, common
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
@@ -135,8 +135,8 @@ def open_to_everyone(system: System, policy_set: PolicySet) -> list[Grant]:
 class _Group(msgspec.Struct, frozen=True):
     """Some who hold the same before, and the same after. ``is_claim``: they are claims, not subjects."""
 
-    before: Bearing
-    after: Bearing
+    before: EffectiveGrants
+    after: EffectiveGrants
     is_claim: bool
 
 
@@ -164,7 +164,7 @@ class _Found(msgspec.Struct):
     ways: dict[Membership, None] = {}
     concerned: dict[str, dict[int, list[str]]] = {}
     unseen: dict[str, int] = {}
-    beneath: ShadowedAllows | None = None
+    shadowed: ShadowedAllows | None = None
 
     def add(self, name: str, severity: Severity, grant: Grant, people: _People, groups: Iterable[_Group]) -> None:
         """Note one grant as one power for some of the people."""
@@ -212,7 +212,10 @@ class _Comparison:
         self._work, self._take = work, work.take
         self._said = {edit.document: edit.before for edit in edits}
         self._says = {edit.document: edit.after for edit in edits}
-        self._before, self._after = Side(policy_set, self._said, at), Side(policy_set, self._says, at)
+        self._before, self._after = (
+            PolicySetVersion(policy_set, self._said, at),
+            PolicySetVersion(policy_set, self._says, at),
+        )
         self._policy_set = policy_set
         self._powers = PowerTable(system.privileged_permissions())
         self._subjects, self._claims = system.subjects, system.claims
@@ -268,38 +271,38 @@ class _Comparison:
         for deny in start.grants:
             for group in people.groups:
                 self._take()
-                beneath = self._ground.beneath(deny, group.before, group.after, group.is_claim)
-                if beneath is not None:
-                    self._lifted(deny, beneath, people, [group])
+                shadowed = self._shadow_index.find(deny, group.before, group.after, group.is_claim)
+                if shadowed is not None:
+                    self._lifted(deny, shadowed, people, [group])
             if people.unseen:
                 self._lifted(deny, None, people, [])
 
-    def _lifted(self, deny: Grant, beneath: ShadowedAllows | None, people: _People, groups: list[_Group]) -> None:
-        sure = beneath is not None and not beneath.companion
+    def _lifted(self, deny: Grant, shadowed: ShadowedAllows | None, people: _People, groups: list[_Group]) -> None:
+        sure = shadowed is not None and not shadowed.companion
         found = self._found.setdefault(_Place("deny-lifted", deny.statement_id, sure), _Found())
         found.add(*(LIFTED if sure else PERHAPS), deny, people, groups)
-        found.beneath = min(filter(None, (found.beneath, beneath)), key=_order, default=None)
-        opened = common(beneath.allow, deny) if beneath is not None and sure else None
+        found.shadowed = min(filter(None, (found.shadowed, shadowed)), key=_order, default=None)
+        opened = common(shadowed.allow, deny) if shadowed is not None and sure else None
         if opened is not None:
             found.names.update((power.name, power.severity) for power in self._powers.of(opened))
 
     @functools.cached_property
-    def _links(self) -> Links:
-        return Links(self._policy_set, self._said.values())
+    def _memberships(self) -> MembershipIndex:
+        return MembershipIndex(self._policy_set, self._said.values())
 
     @functools.cached_property
-    def _ground(self) -> ShadowIndex:
+    def _shadow_index(self) -> ShadowIndex:
         denied = {deny.permission for start in self._losses for deny in start.grants}
-        return ShadowIndex(self._after, self._links, self._subjects, self._claims, denied, self._take)
+        return ShadowIndex(self._after, self._memberships, self._subjects, self._claims, denied, self._take)
 
     @functools.cached_property
     def _losses(self) -> list[Start]:
         return list(starts(self._said, self._says, self._before, DENY))
 
     def _people(self, start: Start) -> _People:
-        """Every principal that may be one of the start's principals, on either side."""
+        """Every principal that may be one of the start's principals, on either version."""
         prefixes = (*self._subjects, *self._claims)
-        names = sorted(n for n in self._links.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
+        names = sorted(n for n in self._memberships.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
             self._take()
@@ -308,7 +311,7 @@ class _Comparison:
 
     def _group(self, principal: str) -> _Group:
         is_claim = principal == EVERYONE or principal.startswith(self._claims)
-        return _Group(self._before.bearing(principal), self._after.bearing(principal), is_claim)
+        return _Group(self._before.effective_grants(principal), self._after.effective_grants(principal), is_claim)
 
     def _escalations_at(self, place: _Place, found: _Found) -> Iterator[Escalation]:
         """One for each set of documents that together made it so."""
@@ -329,8 +332,8 @@ class _Comparison:
                 before,
                 after,
                 _first(map(membership_text, ways)),
-                grant_text(found.beneath.allow) if found.beneath else "",
-                found.beneath.companion if found.beneath else "",
+                grant_text(found.shadowed.allow) if found.shadowed else "",
+                found.shadowed.companion if found.shadowed else "",
             )
 
     def _by_causes(self, found: _Found) -> dict[tuple[str, ...], set[str]]:
@@ -352,8 +355,8 @@ class _Comparison:
         return found
 
 
-def _order(beneath: ShadowedAllows) -> tuple[str, ...]:
-    return beneath.companion, str(beneath.allow.statement_id), grant_text(beneath.allow)
+def _order(shadowed: ShadowedAllows) -> tuple[str, ...]:
+    return shadowed.companion, str(shadowed.allow.statement_id), grant_text(shadowed.allow)
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What may a subject do, and who may do something: the questions that people ask before they change a policy.
 
-*Who* is answered by deciding: every subject that the documents know is asked for, so the answer is always
+*Who* is answered by deciding: every subject that the documents name is evaluated, so the answer is always
 that of `decide`. *What* is answered by the grants which a subject holds, each with the denies that meet it; of a system
 with an engine of its own, which has none, by deciding too.
 """
@@ -30,7 +30,7 @@ CLAIMED = ("groups", "roles")
 OF_ONE = (*CLAIMED, "token")  # properties that are one subject's own
 
 
-class Holding(msgspec.Struct, frozen=True):
+class EffectivePermission(msgspec.Struct, frozen=True):
     """A grant that a subject holds, by which way, and the denies that take all of it or some of it away."""
 
     grant: Grant
@@ -174,15 +174,15 @@ def what_is_permitted(
 ) -> tuple[Permitted, ...]:
     """What ``decide`` allows the request's subject of all that documents name; of a system with an engine alone.
 
-    Each action on each resource is asked for, with the request's context. It is never complete: actions and resources
+    Each action on each resource is evaluated, with the request's context. It is never complete: actions and resources
     that no document names may be allowed too. Raises MalformedRequest, also for a system without an engine, and for
     more than `MOST_PAIRS` pairs.
     """
-    asked = _single(request)
-    policy_set = snapshot.policy_sets.get(asked.system)
-    named = None if policy_set is None else known_names(policy_set, asked.system)
+    parsed = _single(request)
+    policy_set = snapshot.policy_sets.get(parsed.system)
+    named = None if policy_set is None else known_names(policy_set, parsed.system)
     if named is None:
-        raise MalformedRequest(f"{asked.system} does not evaluate its policies by an engine: use what_can")
+        raise MalformedRequest(f"{parsed.system} does not evaluate its policies by an engine: use what_can")
     if (pairs := len(named.actions) * len(named.resources)) > MOST_PAIRS:
         raise MalformedRequest(f"{pairs} pairs of an action and a resource; at most {MOST_PAIRS}")
     found = []
@@ -193,33 +193,39 @@ def what_is_permitted(
     return tuple(sorted(found))
 
 
-def what_can(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> tuple[Holding, ...]:
+def what_can(
+    snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS
+) -> tuple[EffectivePermission, ...]:
     """What the request's subject holds, at its time: allows and denies, by document.
 
     The action and resource must be ones that the system knows; they do not narrow the answer.
     Raises MalformedRequest, also where the system has an engine of its own and no grants; and Unanswerable.
     """
-    asked = _single(request)
-    if engine_of(all_systems().get(asked.system)) is not None:
-        message = f"{asked.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
+    parsed = _single(request)
+    if engine_of(all_systems().get(parsed.system)) is not None:
+        message = f"{parsed.system} evaluates its policies by an engine and has no grants: use what_is_permitted"
         raise MalformedRequest(message)
-    effective_principals = evaluate_request(snapshot, asked, trust).effective_principals
-    return holdings(effective_principals, usable_time(asked, trust))
+    effective_principals = evaluate_request(snapshot, parsed, trust).effective_principals
+    return effective_permissions(effective_principals, usable_time(parsed, trust))
 
 
-def holdings(effective_principals: EffectivePrincipals, at: int | None) -> tuple[Holding, ...]:
+def effective_permissions(effective_principals: EffectivePrincipals, at: int | None) -> tuple[EffectivePermission, ...]:
     """The grants in force that a subject holds, each with the denies of its own that meet it."""
     held = [grant for grant in effective_principals.grants() if in_force(grant.window, at)]
     denies = [grant for grant in held if grant.effect == DENY]
     ordered = sorted(held, key=lambda grant: grant.statement_id.place)
-    return tuple(_holding(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered)
+    return tuple(
+        _effective_permission(grant, effective_principals, denies if grant.effect != DENY else []) for grant in ordered
+    )
 
 
-def _holding(grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]) -> Holding:
+def _effective_permission(
+    grant: Grant, effective_principals: EffectivePrincipals, denies: list[Grant]
+) -> EffectivePermission:
     cancelling = tuple(deny for deny in denies if subsumes(deny, grant))
     meeting = [deny for deny in denies if overlaps(deny.permission, grant.permission)]
     narrowing = tuple(d for d in meeting if overlaps(d.object, grant.object) and d not in cancelling)
-    return Holding(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
+    return EffectivePermission(grant, route(effective_principals.via, grant.principal), cancelling, narrowing)
 
 
 def subsumes(wide: Grant, narrow: Grant) -> bool:
@@ -233,7 +239,7 @@ def what_subject_can(
     subject: Mapping[str, Any],
     at: int | None = None,
     trust: frozenset[str] = CLAIMS,
-) -> tuple[Holding, ...] | tuple[Permitted, ...]:
+) -> tuple[EffectivePermission, ...] | tuple[Permitted, ...]:
     """What a subject may do, without an action or resource: its grants, each with the denies that meet it.
 
     Of a system with an engine of its own, which has no grants, each action on each resource that documents name and

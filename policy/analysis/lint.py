@@ -44,7 +44,7 @@ def lint(documents: Iterable[object]) -> list[Finding]:
     for document in documents:
         if store.put(document) is None:
             excess += _excess(document)
-    return sorted([*lint_library(store), *excess], key=_order)
+    return sorted([*lint_documents(store), *excess], key=_order)
 
 
 def _order(finding: Finding) -> tuple[str, int, str, str]:
@@ -59,7 +59,7 @@ def _excess(document: object) -> Iterator[Finding]:
         yield Finding(str(identify(document)), None, "warning", "too-large", message)
 
 
-def lint_library(store: DocumentStore) -> list[Finding]:
+def lint_documents(store: DocumentStore) -> list[Finding]:
     """Every finding about the documents in force in ``store``, by document."""
     found = [Finding(r.key, None, "error", "refused", error) for r in store.rejected() for error in r.errors]
     found += _odd(store)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from policy.analysis.sides import Bearing, Links, Side, common
+from policy.analysis.versions import EffectiveGrants, MembershipIndex, PolicySetVersion, common
 from policy.core.model import ALLOW, Grant
 from policy.core.pattern import Pattern, overlaps
 from policy.matching.index import PatternIndex
@@ -21,34 +21,36 @@ class ShadowedAllows(msgspec.Struct, frozen=True):
 
 
 class ShadowIndex:
-    """The allows there are on one side, found by what they have in common with a deny.
+    """The allows of a version, found by what they have in common with a deny.
 
     ``subjects``, ``claims``: prefixes of those who may hold them, see `policy.systems.kit.system.System`. ``denied``:
-    the permissions of all denies that will be asked for. ``take``: is called with the steps of work, and may end it.
+    the permissions of all denies that will be looked up. ``take``: is called with the steps of work, and may end it.
     """
 
     def __init__(
         self,
-        side: Side,
-        links: Links,
+        version: PolicySetVersion,
+        memberships: MembershipIndex,
         subjects: tuple[str, ...],
         claims: tuple[str, ...],
         denied: Iterable[Pattern],
         take: Callable[[int], None] = lambda _steps: None,
     ) -> None:
-        self._side, self._links, self._take = side, links, take
+        self._version, self._memberships, self._take = version, memberships, take
         self._anyone, self._claims = (*subjects, *claims), claims
         permissions = set(denied)
         self._allows: PatternIndex[Grant] = PatternIndex()
         wanted = functools.cache(lambda permission: any(overlaps(permission, other) for other in permissions))
-        for principal in side.principals():
+        for principal in version.principals():
             take(1)
-            for grant in side.grants(principal):
+            for grant in version.grants(principal):
                 if grant.effect == ALLOW and wanted(grant.permission):
                     self._allows.add(grant.object, grant)
         self._met: dict[tuple[Pattern, Pattern], dict[str, list[Grant]]] = {}
 
-    def beneath(self, deny: Grant, before: Bearing, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
+    def find(
+        self, deny: Grant, before: EffectiveGrants, after: EffectiveGrants, is_claim: bool
+    ) -> ShadowedAllows | None:
         """An allow that ``deny`` took away before and nothing does after, first looked for with its own principal.
 
         ``is_claim``: the principal is a claim, which any subject may make beside others.
@@ -59,19 +61,19 @@ class ShadowIndex:
                 return ShadowedAllows(allow)
         return next(filter(None, (self._of_a_companion(part, after, is_claim) for part in parts)), None)
 
-    def _own(self, deny: Grant, after: Bearing) -> Grant | None:
+    def _own(self, deny: Grant, after: EffectiveGrants) -> Grant | None:
         met = self._meeting(deny)
         self._take(len(met))
         allows = (allow for principal in sorted(met.keys() & after.principals) for allow in met[principal])
         return next((allow for allow in allows if _comes_through(allow, deny, after, after)), None)
 
-    def _of_a_companion(self, deny: Grant, after: Bearing, is_claim: bool) -> ShadowedAllows | None:
+    def _of_a_companion(self, deny: Grant, after: EffectiveGrants, is_claim: bool) -> ShadowedAllows | None:
         for principal, allows in sorted(self._meeting(deny).items()):
             for who in self._companions(principal, is_claim):
                 self._take(1 + len(allows))
-                bearing = self._side.bearing(who)
+                effective = self._version.effective_grants(who)
                 for allow in allows:
-                    if _comes_through(allow, deny, after, bearing):
+                    if _comes_through(allow, deny, after, effective):
                         return ShadowedAllows(allow, who)
         return None
 
@@ -88,10 +90,10 @@ class ShadowIndex:
     def _companions(self, principal: str, is_claim: bool) -> list[str]:
         """Who may share a request with one who is rid of a deny: claims, and with a claim also a subject."""
         wanted = self._anyone if is_claim else self._claims
-        return sorted(who for who in self._links.behind([principal]) if who.startswith(wanted))[:COMPANIONS]
+        return sorted(who for who in self._memberships.behind([principal]) if who.startswith(wanted))[:COMPANIONS]
 
 
-def _comes_through(allow: Grant, deny: Grant, rid: Bearing, bearing: Bearing) -> bool:
-    """Whether ``bearing`` holds something of ``allow`` that ``deny`` is about and that neither of the two is denied."""
-    within = (common(held, deny) for held in bearing.parts(allow))
-    return any(part is not None and not rid.denied(part) and not bearing.denied(part) for part in within)
+def _comes_through(allow: Grant, deny: Grant, rid: EffectiveGrants, effective: EffectiveGrants) -> bool:
+    """Whether ``effective`` holds a part of ``allow`` that ``deny`` matches and that neither of the two is denied."""
+    within = (common(held, deny) for held in effective.parts(allow))
+    return any(part is not None and not rid.denied(part) and not effective.denied(part) for part in within)

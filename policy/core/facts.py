@@ -222,7 +222,7 @@ class FactSource(Protocol):
 class Facts:
     """The layers as one: the first that knows a fact wins, also where it knows only that its document was refused.
 
-    ``moment``: by which versions they are asked for, ms; None: not known. See `FactTable`. ``reads``: notes what is
+    ``moment``: whose versions are looked up, ms; None: not known. See `FactTable`. ``reads``: notes what is
     looked up.
     """
 

@@ -1,4 +1,4 @@
-"""Compiles a library again and again, at the cost of what has changed in between.
+"""Compiles a document store again and again, at the cost of what has changed in between.
 
 A snapshot is made out of the one before: it is equal to one that is compiled from all documents (`Snapshot`), but for
 the order of what the same principal has, on which nothing depends.
@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 
 
 class Compiler:
-    """Follows a library. ``snapshot``: of its documents as they were when `compile` was called last.
+    """Follows a document store. ``snapshot``: of its documents as they were when `compile` was called last.
 
     ``in_force``, ``refused``: by system, how many documents are in force, and how many have a refused newest version.
     """

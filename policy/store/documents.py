@@ -264,7 +264,7 @@ class DocumentStore:
         self._superseding: set[Key] = set()  # documents of which something may be dropped one day
 
     def take_changed(self) -> set[Key]:
-        """The documents of which versions came or went since this was asked last."""
+        """The documents of which versions came or went since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
@@ -336,18 +336,18 @@ class DocumentStore:
         is_installed = isinstance(system, str) and system in all_systems()
         return () if is_installed else self.systems  # of an installed one that is not taken no request is answered
 
-    def forget_before(self, horizons: Mapping[str, int | None]) -> dict[Key, list[Version]]:
-        """Drop what no decision can need any more and return it; ``horizons``: system → System.retention_floor.
+    def forget_before(self, retention_floors: Mapping[str, int | None]) -> dict[Key, list[Version]]:
+        """Drop what no decision can need any more and return it; ``retention_floors``: system → System.retention_floor.
 
-        Systems that ``horizons`` does not name keep everything.
+        Systems that ``retention_floors`` does not name keep everything.
         """
-        named = [self.histories[key] for key in self._superseding if key.system in horizons]
+        named = [self.histories[key] for key in self._superseding if key.system in retention_floors]
         dropped = {
-            document_history.key: document_history.forget_before(horizons[document_history.key.system])
+            document_history.key: document_history.forget_before(retention_floors[document_history.key.system])
             for document_history in named
         }
         for document_history in named:
-            if document_history.nothing_left(horizons[document_history.key.system]):
+            if document_history.nothing_left(retention_floors[document_history.key.system]):
                 dropped[document_history.key] += self.histories.pop(document_history.key).versions
         found = {key: versions for key, versions in dropped.items() if versions}
         for key in found:
@@ -462,7 +462,7 @@ def _version(key: Key, value: Mapping[str, Any], at: int | None, order: int) -> 
 
 
 def _begins(moment: int, at: int | None) -> int:
-    """From when on a version counts: nothing is asked for an earlier moment than 0."""
+    """From when on a version counts: no request is of an earlier moment than 0."""
     return moment if at is None and moment > 0 else SINCE_EVER
 
 

@@ -496,5 +496,5 @@ def _versions(change: FactChange) -> dict[Place, Version]:
 
 
 def layer_of(store: DocumentStore) -> FactOverlay:
-    """The layer of all documents in a library of facts."""
+    """The overlay of all documents in a store of facts."""
     return FactOverlay(change_of(key, document_history) for key, document_history in store.histories.items())

@@ -121,7 +121,7 @@ class PolicySet:
 
     @functools.cached_property
     def edges(self) -> list[int]:
-        """The moments (ms) at which answers may change, rising; worked out when asked for, which decisions never do."""
+        """The moments (ms) at which answers may change, rising; computed on demand, which decisions never do."""
         known = self.facts.edges()
         return sorted({*self._held_edges, *known}) if known else self._held_edges
 

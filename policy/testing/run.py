@@ -111,7 +111,7 @@ def scenes(file: CaseFile, arrange: Arrange = list, given: Documents = ()) -> It
 
 
 def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterator[Scene]:
-    histories = _Shelves(system, given)
+    histories = _Histories(system, given)
     at: int | None = None
     for number, stage in enumerate(case.stages):
         at = at if stage.moment is None else stage.moment
@@ -124,7 +124,7 @@ def _play(system: str, case: Case, arrange: Arrange, given: Documents) -> Iterat
         yield Scene(system, case, number, stage, at, snapshot, tuple(documents))
 
 
-class _Shelves:
+class _Histories:
     """The documents of a case, over its stages."""
 
     def __init__(self, system: str, given: Documents) -> None:
@@ -254,10 +254,10 @@ def cover(file: CaseFile, given: Documents = ()) -> Coverage:
 
 def _decided_by(scene: Scene, request: dict[str, Any]) -> Iterator[StatementId]:
     try:
-        asked = parse_request(request)
+        parsed = parse_request(request)
     except MalformedRequest:
         return
-    for use in uses(scene.snapshot, asked, scene.trust):
+    for use in uses(scene.snapshot, parsed, scene.trust):
         yield from use.origins
 
 

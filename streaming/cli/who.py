@@ -24,7 +24,7 @@ from streaming.cli.request_options import (
 )
 
 if TYPE_CHECKING:
-    from policy.analysis import Holding, Permitted, Who
+    from policy.analysis import EffectivePermission, Permitted, Who
 
 
 @app.command("who-can")
@@ -135,7 +135,7 @@ def what_can(
         echo_err(f"{subject} is allowed and denied nothing: no statement applies to it")
 
 
-def _what(found: "Holding | Permitted") -> Iterator[str]:
+def _what(found: "EffectivePermission | Permitted") -> Iterator[str]:
     from policy.analysis import Permitted, grant_text
 
     if isinstance(found, Permitted):

@@ -17,7 +17,7 @@ import numpy as np
 
 from streaming.commit.checkpoint import Offsets
 from streaming.commit.evaluation import SideOutput
-from streaming.enforcer.source import Numbers, Row
+from streaming.enforcer.source import Int64Array, Row
 from streaming.kafka.clients import Partition
 from streaming.ops.tally import Counts
 from streaming.records.packing import Outgoing
@@ -194,7 +194,7 @@ class Usage:
         """How much of the budget is used: 1 is all of it."""
         return max(self.bytes / max(self._budget.bytes, 1), self.seconds / self._budget.seconds)
 
-    def fitting(self, sizes: Numbers) -> int:
+    def fitting(self, sizes: Int64Array) -> int:
         """How many of the next records, which have so many bytes, may be decided as far as can be said before."""
         if self._must_go_on():
             least = 1

@@ -175,7 +175,7 @@ def start_query(
     return writer.option("checkpointLocation", settings.checkpoint).start()
 
 
-Numbers = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 _HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4")])
 
@@ -223,8 +223,8 @@ class Records:
         # Spark has a setting by which the columns are of another type.
         self.values, beside = (batch.column(name).cast(pa.binary()) for name in ("value", "beside"))
         head, self._beside = _split(beside)
-        self.offsets: Numbers = head["offset"].astype(np.int64)
-        self.times: Numbers = head["time"].astype(np.int64)
+        self.offsets: Int64Array = head["offset"].astype(np.int64)
+        self.times: Int64Array = head["time"].astype(np.int64)
         self.longest_key = max(int(head["key"].max()), 0)
         self._key_is_null, self._has_headers = head["key"] < 0, head["headers"] >= 0
         self.topic, self.partition = _partition_of(self._piece(_TOPIC), head["partition"])
@@ -239,18 +239,18 @@ class Records:
         return pc.if_else(pa.array(self._key_is_null), None, keys) if self._key_is_null.any() else keys
 
     @functools.cached_property
-    def sizes(self) -> Numbers:
+    def sizes(self) -> Int64Array:
         """The bytes of each record: of its value and of all that is beside it."""
         lengths = (pc.fill_null(pc.binary_length(self._batch.column(name)), 0) for name in ("value", "beside"))
         value, beside = (column.to_numpy().astype(np.int64) for column in lengths)
-        sizes: Numbers = value + beside
+        sizes: Int64Array = value + beside
         return sizes
 
     def head(self, count: int) -> "Records":
         """The first of them, at least one."""
         return self if count >= len(self) else Records(self._batch.filter(pa.array(np.arange(len(self)) < count)))
 
-    def rows(self, which: Numbers | None = None) -> Iterator[Row]:
+    def rows(self, which: Int64Array | None = None) -> Iterator[Row]:
         """The records one by one: all of them, or those with these numbers."""
         numbers = np.arange(len(self)) if which is None else which
         keys, values = (column.take(pa.array(numbers)).to_pylist() for column in (self.keys, self.values))

@@ -156,11 +156,11 @@ def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
 def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
-    asked = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
-    accesses = [_access(decision.system, request) for _, _, request in asked]
+    requested = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
+    accesses = [_access(decision.system, request) for _, _, request in requested]
     # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (_, part, _) in zip(accesses, asked, strict=True) if part.outcome == "allow"}
-    for access, (number, part, request) in zip(accesses, asked, strict=True):
+    allowed = {access for access, (_, part, _) in zip(accesses, requested, strict=True) if part.outcome == "allow"}
+    for access, (number, part, request) in zip(accesses, requested, strict=True):
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)

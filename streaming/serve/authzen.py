@@ -99,12 +99,12 @@ def _asked(
     """Fields that the API does not know are left out: they must not change a decision."""
     request = {name: value[name] for name in PARTS if name in value}
     contexts = [found for found in (value, *items) if isinstance(found, dict) and "context" in found]
-    for holder in contexts:
-        if not isinstance(holder["context"], dict):
+    for part in contexts:
+        if not isinstance(part["context"], dict):
             raise BadRequest("context: must be an object")
     request["id"] = id_
-    request["system"] = _system(system, rules, [holder["context"] for holder in contexts])
-    freshness = _freshness([holder["context"] for holder in contexts])
+    request["system"] = _system(system, rules, [part["context"] for part in contexts])
+    freshness = _freshness([part["context"] for part in contexts])
     own = frozenset({FRESHNESS} if system else {FRESHNESS, SYSTEM})
     if "context" in value:
         request["context"] = _without(value["context"], own)
@@ -168,9 +168,9 @@ def lacking(request: EvaluationRequest, read: Read) -> str | None:
 
 
 def _contexts(request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for holder in (request, *request.get("evaluations", ())):
-        if isinstance(holder, dict):
-            yield holder.get("context", {})
+    for part in (request, *request.get("evaluations", ())):
+        if isinstance(part, dict):
+            yield part.get("context", {})
 
 
 def answer(

@@ -187,7 +187,7 @@ def test_diff_tells_grants_and_decisions_that_change(
     asked.write_text(lines(request(), request(topic="payments"), request(topic="other")))
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--requests", str(asked))
     assert shown.code == 1
-    assert "+! lenses6/Role/more: role:more allow kafka/Get* on kafka/topic/prod/main/payments" in shown.out
+    assert "+! lenses6/Role/more: role:more allow kafka:Get* on kafka:topic:prod/main/payments" in shown.out
     assert "+! lenses6/Group/readers: group:readers is role:more" in shown.out
     assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.out
     assert shown.out.endswith("2 differences, 1 decisions would change\n")

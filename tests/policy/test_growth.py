@@ -12,7 +12,7 @@ from policy import compile_documents
 from policy.analysis.diff import compare
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import escalations
-from policy.analysis.lint import lint_library
+from policy.analysis.lint import lint_documents
 from policy.core.pattern import LONGEST, Glob, Part, Pattern, Prefix, covers, overlaps, part_overlaps
 from policy.core.plain_data import Unreadable, _object, read_json
 from policy.core.suggest import COMPARED, nearest
@@ -199,7 +199,7 @@ def test_a_diff_of_renamed_statements(policies: Policies) -> None:
 def test_lint(policies: Policies) -> None:
     def measure(size: int) -> int:
         store = _store(*policies(size, "old"))
-        return work(lambda: lint_library(store))
+        return work(lambda: lint_documents(store))
 
     assert grows_with_its_input(measure, 20)
 

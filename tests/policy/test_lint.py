@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policy.analysis.lint import Finding, lint, lint_library
+from policy.analysis.lint import Finding, lint, lint_documents
 from policy.core.document import MAX_BYTES
 from policy.store.documents import DocumentStore
 
@@ -74,10 +74,10 @@ def test_a_role_that_was_deleted_does_not_exist() -> None:
     store = DocumentStore()
     store.put(group("g", "r"), at=1, order=1)
     store.put(role("r", READ), at=2, order=2)
-    assert lint_library(store) == []
+    assert lint_documents(store) == []
     (key,) = [key for key in store.histories if key.kind == "Role"]
     store.delete(key, at=3, order=3)
-    assert [finding.code for finding in lint_library(store)] == ["does-not-exist"]
+    assert [finding.code for finding in lint_documents(store)] == ["does-not-exist"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import policy
-from policy.analysis.impact import Who, holdings, subsumes, who_can
+from policy.analysis.impact import Who, effective_permissions, subsumes, who_can
 from policy.core.facts import FactTable
 from policy.core.model import ALLOW, DENY, CompiledDocument, Grant, PermissionCheck, StatementId, Unanswerable
 from policy.core.pattern import EVERYTHING, matches
@@ -343,7 +343,7 @@ def test_what_a_subject_holds_decides_every_atom(system: str, data: st.DataObjec
     assert isinstance(asked, Request)
     try:
         trace = evaluate_request(snapshot, asked)
-        held = holdings(trace.effective_principals, asked.time)
+        held = effective_permissions(trace.effective_principals, asked.time)
     except Unanswerable:
         return
     for leaf in leaves(trace.result):

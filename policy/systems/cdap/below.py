@@ -26,7 +26,7 @@ class Below:
         self._holders = principals
 
     def entities(self, entity: Name) -> list[Name]:
-        """Entities below ``entity`` of which it has to be asked one by one whether something is held there."""
+        """Entities below ``entity`` that must be checked one by one, whether something is held there."""
         found, todo = set[Name](), [entity]
         while todo:
             above = todo.pop()

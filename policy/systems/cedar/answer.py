@@ -24,25 +24,25 @@ class _Slice(NamedTuple):
     policies: dict[int, Policy]
 
 
-def answer(asked: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason]]:
+def answer(cedar: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason]]:
     """What Cedar says, and failures that change nothing; raises Unanswerable where it cannot evaluate the request.
 
     The policies of each key are evaluated by themselves, for so each policy is parsed once, whatever requests come: a
     forbid that is satisfied anywhere decides, then a permit.
     """
-    within = {part: asked.known.ancestors(uid) for part, uid in asked.parts.items()}
-    groups = [_policies(facts, key) for key in _keys(asked, within)]
+    within = {part: cedar.known.ancestors(uid) for part, uid in cedar.parts.items()}
+    groups = [_policies(facts, key) for key in _keys(cedar, within)]
     above = {part: frozenset(uids) for part, uids in within.items()}
     named = [
         uid
         for group in groups
         for policy in group
-        if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in asked.parts.items())
+        if policy.literals and all(getattr(policy, part).fits(uid, above[part]) for part, uid in cedar.parts.items())
         for uid in policy.literals
     ]
-    entities = asked.known.closure((*asked.parts.values(), *references(asked.context), *named))
+    entities = cedar.known.closure((*cedar.parts.values(), *references(cedar.context), *named))
     texts = tuple(entity.text for entity in entities)
-    request = {**{part: _json_of(uid) for part, uid in asked.parts.items()}, "context": asked.context}
+    request = {**{part: _json_of(uid) for part, uid in cedar.parts.items()}, "context": cedar.context}
     permits, forbids, failed = list[Policy](), list[Policy](), list[tuple[Policy, str]]()
     for part in map(_slice, [group for group in groups if group] or [[]]):
         try:
@@ -54,7 +54,7 @@ def answer(asked: CedarRequest, facts: Facts) -> tuple[EngineResult, list[Reason
         failed += [(part.policies[position], why) for position, why in found.failed]
     determining = sorted(set(forbids or permits), key=_by_place)  # a policy for several actions has a key for each
     failed = sorted(set(failed), key=lambda one: _by_place(one[0]))
-    return _conclude(asked, bool(permits) and not forbids, determining, failed)
+    return _conclude(cedar, bool(permits) and not forbids, determining, failed)
 
 
 def _keys(request: CedarRequest, within: dict[str, list[Uid]]) -> Iterator[str]:

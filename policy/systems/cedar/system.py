@@ -65,10 +65,10 @@ class Cedar:
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """Cedar's answer to the request, worked out; raises Unanswerable."""
         _check_refused(facts)
-        asked = cedar_request(request, facts, trust, current_settings(facts))
-        result, failures = answer(asked, facts)
+        cedar = cedar_request(request, facts, trust, current_settings(facts))
+        result, failures = answer(cedar, facts)
         return AuthorizationQuery(
-            (text_of(asked.principal),), result, asked.claims, (*asked.notes, *failures), asked.untrusted
+            (text_of(cedar.principal),), result, cedar.claims, (*cedar.notes, *failures), cedar.untrusted
         )
 
     def retention_floor(self, facts: Facts) -> int | None:

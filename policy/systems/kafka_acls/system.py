@@ -102,15 +102,15 @@ class KafkaAcls:
         if principal == ANYONE:  # Kafka's authorizer fails here, too
             message = f"subject.id {ANYONE} stands for every principal, and is none"
             raise Unanswerable("malformed-subject", message, "KA-PRINCIPAL")
-        asked = _Asked(request, operation, facts)
+        access = _Access(request, operation, facts)
         notes, authorizer, names = _notes(request), _authorizer(facts), _principals(principal)
         if isinstance(authorizer, Authorizer) and principal in authorizer.super_users:
-            return AuthorizationQuery(names, asked.check("KA-SUPER", permission=SUPER), notes=notes)
+            return AuthorizationQuery(names, access.check("KA-SUPER", permission=SUPER), notes=notes)
         hosts, host = _single_hosts(facts, principal), _host(request, trust)
         if host is not None:
             names = (*names, *(principal_of(*one) for one in hosts if one[2] == host))
-        by_entries = asked.for_unknown_host(names, hosts) if hosts and host is None else asked.check("KA-PRINCIPAL")
-        ways = [by_entries, *asked.without_entries(authorizer)]
+        by_entries = access.for_unknown_host(names, hosts) if hosts and host is None else access.check("KA-PRINCIPAL")
+        ways = [by_entries, *access.without_entries(authorizer)]
         needed = ways[0] if len(ways) == 1 else AnyOf(tuple(ways), "KA-DEFAULT-DENY")
         claims = ("facts",) if hosts and host is not None else ()
         return AuthorizationQuery(names, needed, claims, notes)
@@ -178,7 +178,7 @@ def _notes(request: Request) -> tuple[Reason, ...]:
     return (Reason("claim-ignored", message, "KA-Q2"),)
 
 
-class _Asked:
+class _Access:
     """An operation on a resource."""
 
     def __init__(self, request: Request, operation: str, facts: Facts) -> None:

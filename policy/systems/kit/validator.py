@@ -128,7 +128,7 @@ class Validator:
             self.error("not for this kind, which does not grant: leave it out and delete the document", "valid_from")
 
     def reject_unknown(self, *ignored: str) -> None:
-        """Refuse every field that was not asked for and is not ``ignored``."""
+        """Refuse every field that was not read and is not ``ignored``."""
         unknown = self._value.keys() - self._known
         for field in sorted(str(name) for name in unknown.difference(ignored)) if unknown else ():
             known = sorted({*self._known, *ignored})

@@ -17,14 +17,14 @@ from policy.systems.lenses5.target import Target, complete, find_target
 class Description:
     """A thing with what is known of it. ``state``: " as asked for", where that is not how it stands.
 
-    ``claimed``: fields that only the request gives; ``withheld``: fields that only the request gives and that
-    it is not trusted to; ``used``: fields that were asked for.
+    ``claimed``: fields that only the request gives; ``untrusted``: fields that only the request gives and that
+    it is not trusted to; ``used``: fields that were read.
     """
 
     target: Target
     values: Mapping[str, Any]
     claimed: frozenset[str] = frozenset()
-    withheld: frozenset[str] = frozenset()
+    untrusted: frozenset[str] = frozenset()
     state: str = ""
     used: set[str] = field(default_factory=set)
 
@@ -35,7 +35,7 @@ class Description:
 
     @property
     def rests_on_claims(self) -> bool:
-        """Whether a field that was asked for came from the request alone."""
+        """Whether a field that was read came from the request alone."""
         return bool(self.used & self.claimed)
 
     def get(self, field: str) -> Any | None:
@@ -56,9 +56,9 @@ def describe(
     _check_id(target, request.resource.id, facts)
     given, known = _given(request, target.thing), _known(target, facts)
     only_given, nothing = frozenset(given.keys() - known.keys()), frozenset[str]()
-    stands = {**action.implies, **target.asked, **(given if trusted else {}), **known}
-    claimed, withheld = (only_given, nothing) if trusted else (nothing, only_given)
-    descriptions = [Description(target, stands, claimed, withheld)]
+    stands = {**action.implies, **target.fields, **(given if trusted else {}), **known}
+    claimed, untrusted = (only_given, nothing) if trusted else (nothing, only_given)
+    descriptions = [Description(target, stands, claimed, untrusted)]
     if not action.proposes:
         return descriptions, tuple(_contradictions(descriptions[0], given, known))
     if (proposed := {**stands, **given}) != stands:

@@ -53,7 +53,7 @@ class Builder:
         field = clause["case"]
         if (value := self._is.get(field)) is not None:
             return self._build(clause["of"][value], rule)
-        if "else" in clause and field not in self._is.withheld:
+        if "else" in clause and field not in self._is.untrusted:
             return self._build(clause["else"], rule)
         return self._unknown(field, rule)
 
@@ -76,7 +76,7 @@ class Builder:
         return PermissionCheck((permission,), LENSES, rule, permission, "Lenses")
 
     def _dataset(self, permission: str, rule: str) -> Expression:
-        """The permission on the dataset asked for, from a namespace of its connection's type."""
+        """The permission on the requested dataset, from a namespace of its connection's type."""
         target, connection, name = self._is.target, str(self._is.get("connection")), str(self._is.get("dataset"))
         text = f"{target.noun} {name} of connection {connection}"
         return PermissionCheck((str(target.thing.type), permission), dataset(connection, name), rule, permission, text)
@@ -115,12 +115,12 @@ class Builder:
     def _no_topics(self, field: str, rule: str) -> Expression:
         """Topics that are not known deny where the specification says so (L5-Q9, L5-Q11)."""
         query = self._is.target.thing.unknown
-        if query is None or field in self._is.withheld:
+        if query is None or field in self._is.untrusted:
             return self._unknown(field, rule)
         return Condition(False, f"{_words(field)} of {self._is.text} is not known", query, "fact-missing")
 
     def _unknown(self, field: str, rule: str) -> Expression:
-        given = "; the request gives it and is not trusted to" if field in self._is.withheld else ""
+        given = "; the request gives it and is not trusted to" if field in self._is.untrusted else ""
         return Condition(None, f"{_words(field)} of {self._is.text} is not known{given}", rule)
 
 

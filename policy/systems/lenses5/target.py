@@ -1,4 +1,4 @@
-"""What a request is about, from its resource alone: a thing, its name, and what else is asked for."""
+"""What a request is about, from its resource alone: a thing, its name, and what else it requests."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ from policy.systems.lenses5.catalogue import Action, Thing, catalogue
 
 
 class Target(msgspec.Struct, frozen=True):
-    """``noun``: the thing in catalogue.yaml. ``asked``: fields that belong to the question, no claims."""
+    """``noun``: the thing in catalogue.yaml. ``fields``: fields that belong to the question, no claims."""
 
     noun: str
     name: str
-    asked: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
     @property
     def thing(self) -> Thing:
@@ -34,19 +34,19 @@ def find_target(request: Request, action: Action) -> Target:
     form = Validator(request.resource.properties, "resource.properties")
     noun, named = _node(form) if action.about == "node" else (action.about, "")
     thing = catalogue().things[noun]
-    asked = _dataset(form) if thing.type is not None else {}
+    fields = _dataset(form) if thing.type is not None else {}
     written = _named(form, thing, named)
-    name = asked.get("dataset") or written or request.resource.id
+    name = fields.get("dataset") or written or request.resource.id
     if written and written != request.resource.id and action.about != "node":
         form.error(f"{written!r} here and {request.resource.id!r} in resource.id", thing.property or "")
     if action.about == "administration" and form.has("feature"):
         _check_feature(form, request.action.name)
     if thing.property is not None:
-        asked[thing.property] = name
+        fields[thing.property] = name
     if action.operations and form.has("operation"):
-        asked["operation"] = _operation(form, action)
+        fields["operation"] = _operation(form, action)
     complete(form, "malformed-properties")
-    return Target(noun, name if thing.type or thing.property else "", asked)
+    return Target(noun, name if thing.type or thing.property else "", fields)
 
 
 def _dataset(form: Validator) -> dict[str, Any]:

@@ -34,7 +34,14 @@ from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import Kind
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses6 import catalogue
-from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
+from policy.systems.lenses6.grammar import (
+    action_name,
+    action_pattern,
+    resource_name,
+    resource_pattern,
+    written_action,
+    written_resource,
+)
 
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
@@ -71,6 +78,10 @@ class Lenses6:
             yield f"role:{name}"
         if kind == "Group" or not fields.isdisjoint(("roles", *PEOPLE)):
             yield from (f"group:{name}", f"{CLAIM}{name}")
+
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """An action and a resource pattern of a statement."""
+        return written_action(grant.permission), written_resource(grant.object)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The LRN."""

@@ -10,7 +10,17 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, AuthorizationQuery, CompiledDocument, Condition, Expression, Unanswerable
+from policy.core.model import (
+    All,
+    AnyOf,
+    AuthorizationQuery,
+    CompiledDocument,
+    Condition,
+    Expression,
+    Grant,
+    Unanswerable,
+)
+from policy.core.pattern import Pattern, part_text
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need
@@ -63,8 +73,12 @@ class StreamSets:
         return READERS[document.key.kind](document)
 
     def held_by(self, kind: str, name: str, fields: frozenset[str]) -> tuple[str, ...]:
-        """None: what is asked of the object or organization of a refused document is an error."""
+        """None: what is requested on the object or organization of a refused document is an error."""
         return ()
+
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """A permission, and ``TYPE:NAME``."""
+        return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
 
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""
@@ -173,3 +187,8 @@ def _holds_one(who: Asker, roles: tuple[str, ...], action: str) -> tuple[bool, s
     if held:
         return True, f"{who.name} has the role {held[0]}, which goes with {action}"
     return False, f"{action} needs a role: one of {', '.join(roles)}"
+
+
+def _written(pattern: Pattern) -> str:
+    """Without the version, which only grants on one version have."""
+    return ":".join(map(part_text, pattern.parts[:2])) or "*"

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from policy import decide
-from policy.analysis.lint import lint_library
+from policy.analysis.lint import lint_documents
 from policy.core.request import CLAIMS, parse_request
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, changes_of
@@ -86,7 +86,7 @@ class Documents:
             if not rejected.errors:
                 raise Violation(f"refused: {rejected.key} without an error")
         if len(given["records"]) <= 8:
-            lint_library(policies)
+            lint_documents(policies)
         allows = sum(_asked(snapshot, request) for request in given["requests"])
         return Execution(refused is None or not _unreadable(refused.errors), refused is not None, allows)
 

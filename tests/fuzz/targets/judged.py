@@ -159,9 +159,9 @@ def expected(
     except (MalformedRequest, Undecodable):
         return None
     late = asked.envelope.deadline is not None and asked.envelope.deadline < AT
-    if late or staleness(asked.body, READ) is not None:
+    if late or staleness(asked.dated, READ) is not None:
         return ("error",)
-    return by_reference(snapshot, asked.body, trust | TIME)
+    return by_reference(snapshot, asked.dated, trust | TIME)
 
 
 def by_reference(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Outcomes:

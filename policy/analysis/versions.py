@@ -1,4 +1,4 @@
-"""Two sides of a change: a policy set as it is, and the same with what some documents said before in its place."""
+"""The two versions of a policy set before and after a change."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -24,8 +24,8 @@ def common(grant: Grant, other: Grant) -> Grant | None:
     return msgspec.structs.replace(grant, permission=permission, object=object_, window=window)
 
 
-class Links:
-    """Who is a member of what, backwards, over both sides of a change."""
+class MembershipIndex:
+    """Who is a member of what, backwards, over both versions of a policy set."""
 
     def __init__(self, policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> None:
         self._members: dict[str, list[str]] = {}
@@ -34,7 +34,7 @@ class Links:
                 self._members.setdefault(way.principal, []).append(way.member)
 
     def behind(self, principals: Iterable[str]) -> set[str]:
-        """The principals, and all that may be one of them on either side, at any depth."""
+        """The principals, and all that may be one of them on either version, at any depth."""
         found = set(principals)
         todo = list(found)
         while todo:
@@ -44,7 +44,7 @@ class Links:
         return found
 
 
-class Side:
+class PolicySetVersion:
     """A policy set in which some documents say what ``readings`` (by ``system/kind/name``) has for them.
 
     ``at``: the moment (ms) of the change; what has ended by then counts for nothing.
@@ -59,9 +59,9 @@ class Side:
                 self._grants.setdefault(grant.principal, []).append(grant)
             for way in compiled.memberships:
                 self._ways.setdefault(way.member, []).append(way)
-        self._index, self._filed = SubsumptionIndex(), set[str]()  # what those hold who were asked for
-        self._bearings: dict[str, Bearing] = {}
-        self._standings: dict[frozenset[tuple[str, Windows]], Bearing] = {}
+        self._index, self._filed = SubsumptionIndex(), set[str]()  # what principals hold that were looked up
+        self._effective: dict[str, EffectiveGrants] = {}
+        self._shared: dict[frozenset[tuple[str, Windows]], EffectiveGrants] = {}
 
     def principals(self) -> list[str]:
         """Everything that holds a grant, sorted."""
@@ -84,15 +84,15 @@ class Side:
                     todo.append((way.principal, both))
         return found
 
-    def bearing(self, who: str) -> "Bearing":
-        """All that a subject or claim holds; the same object for any two that hold the same."""
-        if who not in self._bearings:
+    def effective_grants(self, who: str) -> "EffectiveGrants":
+        """All grants of a subject or claim; the same object for any two with the same grants."""
+        if who not in self._effective:
             reached = self.reached(who, EVERYONE).items()
             key = frozenset((principal, windows) for principal, windows in reached if self._holds_any(principal))
-            if key not in self._standings:
-                self._standings[key] = Bearing(self, dict(key))
-            self._bearings[who] = self._standings[key]
-        return self._bearings[who]
+            if key not in self._shared:
+                self._shared[key] = EffectiveGrants(self, dict(key))
+            self._effective[who] = self._shared[key]
+        return self._effective[who]
 
     def file(self, principals: Iterable[str]) -> None:
         """Have what these hold found by `covering`."""
@@ -103,7 +103,7 @@ class Side:
                     self._index.add(grant)
 
     def covering(self, part: Grant) -> Iterator[Held]:
-        """Who of those that are filed holds what covers ``part``, and when, by itself."""
+        """The filed grants that each cover ``part`` alone, with principal and window."""
         return self._index.covering(part)
 
     def in_effect(self, grant: Grant, windows: Windows) -> Iterator[Grant]:
@@ -125,30 +125,30 @@ class Side:
         return (one for one in written if one.statement_id.document not in self._replaced)
 
 
-class Bearing:
-    """The grants on one side of one that is some principals, each for some windows."""
+class EffectiveGrants:
+    """The grants that a subject has in one version: those of all its principals, each for some windows."""
 
-    def __init__(self, side: Side, windows: Mapping[str, Windows]) -> None:
-        self._side, self._windows = side, windows
+    def __init__(self, version: PolicySetVersion, windows: Mapping[str, Windows]) -> None:
+        self._version, self._windows = version, windows
         self.principals = windows.keys()
         self._answers: dict[tuple[Effect, Pattern, Pattern, Window], bool] = {}
-        side.file(self.principals)
+        version.file(self.principals)
 
     def parts(self, grant: Grant) -> Iterator[Grant]:
-        """A grant of the side as far as it is held: for each window in which its principal is reached."""
-        return self._side.in_effect(grant, self._windows.get(grant.principal, ()))
+        """A grant of the version as far as it is held: for each window in which its principal is reached."""
+        return self._version.in_effect(grant, self._windows.get(grant.principal, ()))
 
     def allowed(self, part: Grant) -> bool:
         """Whether one allow says as much as the allow ``part``; several that do so together do not count."""
         request = (part.effect, part.permission, part.object, part.window)
         if request not in self._answers:
-            self._answers[request] = any(self._in_time(held, part.window) for held in self._side.covering(part))
+            self._answers[request] = any(self._in_time(held, part.window) for held in self._version.covering(part))
         return self._answers[request]
 
     def _in_time(self, held: Held, wanted: Window) -> bool:
         """Whether it is held here for as long as ``wanted``."""
         found = (
-            self._side.meet(window, own)
+            self._version.meet(window, own)
             for principal in held.keys() & self._windows.keys()
             for window in self._windows[principal]
             for own in held[principal]
