@@ -13,11 +13,14 @@ import yaml
 
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
+from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
 from streaming.monitor_settings import MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
-OTHER_VARIABLES = frozenset({"LOCKKEEPER_CONFIG", "LOCKKEEPER_IVY_SETTINGS"})  # they are no settings of the job
+OTHER_VARIABLES = frozenset(
+    f"LOCKKEEPER_{name}" for name in ("CONFIG", "IVY_SETTINGS", "AUTHOR", "COMMIT", "REASON")
+)  # they are no settings of the job
 TEST_PREFIX = "LOCKKEEPER_TEST_"
 # Kubernetes sets variables for each Service of the namespace, this one for all of them.
 SERVICE_HOST = re.compile(r"(LOCKKEEPER(?:_.+)?)_SERVICE_HOST")
@@ -62,18 +65,24 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`lockkeeper serve`. It asks callers for no login, so only this machine may ask unless `allow_remote` is set.
+    """`lockkeeper serve`. Without `callers` only this machine may ask.
 
+    `callers`: a YAML file of who may ask, by which credentials, what; "": callers need none. `tls`, `jwt`: see there.
+    `allow_plaintext`: an address that other machines reach without TLS, where a proxy or service mesh encrypts.
     `port`: 0 takes a free one. `url`: at which callers reach it, for `/.well-known/authzen-configuration`; "": address
     and port. `default_system`: of the paths that name none; "": they need `context.system`. `trust`: what callers may
     claim; `search`: whether they may search who may do what. `max_staleness_seconds`: policies that could not be read
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
-    readings. `request_seconds`: for a request to be sent.
+    readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
+    how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
     """
 
     address: Text = "127.0.0.1"
     port: Port = 8080
-    allow_remote: bool = False
+    callers: str = ""
+    tls: TlsSettings = TlsSettings()
+    jwt: JwtSettings = JwtSettings()
+    allow_plaintext: bool = False
     url: str = ""
     default_system: str = ""
     trust: frozenset[str] = frozenset()
@@ -83,6 +92,17 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     poll_seconds: Seconds = 0.02
     request_seconds: Seconds = 10.0
     max_connections: Positive = 1000
+    max_requests: Positive = 256
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
+    access_log: bool = False
+
+
+class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `policy apply`, `delete` and `rollback` require a change to say of itself; it stays a claim."""
+
+    require_author: bool = False
+    require_commit: bool = False
+    require_reason: bool = False
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -178,6 +198,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     transaction_timeout_seconds: Seconds = 30.0
     metrics: MetricsSettings = MetricsSettings()
     serve: ServeSettings = ServeSettings()
+    policy: PolicySettings = PolicySettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
     encoding: Encoding = "json"
@@ -358,7 +379,6 @@ def _check_trust(settings: Settings, where: str) -> None:
 
 
 def _check_serve(settings: Settings, where: str) -> None:
-    """Without a login, only clients on this machine may reach it, unless the operator allows others."""
     serve = settings.serve
     if unknown := serve.trust - DEFAULT_TRUST:
         raise SettingsError(f"{where}: serve.trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
@@ -368,11 +388,29 @@ def _check_serve(settings: Settings, where: str) -> None:
         )
     if serve.url and not _is_address(serve.url):
         raise SettingsError(f"{where}: serve.url: not an address such as https://pdp.example.com")
-    if not serve.allow_remote and not _is_loopback(serve.address):
+    if problem := tls_problem(serve.tls) or jwt_problem(serve.jwt):
+        raise SettingsError(f"{where}: {problem}")
+    _check_access(serve, where)
+
+
+def _check_access(serve: ServeSettings, where: str) -> None:
+    """Other machines ask with credentials alone, and send them with encryption."""
+    if serve.callers and serve.trust:
+        raise SettingsError(f"{where}: serve.trust: leave it out, as serve.callers gives each caller its own")
+    if not serve.callers and (serve.jwt.issuer or serve.tls.client_ca):
+        raise SettingsError(f"{where}: serve.callers: must name a file that says who may ask, with these credentials")
+    if _is_loopback(serve.address):
+        return
+    if not serve.callers:
         raise SettingsError(
-            f"{where}: serve.address: {serve.address} lets other machines ask, and callers need no login. Use "
-            "127.0.0.1, or restrict access by the network and set serve.allow_remote "
-            "(LOCKKEEPER_SERVE_ALLOW_REMOTE=true)"
+            f"{where}: serve.address: {serve.address} lets other machines ask, without credentials. Use 127.0.0.1, or "
+            "say who may ask in a file that serve.callers names (LOCKKEEPER_SERVE_CALLERS)"
+        )
+    if not serve.tls.certificate and not serve.allow_plaintext:
+        raise SettingsError(
+            f"{where}: serve.address: at {serve.address} credentials would be sent without encryption. Set "
+            "serve.tls.certificate and serve.tls.key; where a proxy or service mesh on the way encrypts, set "
+            "serve.allow_plaintext (LOCKKEEPER_SERVE_ALLOW_PLAINTEXT=true)"
         )
 
 

@@ -29,6 +29,7 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decisions: str = "authz.decisions.v1"
     verdicts: str = "authz.verdicts.v1"
     alerts: str = "authz.alerts.v1"
+    changes: str = "authz.changes.v1"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
 
     def policy_topics(self) -> dict[str, str]:
@@ -98,6 +99,7 @@ def durability_rules(replicas: int) -> tuple[Rule, ...]:
 
 
 LOG_ORDERS = "the order of changes would be lost between the partitions"
+FOR_EVER = {"retention.ms": "-1"}  # changes are few, and are asked for long after
 TOMBSTONES = {"delete.retention.ms": str(7 * DAY_MS)}
 # What a new one gets and an older one need not have: without it, fewer old decisions can be verified.
 REBUILT = {"min.compaction.lag.ms": str(7 * DAY_MS)}
@@ -144,6 +146,7 @@ def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
         yield TopicSpec(topic, rules)
     for topic in (names.alerts, *map(dead_letters_of, (*names.requests, *names.audit))):
         yield TopicSpec(topic, rules, partitions=1)
+    yield TopicSpec(names.changes, rules, FOR_EVER, 1)
 
 
 def dead_letters_of(topic: str) -> str:

@@ -1,12 +1,24 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
+from policy.analysis.concerned import concerned
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
+from policy.analysis.impact import (
+    EffectivePermission,
+    KnownNames,
+    Permitted,
+    Who,
+    known_names,
+    what_is_permitted,
+    what_subject_can,
+    who_can,
+)
 from policy.analysis.lint import Finding, lint
+from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
+from policy.analysis.widening import Widening, Widenings, widenings
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
 from policy.systems.kit.engine import Statement
 
@@ -14,14 +26,20 @@ __all__ = [
     "Changed",
     "Difference",
     "Edit",
+    "EffectivePermission",
     "Escalation",
     "Finding",
     "KnownNames",
     "Node",
+    "Permitted",
     "Statement",
+    "UnknownName",
     "Who",
+    "Widening",
+    "Widenings",
     "analyse",
     "compare",
+    "concerned",
     "document_lines",
     "draw_trees",
     "grant_text",
@@ -32,8 +50,12 @@ __all__ = [
     "replay",
     "said",
     "statements",
+    "unknown_names",
+    "unknown_terms",
     "uses",
     "what_is_permitted",
+    "what_subject_can",
     "who_can",
+    "widenings",
     "window_text",
 ]

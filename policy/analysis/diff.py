@@ -37,8 +37,9 @@ class Changed(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     """A grant, membership or fact that came, went or changed.
 
-    ``widens``: more may get through than before. A grant that another one gave or still gives does not
-    count; of a fact that is not known without evaluation, so it counts.
+    ``widens``: more may get through than before; ``narrows``: less. A grant that another one gave or still gives does
+    not count; of a fact that is not known without evaluation, so it widens. ``principal``: of a grant, or the member
+    of a membership; "" for others. Grants are in the notation of their system.
     """
 
     system: str
@@ -46,6 +47,8 @@ class Difference(msgspec.Struct, frozen=True):
     text: str
     document: str
     widens: bool
+    narrows: bool = False
+    principal: str = ""
 
 
 def replay(
@@ -86,9 +89,10 @@ def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> 
     ways = [way for way in _memberships(here) if placeless(way) not in memberships]
     # A new one widens by the allows it leads to, a lost one by the denies.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
+    closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()
     for way in ways:
-        widens = way.principal in opening
-        yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
+        widens, narrows = way.principal in opening, way.principal in closing
+        yield Difference(system, sign, membership_text(way), way.statement_id.document, widens, narrows, way.member)
 
 
 def _grants(policy_set: PolicySet) -> list[Grant]:
@@ -106,8 +110,10 @@ def placeless(written: Written) -> Written:
 
 def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:
     more = (sign == "added") == (grant.effect == ALLOW)
-    widens = more and not others.says_as_much(grant)
-    return Difference(system, sign, grant_text(grant), grant.statement_id.document, widens)
+    is_effective = not others.says_as_much(grant)
+    text = grant_text(grant, all_systems()[system])
+    widens, narrows = more and is_effective, not more and is_effective
+    return Difference(system, sign, text, grant.statement_id.document, widens, narrows, grant.principal)
 
 
 def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
@@ -150,7 +156,8 @@ def _of_statements(system: str, engine: Engine, old: PolicySet, new: PolicySet) 
         for content, (statement, document) in here.items():
             if content not in there:
                 widens = (sign == "added") == (statement.effect == ALLOW)
-                yield Difference(system, sign, grant_text(statement), document, widens)
+                who = ", ".join(statement.principals)
+                yield Difference(system, sign, grant_text(statement), document, widens, not widens, who)
 
 
 def _by_content(engine: Engine, side: PolicySet) -> Contents:

@@ -31,8 +31,12 @@ class _Known:
         return any(one.covers(window) for one in self._windows.get((statement.effect, statement.text), ()))
 
 
-def opened(engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work) -> Iterator[Written]:
-    """The allows with a privilege that came, and the denies that went. ``policy_set``: after the edits, made at ``at``.
+def opened(
+    engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int, work: Work, privileged: bool = True
+) -> Iterator[Written]:
+    """The allows that came, and the denies that went. ``policy_set``: after the edits, made at ``at``.
+
+    ``privileged``: of the allows only those with a privilege.
 
     Only where there are candidates all statements are gone through. Raises WorkExceeded.
     """
@@ -41,7 +45,7 @@ def opened(engine: Engine, policy_set: PolicySet, edits: Sequence[Edit], at: int
         for side in ((edit.before for edit in edits), (edit.after for edit in edits))
     )
     work.take(1 + len(said) + len(says))
-    gained = [one for one in says if one[1].effect == ALLOW and one[1].privileges]
+    gained = [one for one in says if one[1].effect == ALLOW and (one[1].privileges or not privileged)]
     lost = [one for one in said if one[1].effect == DENY]
     if not gained and not lost:
         return

@@ -1,17 +1,34 @@
 """Patterns and grants in words, for findings, differences and listings."""
 
+from typing import NamedTuple
+
 from policy.core.model import CompiledDocument, Grant, Membership
-from policy.core.pattern import EVERYTHING, Exact, Name, Part, Pattern, Prefix
+from policy.core.pattern import EVERYTHING, Exact, Name, Pattern, part_text
 from policy.core.times import ALWAYS, Window, to_text
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement, engine_of, statements_of
+from policy.systems.kit.system import HasNotation, System
 
 
 def pattern_text(pattern: Pattern) -> str:
     """The parts with slashes between: ``kafka/topic/prod/red*``; ``/**`` for whatever may follow, ``*`` for all."""
     if pattern == EVERYTHING:
         return "*"
-    return "/".join([*map(_part_text, pattern.parts), *(["**"] if pattern.open else [])])
+    return "/".join([*map(part_text, pattern.parts), *(["**"] if pattern.open else [])])
+
+
+class GrantWords(NamedTuple):
+    """What a grant is about, as the documents of its system write it."""
+
+    action: str
+    resource: str
+
+
+def grant_words(system: System, grant: Grant) -> GrantWords:
+    """The permission and the object of a grant in the notation of its system."""
+    if isinstance(system, HasNotation):
+        return GrantWords(*system.notation(grant))
+    return GrantWords(pattern_text(grant.permission), pattern_text(grant.object))
 
 
 def literal_name(pattern: Pattern) -> Name | None:
@@ -20,19 +37,18 @@ def literal_name(pattern: Pattern) -> Name | None:
     return None if pattern.open or len(found) < len(pattern.parts) else found
 
 
-def _part_text(part: Part) -> str:
-    if isinstance(part, Exact):
-        return part.text
-    return f"{part.text}*" if isinstance(part, Prefix) else part.text
+def grant_text(grant: Grant | Statement, system: System | None = None) -> str:
+    """ "role:readers allow kafka/List* on kafka/topic/**"; of an engine's statement its own text.
 
-
-def grant_text(grant: Grant | Statement) -> str:
-    """ "role:readers allow kafka/List* on kafka/topic/**"; of an engine's statement its own text."""
+    ``system``: that of the grant, for its notation: "role:readers allow kafka:List* on kafka:topic:*".
+    """
     window = window_text(grant.window)
     if isinstance(grant, Statement):
         text = grant.text
     else:
-        text = f"{grant.principal} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+        plain = GrantWords(pattern_text(grant.permission), pattern_text(grant.object))
+        action, resource = plain if system is None else grant_words(system, grant)
+        text = f"{grant.principal} {grant.effect} {action} on {resource}"
     return f"{text} {window}" if window else text
 
 

@@ -65,6 +65,13 @@ def wildcard(text: str, single: bool = False) -> Part:
     return Glob(text, single)
 
 
+def part_text(part: Part) -> str:
+    """A part pattern as it is written, with its wildcards."""
+    if isinstance(part, Exact):
+        return part.text
+    return f"{part.text}*" if isinstance(part, Prefix) else part.text
+
+
 def match_text(pattern: str, text: str) -> bool:
     """The string match of Lenses 6: a closing ``*`` makes the rest irrelevant (L6-MATCH-STRING)."""
     if pattern.endswith("*"):

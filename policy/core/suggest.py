@@ -3,12 +3,16 @@
 import difflib
 import functools
 import heapq
+import re
 from collections.abc import Iterable
 
 from policy.core.caching import Cache
 
 CUTOFF = 0.6  # of difflib's ratio
 COMPARED = 24  # names at most, with a misspelt one, which clients choose
+CLOSE = 5  # of the nearest names it is looked whether they are the same but for a misspelt word
+SHORTEST = 3  # characters of a word that may be misspelt
+WORD, DIGITS = re.compile(r"[^\W_]+"), re.compile(r"\d+")
 CATALOGUES = 100  # of which the characters are counted once
 
 _Found = Cache[tuple[str, tuple[str, ...], int], tuple[str, ...]]
@@ -22,6 +26,28 @@ def nearest(name: str, known: Iterable[str], prefix: str = "", most: int = 3, se
     """
     close = _close_matches(name.removeprefix(prefix), tuple(other.removeprefix(prefix) for other in known), most)
     return f"; did you mean {separator.join(prefix + other for other in close)}?" if close else ""
+
+
+def misspelt(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean …?" for a known name that differs in one word, and in more than a number or a short word.
+
+    For names of which others than the known ones may exist: ``orders-2`` is no misspelt ``orders-1``.
+    """
+    close = _close_matches(name, tuple(known), CLOSE)
+    return next((f"; did you mean {other}?" for other in close if _is_misspelt(name, other)), "")
+
+
+def _is_misspelt(name: str, other: str) -> bool:
+    words, others = WORD.findall(name), WORD.findall(other)
+    pairs = [(one, two) for one, two in zip(words, others, strict=False) if one != two]
+    if len(words) != len(others) or len(pairs) > 1:
+        return False
+    if not pairs:
+        return name != other  # but for what stands between the words
+    one, two = (DIGITS.sub("", word) for word in pairs[0])
+    if one == two or min(len(one), len(two)) < SHORTEST:
+        return False
+    return difflib.SequenceMatcher(None, one.casefold(), two.casefold()).ratio() >= CUTOFF
 
 
 def _close_matches(name: str, known: tuple[str, ...], most: int) -> tuple[str, ...]:

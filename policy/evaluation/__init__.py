@@ -9,6 +9,7 @@ from policy.evaluation.prepared import PreparedQueries, PreparedQuery, check_res
 from policy.matching.grants import Table
 from policy.matching.index import TrieState
 from policy.systems.kit.query import check_name
+from policy.systems.kit.system import ObjectOf
 
 __all__ = [
     "BUDGET",
@@ -17,6 +18,7 @@ __all__ = [
     "Cache",
     "Lookup",
     "Name",
+    "ObjectOf",
     "PreparedQueries",
     "PreparedQuery",
     "Table",

@@ -5,6 +5,7 @@ What a request reads beside its id, its resource's id and its time is prepared a
 """
 
 import marshal
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ PREPARED = frozenset({"id", "system", "subject", "action", "resource", "context"
 
 RESOURCE = frozenset({"type", "id", "properties"})
 MARSHAL = 2  # the version in which equal plain data of equal types is written alike
+ID = secrets.token_hex(16)  # in keys, a property that is the resource's id; unknown to clients
 
 
 def decide(
@@ -68,7 +70,9 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
     try:
         at = None if get("time") is None else to_ms(request["time"])
         deadline = None if get("deadline") is None else to_ms(request["deadline"])
-        of_resource = resource.get("type"), resource.get("properties", ...)
+        properties = resource.get("properties", ...)
+        others = _without_id(properties, name) if type(properties) is dict else None
+        of_resource = resource.get("type"), properties if others is None else others
         parts = (get("system"), get("subject"), get("action"), get("context", ...), *of_resource)
         key = marshal.dumps(parts, MARSHAL)
     except ValueError:  # not plain data
@@ -83,9 +87,16 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
         parse = parse_flat_request if containers <= MAX_NESTING else parse_request
         asked = parse(request, most)
         assert isinstance(asked, Request)
-        query = PreparedQuery(snapshot, asked, trust)
+        query = PreparedQuery(snapshot, asked, trust, others is not None)
         queries.add(key if query.for_every_id else (key, name), query, 3 * len(key) + len(name))
     return query.answer(name)
+
+
+def _without_id(properties: dict[str, Any], id_: str) -> dict[str, Any] | None:
+    """The properties of a resource without the one that is its id; None unless exactly one is."""
+    if list(properties.values()).count(id_) != 1:
+        return None
+    return {name: ID if type(value) is str and value == id_ else value for name, value in properties.items()}
 
 
 def _queries(snapshot: Snapshot, trust: frozenset[str], most: int) -> PreparedQueries[PreparedQuery]:

@@ -22,8 +22,8 @@ from policy.evaluation.evaluate import conclude, evaluate_request, failed, leaf
 from policy.evaluation.trace import EvaluationTrace
 from policy.matching.grants import EffectivePermissions
 from policy.store.snapshot import Snapshot, Via
-from policy.systems import all_systems
 from policy.systems.kit.query import check_name
+from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
 
 ANSWER_BYTES = 1_500  # of an answer, beside what it says of the resource
 QUERY_BYTES = 2_000  # of a query, beside its key
@@ -33,7 +33,9 @@ READER_BYTES = 150  # of a lookup that it has made
 class PreparedQuery:
     """The answers to a query. Threads may share it: what it answers never changes.
 
-    ``request``: which it was made from. ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
+    ``request``: which it was made from. ``repeats_id``: exactly one of its resource's properties is the id, and its key
+    has there that it is: it answers for requests that repeat theirs in the same property.
+    ``since``, ``until``: its interval, ms; None: for ever. ``reads``: what it has
     read of the facts. ``for_every_id``: whether it answers for every id of a resource; if so, ``atom``: what is needed,
     where the answer depends on the id. ``weight``: the bytes that the budget counts for it and its answers.
     """
@@ -44,6 +46,7 @@ class PreparedQuery:
         "_trace",
         "atom",
         "for_every_id",
+        "objects",
         "reads",
         "request",
         "since",
@@ -52,18 +55,22 @@ class PreparedQuery:
         "weight",
     )
 
-    def __init__(self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS) -> None:
+    def __init__(
+        self, snapshot: Snapshot, request: Request, trust: frozenset[str] = CLAIMS, repeats_id: bool = False
+    ) -> None:
         reads, at, policy_set = Reads(), usable_time(request, trust), snapshot.policy_sets.get(request.system)
         self.request: Request | None = request
         self.system, self._timeless, self.weight = request.system, at is None, 0
         self._trace: EvaluationTrace | None = None
         self._answers: dict[str, Decision] = {}
         self.atom: PermissionCheck | None = None
+        self.objects: ObjectOf | None = None
         self.for_every_id = False
         try:
             self._trace = evaluate_request(snapshot, request, trust, reads)
-            self.atom = _atom_of(self._trace)
-            self.for_every_id = self.atom is not None or not self._trace.system.reads_resource_id
+            self.objects = _objects_of(self._trace.system, request, repeats_id)
+            self.atom = _atom_of(self._trace) if self.objects else None
+            self.for_every_id = self.atom is not None or not (repeats_id or self._trace.system.reads_resource_id)
         except Exception as failure:
             self._answers[request.resource.id] = failed(failure)
         self.reads = frozenset((*reads.lookups, BOUND))
@@ -134,11 +141,11 @@ class PreparedQuery:
         return conclude(self._trace)
 
     def _answer_on(self, atom: PermissionCheck, resource: str) -> Decision:
-        name_of = all_systems()[self.system].name_of_resource
-        assert name_of is not None
+        assert self.objects is not None
         check_resource(resource)
-        name = name_of(resource)
-        return self.conclude(msgspec.structs.replace(atom, object=name, object_text=resource), self.effective.on(name))
+        name = self.objects.name(resource)
+        on = msgspec.structs.replace(atom, object=name, object_text=self.objects.text(resource))
+        return self.conclude(on, self.effective.on(name))
 
     def conclude(self, atom: PermissionCheck, grants: tuple[Grant, ...]) -> Decision:
         """The answer when these grants determine it, for an atom on whatever resource."""
@@ -152,12 +159,16 @@ def check_resource(id_: str) -> None:
         check_name(id_, "resource.id")
 
 
+def _objects_of(system: System, request: Request, repeats_id: bool) -> ObjectOf | None:
+    if repeats_id:
+        return system.object_of(request) if isinstance(system, NamesResourceTwice) else None
+    return ObjectOf(system.name_of_resource) if system.name_of_resource else None
+
+
 def _atom_of(trace: EvaluationTrace) -> PermissionCheck | None:
-    """What is needed, where nothing but its object depends on the resource's id."""
+    """What is needed, where that is one permission check of the subject's own."""
     needed = trace.result.expression
-    return (
-        needed if trace.system.name_of_resource and type(needed) is PermissionCheck and not needed.principals else None
-    )
+    return needed if type(needed) is PermissionCheck and not needed.principals else None
 
 
 Query = TypeVar("Query", bound=PreparedQuery)

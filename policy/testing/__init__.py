@@ -2,9 +2,11 @@
 
 from policy.testing.casefile import CaseFileError, document_key, full_request, load_cases
 from policy.testing.run import Coverage, Result, cover, describe, junit_xml, run_cases
+from policy.testing.unknown import CaseNames, names_in
 
 __all__ = [
     "CaseFileError",
+    "CaseNames",
     "Coverage",
     "Result",
     "cover",
@@ -13,5 +15,6 @@ __all__ = [
     "full_request",
     "junit_xml",
     "load_cases",
+    "names_in",
     "run_cases",
 ]

@@ -20,11 +20,12 @@ from streaming.cli.app import (
     policy_app,
     settings_of,
 )
+from streaming.cli.request_options import AllowUnknown
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot
     from policy.analysis import Changed, Difference, Finding
-    from policy.testing import Coverage, Result
+    from policy.testing import CaseNames, Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
 
@@ -54,7 +55,7 @@ def lint(
 
     documents = read_documents(path)
     found = find(document.value for document in documents)
-    for finding, place in _located(found, documents):
+    for finding, place in sorted(_located(found, documents), key=_line_of):
         if as_json:
             line, column = (None, None) if place is None else (place.line, place.column)
             where = None if place is None else str(place)
@@ -68,6 +69,12 @@ def lint(
     echo_err("{}: {}, {}".format(*counts))
     if errors or (strict and found):
         raise typer.Exit(FAILED)
+
+
+def _line_of(located: "tuple[Finding, Place | None]") -> tuple[str, int, int]:
+    """The order of findings: that of the lines of each file, then those without a place."""
+    place = located[1]
+    return ("\uffff", 0, 0) if place is None else (place.file, place.line or 0, place.column or 0)
 
 
 def _counted(number: int, what: str) -> str:
@@ -107,22 +114,27 @@ def run_tests(
     at_least: Annotated[
         float, typer.Option("--coverage", min=0, max=100, help="Fail below this percentage of statements.")
     ] = 0,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Run case files: documents, requests and the expected answers, stage by stage.
 
     Ends with the statements that decided no request: what no case would miss. Warns where the documents do not
-    conform to their schema (Cedar). Exit code 1: an expectation failed, or coverage is too low.
+    conform to their schema (Cedar). Exit code 1: an expectation failed, coverage is too low, or no request of a file
+    has a subject and a resource that the documents know. Exit code 2: an action or type does not exist, or a subject or
+    resource that no document names is spelt nearly as one that is.
 
     \b
     Examples:
       lockkeeper policy test tests/ --policies policies/
       lockkeeper policy test cases.yaml --junit results.xml --coverage 80
     """
-    from policy.testing import cover, junit_xml, load_cases, run_cases
+    from policy.testing import cover, junit_xml, load_cases, names_in, run_cases
 
     given = [] if policies is None else _for_tests(policies)
     files = {path: load_cases(path) for path in _case_files(paths)}
+    names = {} if allow_unknown else {path: names_in(file, given) for path, file in files.items()}
+    _refuse_unknown(names)
     results = {str(path): run_cases(file, given=given) for path, file in files.items()}
     coverage = _sum_up([cover(file, given) for file in files.values()])
     if junit is not None:
@@ -130,8 +142,19 @@ def run_tests(
     _show_results(results, coverage, as_json)
     if coverage.percent < at_least:
         raise Failure(f"{coverage.percent:.1f} % of the statements are covered; required: {at_least:g} %")
+    if nothing := [str(path) for path, found in names.items() if found.matches_nothing]:
+        raise Failure(
+            f"{', '.join(nothing)}: no request has a subject and a resource that the documents know. Name the "
+            "documents with --policies, or add --allow-unknown"
+        )
     if any(not result.passed for found in results.values() for result in found):
         raise typer.Exit(FAILED)
+
+
+def _refuse_unknown(names: "dict[Path, CaseNames]") -> None:
+    """Raise Failure for typing errors in case files."""
+    if wrong := [f"{path}: {mistake}" for path, found in names.items() for mistake in found.mistakes]:
+        raise Failure("\n".join([*wrong, "--allow-unknown accepts names as they are"]), MISUSED)
 
 
 def _for_tests(path: Path) -> "list[Any]":

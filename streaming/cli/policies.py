@@ -23,12 +23,23 @@ from streaming.cli.app import (
     reach,
     settings_of,
 )
+from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
 
 if TYPE_CHECKING:
     from policy import Key, Located
     from streaming.kafka.committed import Stored
-    from streaming.kafka.publish import Offsets
+    from streaming.kafka.publish import Offsets, Publication
     from streaming.settings import Settings
+
+
+Expect = Annotated[
+    str | None,
+    typer.Option(
+        "--expect",
+        metavar="VERSION",
+        help="Publish nothing unless this is live: a policy version (sha256:…), or the newest change of these systems.",
+    ),
+]
 
 
 @policy_app.command("apply")
@@ -47,30 +58,89 @@ def apply(
             show_default=False,
         ),
     ] = None,
+    author: AuthorOption = None,
+    commit: CommitOption = None,
+    reason: ReasonOption = None,
+    expect: Expect = None,
     as_json: Json = False,
 ) -> None:
     """Publish documents in one transaction; none is published if one is invalid.
 
     Prints the offsets; a request can ask for them with `context.min_policy_offsets`, as --json prints them.
     Documents with warnings are published after a question, where there is a terminal to ask on.
+    While another one publishes, it is tried again.
 
     \b
     Examples:
       lockkeeper policy apply policies/
       lockkeeper policy apply policies/roles.yaml --bootstrap localhost:9092 --json
-      lockkeeper policy apply policies/ --prune
+      lockkeeper policy apply policies/ --prune --reason "audit may read orders"
     """
-    from streaming.kafka.publish import publish
+    from streaming.kafka.publish import publish_prepared
 
     settings = settings_of(config, bootstrap)
     documents = _checked(path, settings, is_ci() if strict is None else strict)
+    change = authorship(settings, author, commit, reason, path)
     reach(settings)
-    stored = _stored(documents, settings, needed=prune)
-    gone = _missing_in(documents, stored) if prune else []
-    offsets = publish(settings, [document.value for document in documents], gone)
-    for key in gone:
+    application = _Application(settings, documents, prune, expect)
+    offsets = publish_prepared(settings, application.systems, application.prepare, change)
+    for key in application.gone:
         echo_err(f"deleted {key}")
-    _show_offsets(offsets, f"{_published(documents, stored)}, {len(gone)} deleted", as_json)
+    _show_offsets(offsets, change.change, application.summary(), as_json)
+
+
+class _Application:
+    """The documents of an `apply`, beside what is live when it is their turn: that is read again for each attempt."""
+
+    def __init__(self, settings: "Settings", documents: Sequence["Located"], prune: bool, expect: str | None) -> None:
+        from policy import identify
+
+        self._settings, self._documents, self._prune, self._expect = settings, documents, prune, expect
+        self.systems = {identify(document.value).system for document in documents}
+        self._stored: Mapping[Key, Any] | None = None
+        self.gone: list[Key] = []
+
+    def prepare(self) -> "Publication":
+        """What to publish. Raises Failure when what is live is not what is expected."""
+        from streaming.kafka.publish import Publication
+
+        check_expected(self._settings, self.systems, self._expect)
+        self._stored = _stored(self._documents, self._settings, needed=self._prune)
+        self.gone = _missing_in(self._documents, self._stored) if self._prune else []
+        return Publication([document.value for document in self._documents], self.gone)
+
+    def summary(self) -> str:
+        """How many were published and deleted."""
+        return f"{_published(self._documents, self._stored)}, {len(self.gone)} deleted"
+
+
+def check_expected(settings: "Settings", systems: Collection[str], expect: str | None) -> None:
+    """Raise Failure unless `expect` is None, the live policy version, or the newest change of these systems."""
+    if expect is None:
+        return
+    live = _live_version(settings) if expect.startswith("sha256:") else _newest_change(settings, systems)
+    if live != expect:
+        raise Failure(f"nothing was published: {live or 'no change'} is live, not {expect}. Compare, then try again")
+
+
+def _live_version(settings: "Settings") -> str:
+    from streaming.snapshots.at_offsets import read_document_log
+
+    return read_document_log(settings).newest().version
+
+
+def _newest_change(settings: "Settings", systems: Collection[str]) -> str:
+    """The change that the newest record of these systems' topics names; "" for none."""
+    from streaming.kafka.authorship import authorship_of
+    from streaming.kafka.committed import committed_records
+
+    topics = settings.topics.policy_topics()
+    newest = max(
+        committed_records(settings, [topics[system] for system in systems]),
+        key=lambda message: (message.timestamp()[1], message.offset()),
+        default=None,
+    )
+    return authorship_of(newest.headers()).change if newest is not None else ""
 
 
 def is_ci() -> bool:
@@ -130,13 +200,14 @@ def _published(documents: Sequence["Located"], stored: "Mapping[Key, Any] | None
     return f"{len(documents)} published ({same} of them unchanged)" if same else f"{len(documents)} published"
 
 
-def _show_offsets(offsets: "Offsets", summary: str, as_json: bool) -> None:
+def _show_offsets(offsets: "Offsets", change: str, summary: str, as_json: bool) -> None:
     if as_json:
         echo_json(offsets)
         return
     for topic, partitions in sorted(offsets.items()):
         for partition, offset in partitions.items():
             echo(f"{topic}, partition {partition}: up to offset {offset}")
+    echo(f"change {change}")
     echo(summary)
 
 
@@ -145,6 +216,10 @@ def get(
     key: Annotated[
         str, typer.Argument(metavar="[SYSTEM[/KIND[/NAME]]]", help="Which documents; all when left out.")
     ] = "",
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME|CHANGE|VERSION", help="Those in force then, or after this change."),
+    ] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -159,23 +234,25 @@ def get(
       lockkeeper policy get
       lockkeeper policy get lenses6/Role/topic-readers
       lockkeeper policy get lenses6 --json
+      lockkeeper policy get --at 2026-11-24T14:03:00Z > then.yaml
     """
     settings = settings_of(config, bootstrap)
-    found = _found(settings, key)
+    found = _found(settings, key, at)
     for stored in found:
         _show_stored(stored, as_json)
     if broken := [stored for stored in found if stored.error is not None]:
         raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
 
 
-def _found(settings: "Settings", key: str) -> list["Stored"]:
-    """The documents at or below `key`. Raises Failure when there is none."""
+def _found(settings: "Settings", key: str, at: str | None = None) -> list["Stored"]:
+    """The documents at or below `key`, those in force `at` a point. Raises Failure when there is none."""
+    from streaming.cli.restoring import documents_at
     from streaming.kafka.committed import read_stored
 
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
-    stored = read_stored(settings, systems)
+    stored = read_stored(settings, systems) if at is None else documents_at(settings, at)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:
         raise Failure(_unknown(key, [one.key for one in stored]))
@@ -225,6 +302,10 @@ def delete(
     ],
     config: Config = None,
     bootstrap: Bootstrap = None,
+    author: AuthorOption = None,
+    commit: CommitOption = None,
+    reason: ReasonOption = None,
+    expect: Expect = None,
     as_json: Json = False,
 ) -> None:
     """Delete documents in one transaction; none is deleted if one does not exist.
@@ -233,14 +314,23 @@ def delete(
     Example:
       lockkeeper policy delete lenses6/Role/topic-readers lenses6/Group/readers
     """
-    from streaming.kafka.publish import publish
+    from streaming.kafka.publish import Publication, publish_prepared
 
     wanted = [_full_key(key) for key in keys]
     settings = settings_of(config, bootstrap)
-    for key in keys:
-        if key not in {stored.key for stored in _found(settings, key)}:
-            raise Failure(f"{key}: no such document; nothing was deleted")
-    _show_offsets(publish(settings, [], wanted), f"{len(wanted)} deleted", as_json)
+    change = authorship(settings, author, commit, reason)
+    systems = {key.system for key in wanted}
+
+    def prepare() -> Publication:
+        check_expected(settings, systems, expect)
+        for key in keys:
+            if key not in {stored.key for stored in _found(settings, key)}:
+                raise Failure(f"{key}: no such document; nothing was deleted")
+        return Publication([], wanted)
+
+    prepare()  # before another publisher is fenced
+    offsets = publish_prepared(settings, systems, prepare, change)
+    _show_offsets(offsets, change.change, f"{len(wanted)} deleted", as_json)
 
 
 def _full_key(key: str) -> "Key":

@@ -1,40 +1,34 @@
 """`lockkeeper request` and `lockkeeper tail`: send a request and wait for the decision; follow decisions or alerts."""
 
+import contextlib
 import enum
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streaming.cli.app import (
+    FAILED,
+    HINT_SECONDS,
+    MISUSED,
     Bootstrap,
     Config,
+    Failure,
     Json,
     app,
+    echo,
     echo_err,
+    echo_err_after,
     echo_json,
     echo_now,
     reach,
     settings_of,
     stop_on_signals,
 )
-
-if TYPE_CHECKING:
-    from streaming.records.registry import Deserializer
-    from streaming.records.schemas import Kind
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from streaming.cli.app import (
-    FAILED,
-    HINT_SECONDS,
-    MISUSED,
-    Failure,
-    echo,
-    echo_err_after,
-)
-from streaming.cli.explaining import (
+from streaming.cli.request_options import (
     ActionOption,
+    AllowUnknown,
     ContextOption,
     FileOption,
     GroupsOption,
@@ -42,12 +36,15 @@ from streaming.cli.explaining import (
     ResourceOption,
     SubjectOption,
     SystemOption,
+    refuse_unknown,
     short_form,
     whole_request,
 )
 
 if TYPE_CHECKING:
     from streaming.client import Decision
+    from streaming.records.registry import Deserializer
+    from streaming.records.schemas import Kind
     from streaming.settings import Settings
 
 
@@ -69,11 +66,13 @@ def request(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait; also the request's deadline.")] = 10.0,
     config: Config = None,
     bootstrap: Bootstrap = None,
+    allow_unknown: AllowUnknown = False,
     as_json: Json = False,
 ) -> None:
     """Send one access request, wait for the decision and print it.
 
-    Exit code: 0 for an allow alone; 1 for a deny, an error, a dead letter, or no answer in time.
+    An action or a type that the system does not have is reported, and nothing is sent. Exit code: 0 for an allow alone;
+    1 for a deny, an error, a dead letter, or no answer in time; 2 for such a name.
 
     \b
     Examples:
@@ -84,6 +83,7 @@ def request(
     from streaming.client import Client, Connection
 
     request = whole_request(file, system, short_form(subject, group, action, resource, property_, context))
+    _refuse_unknown(request, allow_unknown)
     settings = settings_of(config, bootstrap)
     where = _topic(settings, topic)
     _reach(settings, where)
@@ -95,6 +95,15 @@ def request(
     _show(decision, as_json)
     if not decision.allowed:
         raise typer.Exit(FAILED)
+
+
+def _refuse_unknown(request: dict[str, Any], allowed: bool) -> None:
+    """Raise Failure for an action or type that the catalogue lacks. What is no request is sent: it is a dead letter."""
+    from policy import MalformedRequest
+    from policy.analysis import unknown_terms
+
+    with contextlib.suppress(MalformedRequest):
+        refuse_unknown(unknown_terms(request), allowed)
 
 
 def _topic(settings: "Settings", topic: str | None) -> str:

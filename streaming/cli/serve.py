@@ -1,6 +1,11 @@
 """`lockkeeper serve`: decisions over HTTP, until it is asked to stop."""
 
 import sys
+import time
+import traceback
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from streaming.cli.app import (
     DEADLINE_SECONDS,
@@ -9,24 +14,40 @@ from streaming.cli.app import (
     app,
     echo_err,
     end_at_once,
+    exit_code,
+    explain,
     need,
     reach,
     settings_of,
     stop_on_signals,
 )
 
+if TYPE_CHECKING:
+    from socket import socket
+
+    from streaming.serve.workers import Readiness
+    from streaming.settings import Settings
+
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", "-w", min=1, max=64, help="Processes that answer. Each has its own policies and metrics port."
+    ),
+]
+
 
 @app.command("serve")
-def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
+def serve(config: Config = None, bootstrap: Bootstrap = None, workers: Workers = 1) -> None:
     """Answer authorization requests over HTTP by the OpenID AuthZEN Authorization API 1.0, until SIGTERM or Ctrl-C.
 
     It reads policies and facts from Kafka as the job does, without Spark and Java, and decides by itself: the job need
     not run. POST /access/v1/evaluation and /access/v1/evaluations; a system's paths begin with its name, such as
     /lenses6/access/v1/evaluation. GET /.well-known/authzen-configuration lists them.
 
-    Callers need no login, so it listens on 127.0.0.1 unless serve.allow_remote is set. While policies could not be read
+    serve.callers names a file of who may ask, by bearer tokens or client certificates; without it, programs on this
+    machine alone may, and it listens on 127.0.0.1. serve.tls has its certificate. While policies could not be read
     for serve.max_staleness_seconds, it answers 503 and decides nothing. metrics.port serves /metrics, /healthz and
-    /readyz, as for `run`.
+    /readyz, as for `run`; with --workers N, the N ports from it on.
 
     \b
     Examples:
@@ -34,21 +55,68 @@ def serve(config: Config = None, bootstrap: Bootstrap = None) -> None:
       LOCKKEEPER_SERVE_PORT=8181 lockkeeper serve --bootstrap kafka:9092
     """
     need("serve")
-    from streaming.kafka.reader import document_topics
+    settings = settings_of(config, bootstrap)
+    if workers == 1:
+        _serve(settings)
+        return
+    from streaming.serve.server import bind
+    from streaming.serve.workers import run_workers
+
+    socket_ = bind(settings.serve.address, settings.serve.port)
+
+    def work(worker: int, readiness: "Readiness") -> int:
+        try:
+            _serve(_of_worker(settings, worker), socket_, worker, readiness)
+        except Exception as error:
+            echo_err(f"lockkeeper: {explain(error) or traceback.format_exc()}")
+            return exit_code(error) or 1
+        return 0
+
+    raise typer.Exit(run_workers(workers, work))
+
+
+def _of_worker(settings: "Settings", worker: int) -> "Settings":
+    """With an endpoint of metrics of its own: the ports follow the configured one."""
+    import msgspec
+
+    metrics = settings.metrics
+    if not metrics.port:
+        return settings
+    return msgspec.structs.replace(settings, metrics=msgspec.structs.replace(metrics, port=metrics.port + worker))
+
+
+def _serve(
+    settings: "Settings",
+    socket_: "socket | None" = None,
+    worker: int = 0,
+    readiness: "Readiness | None" = None,
+) -> None:
     from streaming.ops.telemetry import configure_logs
     from streaming.serve.server import Server
+    from streaming.serve.workers import WorkerHealth
 
-    settings = settings_of(config, bootstrap)
-    reach(settings, *document_topics(settings.topics), settings.topics.history)
+    check_access(settings)
     configure_logs(settings, sys.stderr)
-    with stop_on_signals(_give_up) as stop:
-        server = Server(settings)
-        who = "any machine that reaches it" if settings.serve.allow_remote else "this machine alone"
-        echo_err(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}, without a login")
+    drain = settings.serve.drain_seconds
+    with stop_on_signals(lambda: _give_up(drain)) as stop:
+        health = WorkerHealth(settings.serve.max_staleness_seconds, worker, readiness) if readiness else None
+        server = Server(settings, socket_, health)
+        who = "the callers of serve.callers" if settings.serve.callers else "this machine alone, without credentials"
+        echo_err(f"reading policies from {settings.bootstrap_servers}; {server.url} answers {who}")
         server.run(stop, lambda: echo_err(f"ready: deciding at {server.url}"))
     echo_err("stopped")
 
 
-def _give_up() -> None:
-    echo_err(f"stopped, after {DEADLINE_SECONDS:g} s of waiting for requests under way")
+def check_access(settings: "Settings") -> None:
+    """Raise Failure where the topics that it follows cannot be read."""
+    from streaming.kafka.permissions import Permission
+    from streaming.kafka.reader import document_topics
+
+    topics = (*document_topics(settings.topics), settings.topics.history)
+    reach(settings, *topics, permissions=[Permission("topic", topic, "DescribeConfigs") for topic in topics])
+
+
+def _give_up(drain: float) -> None:
+    time.sleep(drain)
+    echo_err(f"stopped, after {DEADLINE_SECONDS + drain:g} s of waiting for requests under way")
     end_at_once(0)

@@ -7,16 +7,16 @@ there, and its text, too.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from policy import MAX_NESTING, Batch, Request, Snapshot, all_systems, answer
+from policy import MAX_NESTING, Batch, Request, Snapshot, answer
 from policy.evaluation import (
     ENTRY_BYTES,
     Cache,
     Lookup,
-    Name,
+    ObjectOf,
     PreparedQueries,
     PreparedQuery,
     Table,
@@ -27,6 +27,7 @@ from policy.evaluation import (
 )
 from streaming.enforcer.rendering import (
     DECISION,
+    OBJECT,
     Form,
     RenderedAnswer,
     RenderedRequest,
@@ -44,8 +45,10 @@ TIME = frozenset({"time"})
 
 KEY_BYTES = 4096  # larger queries are not worth their memory
 RESOURCE_BYTES = 256  # the same of longer ids
+RESOURCES_BYTES = 1_000  # of the resources of a system or scope, beside its ids
 STATE_BYTES = 100  # of an answer that is kept for a state
 REQUEST_BYTES = 8192  # a larger request is not prepared
+ID = b"\1"  # in keys, a property that is the resource's id
 SLASH, QUOTE = b"/", ord('"')
 FIRST, LAST = -sys.maxsize, sys.maxsize
 
@@ -84,8 +87,12 @@ class Resources:
     Ids that begin alike are read once, up to their last slash.
     """
 
-    def __init__(self, snapshot: Snapshot, system: str, name_of: Callable[[str], Name]) -> None:
-        self._index, self._name_of = snapshot.policy_sets[system].index, name_of
+    def __init__(self, snapshot: Snapshot, system: str, objects: ObjectOf) -> None:
+        self._index, self._name_of, self._has_levels = (
+            snapshot.policy_sets[system].index,
+            objects.name,
+            objects.has_levels,
+        )
         self.states: Cache[bytes, State] = Cache()  # by id as JSON has it
         self._heads: Cache[bytes, State] = Cache()
 
@@ -98,13 +105,14 @@ class Resources:
 
     def _find(self, text: bytes) -> State:
         id_ = text[1:-1].decode()
-        head, slash, tail = text[1:-1].rpartition(SLASH)
+        head, slash, tail = text[1:-1].rpartition(SLASH) if self._has_levels else (b"", SLASH, text[1:-1])
         if not (slash and tail and is_simple(id_)):
             check_name(id_, "resource.id")
             return self._index.state(self._name_of(id_))
         state = self._heads.get(head)
         if state is None:
-            state = self._index.state(self._name_of(f"{head.decode()}/x")[:-1])
+            beginning = f"{head.decode()}/x" if self._has_levels else "x"
+            state = self._index.state(self._name_of(beginning)[:-1])
             if len(head) <= RESOURCE_BYTES:
                 self._heads.hold(head, state, len(head))
         return state.next(tail.decode())
@@ -120,6 +128,7 @@ class Query(PreparedQuery):
     __slots__ = (
         "_by_grant",
         "_effective",
+        "_object",
         "_permission",
         "_resources",
         "_templates",
@@ -131,11 +140,13 @@ class Query(PreparedQuery):
         "states",
     )
 
-    def __init__(self, answers: "Answers", request: Request, snapshot: Snapshot, first: int) -> None:
-        super().__init__(snapshot, request, answers.trust)
+    def __init__(
+        self, answers: "Answers", request: Request, snapshot: Snapshot, first: int, repeats_id: bool = False
+    ) -> None:
+        super().__init__(snapshot, request, answers.trust, repeats_id)
         self.first = first if self.since is None else max(self.since, first)
         self.end = LAST if self.until is None else self.until
-        self.request_text: RenderedRequest = rendered_request(request, answers.form)
+        self.request_text: RenderedRequest = rendered_request(request, answers.form, repeats_id)
         self._templates = answers.templates(request.system)
         self.answers: dict[State, RenderedAnswer] = {}
         self.only: RenderedAnswer | None = None
@@ -146,9 +157,10 @@ class Query(PreparedQuery):
             self.drop_evidence()
         else:
             self._by_grant: dict[int, RenderedAnswer] = {}
-            self._permission = inner(self.atom.permission_text)
+            assert self.objects is not None
+            self._permission, self._object = inner(self.atom.permission_text), inner(self.objects.text(OBJECT))
             self._effective = self.effective
-            self._resources = answers.resources(request.system)
+            self._resources = answers.resources(request.system, self.objects)
             self.states = self._resources.states
 
     def answer_for(self, resource: bytes) -> RenderedAnswer:
@@ -170,7 +182,7 @@ class Query(PreparedQuery):
         key = id(grants[0]) if grants else 0
         answer = self._by_grant.get(key)
         if answer is None:
-            answer = self._templates.render(self, self._permission, grants)
+            answer = self._templates.render(self, self._permission, self._object, grants)
             self.spend(ENTRY_BYTES + answer.size)
             self._by_grant[key] = answer
         self.spend(STATE_BYTES)
@@ -189,7 +201,7 @@ class Answers:
         self.snapshot, self.trust, self.form = snapshot, trust | TIME, form
         self._templates: dict[str, Templates] = {}  # which name grants by their ids: they end with the policies
         self._prepared: PreparedQueries[Query] = PreparedQueries(most)
-        self._resources: dict[str, Resources] = {}
+        self._resources: Cache[tuple[str, str], Resources] = Cache()  # by system and scope
 
     def follow(self, snapshot: Snapshot, changed: Iterable[tuple[str, Lookup]]) -> None:
         """Go on with other policies and facts; the facts of their layers differ in these lookups."""
@@ -199,7 +211,8 @@ class Answers:
             name for name, policy_set in snapshot.policy_sets.items() if not policy_set.says_the_same(before[name])
         ]:
             self._prepared.end_all_of(system)
-            self._resources.pop(system, None)
+            for place in [place for place in self._resources if place[0] == system]:
+                del self._resources[place]
             self._templates.pop(system, None)
 
     def templates(self, system: str) -> Templates:
@@ -209,13 +222,12 @@ class Answers:
             found = self._templates[system] = Templates(self.form)
         return found
 
-    def resources(self, system: str) -> Resources:
+    def resources(self, system: str, objects: ObjectOf) -> Resources:
         """The resources of a system whose ids have names."""
-        found = self._resources.get(system)
+        found = self._resources.get((system, objects.scope))
         if found is None:
-            name_of = all_systems()[system].name_of_resource
-            assert name_of is not None
-            found = self._resources[system] = Resources(self.snapshot, system, name_of)
+            found = Resources(self.snapshot, system, objects)
+            self._resources.hold((system, objects.scope), found, RESOURCES_BYTES + len(objects.scope))
         return found
 
     def snapshot_at(self, at: int) -> tuple[Snapshot, int]:
@@ -226,7 +238,7 @@ class Answers:
 
     def find(self, parts: QueryParts, resource: bytes, at: int) -> Query | None:
         """The query that is prepared for a request and holds at a moment (ms)."""
-        key, queries = _key(parts), self._prepared.queries
+        key, queries = _key(parts, resource), self._prepared.queries
         query = queries.get(key) or queries.get(own := b"\0".join((key, resource))) or self._recall(key, own)
         return query if query is not None and query.first <= at < query.end else None
 
@@ -235,11 +247,11 @@ class Answers:
 
     def prepare(self, parts: QueryParts, resource: bytes, request: Request) -> Query | None:
         """Prepare the query of a request, whose time is the time of evaluation; None: it is too large."""
-        key = _key(parts)
+        key = _key(parts, resource)
         if len(key) + len(resource) > KEY_BYTES:
             return None
         assert request.time is not None
-        query = Query(self, request, *self.snapshot_at(request.time))
+        query = Query(self, request, *self.snapshot_at(request.time), repeats_id(parts, resource))
         if not query.for_every_id:
             key = b"\0".join((key, resource))
         size = query.request_text.size + (query.only.size if query.only else 0)
@@ -256,10 +268,23 @@ class Answers:
         return to_json(decision), echo(asked), b""
 
 
-def _key(parts: QueryParts) -> bytes:
-    """All that an answer reads but the resource's id and the time. No part of a well-formed request holds a NUL."""
+def _key(parts: QueryParts, resource: bytes) -> bytes:
+    """All that an answer reads but the resource's id and the time.
+
+    Where the properties have the resource's id once, `ID` is in its place. That is injective: no part of a well-formed
+    request holds a control character, and the id is known.
+    """
     part = parts.resource
-    return b"\0".join((parts.system, parts.subject, parts.action, part.type, part.properties, parts.context))
+    properties: msgspec.Raw | bytes = part.properties
+    if properties and repeats_id(parts, resource):
+        properties = bytes(properties).replace(resource, ID)
+    return b"\0".join((parts.system, parts.subject, parts.action, part.type, properties, parts.context))
+
+
+def repeats_id(parts: QueryParts, resource: bytes) -> bool:
+    """Whether the properties have the resource's id once, as JSON has it. Without escapes texts stand as they are."""
+    properties = bytes(parts.resource.properties)
+    return properties.count(resource) == 1 and b"\\" not in properties
 
 
 def has_many_parts(parts: QueryParts, value: bytes) -> bool:

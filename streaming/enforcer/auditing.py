@@ -204,8 +204,8 @@ class AuditEvaluator:
         if query is None or answer is None or answer.is_large:
             return None
         resource, request = resource[1:-1], query.request_text
-        encoded = b'%b%d","event_id":%b,%b%b%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
-            *(self._head, offset, id_, request.before, resource, request.after),
+        encoded = b'%b%d","event_id":%b,%b,"time":%d,"result":"%b",%b,"decision_id":%b,"by_oldest":false}' % (
+            *(self._head, offset, id_, resource.join(request.pieces)),
             *(at, parts.outcome.encode(), resource.join(answer.pieces), decision),
         )
         if record_size(key, encoded) > self._limits.record_out:

@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 TEXT_BYTES = 4096  # longer requests are decided one by one: a batch of decisions is no larger than Arrow can have it
 LARGEST_BYTES = (
-    REQUEST_BYTES + ANSWER_BYTES + (SLOTS + 2) * TEXT_BYTES
+    REQUEST_BYTES + ANSWER_BYTES + (SLOTS + 3) * TEXT_BYTES
 )  # of a decision in columns: the resource's id stands in it a few times
 AROUND_BYTES = 300  # of a decision, beside all that
 HEADERS_KEPT = 1000  # that are alike
@@ -361,7 +361,7 @@ class PartitionEvaluator:
             return None
         query, answer, resource = found
         id_, request = resource[1:-1], query.request_text
-        return id_.join(answer.pieces), b"%b%b%b" % (request.before, id_, request.after), b"", answer.label
+        return id_.join(answer.pieces), id_.join(request.pieces), b"", answer.label
 
     def _evaluate(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the time of evaluation; deadlines are looked at later."""

@@ -80,13 +80,12 @@ class RenderedRequest(msgspec.Struct, frozen=True, gc=False):
     """What decisions repeat of a request: the texts around the resource's id, and its system, as JSON."""
 
     system: bytes
-    before: bytes
-    after: bytes
+    pieces: tuple[bytes, ...]
 
     @property
     def size(self) -> int:
         """Bytes of the texts."""
-        return len(self.system) + len(self.before) + len(self.after)
+        return len(self.system) + sum(map(len, self.pieces))
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -109,11 +108,15 @@ def rendered(system: str, answer: bytes, form: Form, placeholder: bytes | None =
     return RenderedAnswer(pieces, size, label(system, form.outcome(pieces[0])), is_large)
 
 
-def rendered_request(request: Request, form: Form) -> RenderedRequest:
-    """The request for any id of its resource."""
-    with_placeholders = msgspec.structs.replace(request, resource=msgspec.structs.replace(request.resource, id=OBJECT))
-    before, _, after = form.request(with_placeholders).partition(OBJECT_BYTES)
-    return RenderedRequest(_encode(request.system), before, after)
+def rendered_request(request: Request, form: Form, repeats_id: bool) -> RenderedRequest:
+    """The request for any id of its resource. `repeats_id`: a property is the id, too."""
+    resource = request.resource
+    if repeats_id:
+        properties = {name: OBJECT if value == resource.id else value for name, value in resource.properties.items()}
+        resource = msgspec.structs.replace(resource, properties=properties)
+    resource = msgspec.structs.replace(resource, id=OBJECT)
+    text = form.request(msgspec.structs.replace(request, resource=resource))
+    return RenderedRequest(_encode(request.system), tuple(text.split(OBJECT_BYTES)))
 
 
 class Template:
@@ -151,14 +154,16 @@ class Templates:
         self._form = form
         self._templates: Cache[Hashable, Template] = Cache()
 
-    def render(self, query: PreparedQuery, permission: bytes, grants: Sequence[Grant]) -> RenderedAnswer:
+    def render(
+        self, query: PreparedQuery, permission: bytes, object_: bytes, grants: Sequence[Grant]
+    ) -> RenderedAnswer:
         """The answer to a query of one atom where these grants determine it, by precedence: for any resource.
 
-        `permission`: the atom's, as JSON has it between quotes.
+        `permission`, `object_`: the atom's, as JSON has them between quotes; the latter with the placeholder.
         """
         grant = grants[0] if grants else None
         held = b"" if grant is None else inner(route(query.via, grant.principal))
-        text = self._template(query, grant).fill((permission, OBJECT_BYTES, held))
+        text = self._template(query, grant).fill((permission, object_, held))
         return rendered(query.system, text, self._form, OBJECT_BYTES)
 
     def _template(self, query: PreparedQuery, grant: Grant | None) -> Template:
@@ -246,21 +251,20 @@ def columnar_batch(
     ids = pa.array(answered.ids, pa.binary())
     resources = pa.array([text[1:-1] for text in answered.resources], pa.binary())
     of, requests = coded(answered.requests)
-    system, before, after = (
-        DictionaryColumn(pa.array(texts, pa.binary()), of)
-        for texts in zip(*((request.system, request.before, request.after) for request in requests), strict=True)
-    )
-    answer = *_answers(which, answers, resources), before, resources, after
+    system = DictionaryColumn(pa.array([request.system for request in requests], pa.binary()), of)
+    answer = *_filled(which, answers, resources), *_filled(of, requests, resources)
     parts = layout(envelope, number, ids, system, beside.times, answer)
     return ColumnarBatch(beside.keys, beside.headers, parts, np.array(answered.rows, np.int32))
 
 
-def _answers(which: Codes, answers: list[RenderedAnswer], resources: pa.BinaryArray) -> Iterator[Part]:
-    """The answers: their pieces, and the resource's id between each two of them."""
-    for number, texts in enumerate(itertools.zip_longest(*(answer.pieces for answer in answers))):
+def _filled(
+    which: Codes, texts: Sequence[RenderedAnswer | RenderedRequest], resources: pa.BinaryArray
+) -> Iterator[Part]:
+    """Texts by record: their pieces, and the resource's id between each two of them."""
+    for number, pieces in enumerate(itertools.zip_longest(*(text.pieces for text in texts))):
         if number:
-            yield _where([text is not None for text in texts], which, resources)
-        yield DictionaryColumn(pa.array(texts, pa.binary()), which)
+            yield _where([piece is not None for piece in pieces], which, resources)
+        yield DictionaryColumn(pa.array(pieces, pa.binary()), which)
 
 
 def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part:

@@ -72,7 +72,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     """
     job, topics = settings.job_name, settings.topics
     answers = (topics.decisions, *map(dead_letters_of, topics.requests))
-    outputs = (topics.alerts, *answers, *map(dead_letters_of, topics.audit))
+    outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
     seeing = Thing("group", job), DESCRIBE
@@ -91,6 +91,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
             (_groups(f"{job}-watch"), READ),
             seeing,
         ],
+        f"{job}-serve": [*_on(documents, READ, CHECK), seeing],
         f"{job}-verify": [*_on((*answers, *topics.requests), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
@@ -115,11 +116,11 @@ def _one_by_one(rights: Mapping[Thing, list[str]]) -> list[Permission]:
 
 
 def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Right]:
-    """Documents of one system, and the requests that a change of them can be tried on."""
+    """Documents of one system, the requests that a change of them can be tried on, and the changes."""
     # An id of its own: by one that several owners share, each could abort what another publishes.
     yield _transactions(transactional_id(settings, [system])), WRITE
     yield from _on([settings.topics.policy_topics()[system]], READ, WRITE)
-    yield from _on(settings.topics.requests, READ)
+    yield from _on((*settings.topics.requests, settings.topics.changes), READ)
     yield seeing
 
 
@@ -131,7 +132,8 @@ def _of_the_job(settings: Settings) -> Iterator[Right]:
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
     inputs = (*topics.requests, *topics.audit)
-    outputs = (topics.history, topics.alerts, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
+    said = (topics.history, topics.alerts, topics.changes)
+    outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
     yield from _on([spec.name for spec in topic_specs(topics)], CHECK)
     yield from _on((*inputs, *topics.policy_topics().values(), topics.facts, topics.history), READ)

@@ -1,16 +1,19 @@
 """Publishing policy documents: checked first, then all of them in one transaction, or none."""
 
 import contextlib
+import random
 import time
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from policy import Key, encode_document, identify
+from streaming.kafka.authorship import Authorship, Headers, authorship_of
 from streaming.kafka.clients import Partition, admin_client, last_stable_offsets
+from streaming.kafka.committed import records_between
 from streaming.kafka.permissions import (
     Permission,
     explain_missing,
@@ -27,11 +30,20 @@ Offsets = dict[str, dict[str, int]]
 
 TRANSACTION_MS = 30_000
 POLL_SECONDS = 0.005
-ROOM = 64 * 1024  # for the key and the batch around the largest document
+ROOM = 64 * 1024  # for the key, the headers and the batch around the largest document
+RETRY_SECONDS = 120.0  # while other publishers are active
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+UNKNOWN_ENDS = frozenset({"UNKNOWN", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"})
+"""What a broker may answer to a commit while another producer takes the transactional id, beside that it is fenced."""
 
 
 class PublishFailed(Exception):
     """Nothing, or nothing that is known of, was published; the message says why and what to do."""
+
+
+class PublisherFenced(PublishFailed):
+    """Another publisher was active at the same time. Whether this one's transaction was committed may be unknown."""
 
 
 class PolicyRecord(msgspec.Struct, frozen=True):
@@ -40,29 +52,128 @@ class PolicyRecord(msgspec.Struct, frozen=True):
     topic: str
     key: bytes
     value: bytes | None
+    headers: Sequence[tuple[str, str | bytes | None]] = ()
 
 
-def publish(settings: Settings, documents: Iterable[Mapping[str, Any]], deletions: Iterable[Key] = ()) -> Offsets:
+class Publication(NamedTuple):
+    """What is published together."""
+
+    documents: Sequence[Mapping[str, Any]]
+    deletions: Sequence[Key] = ()
+
+
+def publish(
+    settings: Settings,
+    documents: Iterable[Mapping[str, Any]],
+    deletions: Iterable[Key] = (),
+    authorship: Authorship | None = None,
+) -> Offsets:
     """Write documents and deletions to their policy topics, all in one transaction, and return once all can be read.
 
     From then on no request is decided under older ones. The documents are taken as they are: check them with
-    `policy.store.publishable.refusals` first.
+    `policy.store.publishable.refusals` first. While other publishers are active it is tried again.
     Raises PublishFailed, and KafkaException when the cluster does not answer or refuses.
     """
+    publication = Publication(tuple(documents), tuple(deletions))
+    written = (*map(identify, publication.documents), *publication.deletions)
+    return publish_prepared(settings, {key.system for key in written}, lambda: publication, authorship)
+
+
+def publish_prepared(
+    settings: Settings,
+    systems: Collection[str],
+    prepare: Callable[[], Publication],
+    authorship: Authorship | None = None,
+) -> Offsets:
+    """The same of what `prepare` returns, all of it of these systems.
+
+    It is called once no other publisher of these systems can commit any more what it has begun before. What it reads
+    of the topics then is what the publication follows: where another one was first, it is called again.
+    """
     topics = settings.topics.policy_topics()
-    written = [(identify(document), encode_document(document)) for document in documents]
-    deleted = [(key, None) for key in deletions]
-    systems = {key.system for key, _ in (*written, *deleted)}
-    if unknown := sorted(systems - topics.keys()):
+    if unknown := sorted(set(systems) - topics.keys()):
         raise PublishFailed(
             f"nothing was published: no topic for {', '.join(unknown)}: add that to the setting `systems`, then run "
             "`lockkeeper topics create`"
         )
-    records = [_record(topics, key, value) for key, value in (*written, *deleted)]
-    _check_topics(settings, {record.topic for record in records})
-    offsets = _write(settings, systems, records)
+    written = [topics[system] for system in systems]
+    _check_topics(settings, written)
+    change = (authorship or Authorship()).with_id()
+    headers = _headers(change)
+    attempts = _Attempts(settings, written, change.change)
+
+    def records() -> Iterator[PolicyRecord]:
+        attempts.check_unpublished()
+        yield from _records(topics, prepare(), headers)
+
+    offsets = attempts.until_published(lambda: _write(settings, systems, records()))
     await_visible(settings, offsets)
     return offsets
+
+
+def _headers(change: Authorship) -> Headers:
+    try:
+        return change.headers()
+    except ValueError as error:
+        raise PublishFailed(f"nothing was published: {error}") from None
+
+
+def _records(topics: Mapping[str, str], publication: Publication, headers: Headers) -> Iterator[PolicyRecord]:
+    documents, deletions = publication
+    written = [(identify(document), encode_document(document)) for document in documents]
+    for key, value in (*written, *((key, None) for key in deletions)):
+        yield _record(topics, key, value, headers)
+
+
+class _AlreadyPublished(Exception):
+    """An attempt whose commit was not answered was committed after all."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+
+
+class _Attempts:
+    """Publishes again with random pauses while other publishers take the transactional id.
+
+    A publisher that is fenced while it commits does not know whether it has. So the next attempt looks for the change
+    once it has the transactional id, when all that was begun before is ended.
+    """
+
+    def __init__(self, settings: Settings, topics: Sequence[str], change: str) -> None:
+        self._settings, self._change = settings, change
+        self._partitions = [(topic, 0) for topic in topics]
+        self._starts = last_stable_offsets(admin_client(settings), self._partitions)
+        self._is_first = True
+
+    def until_published(self, attempt: Callable[[], Offsets]) -> Offsets:
+        deadline, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except _AlreadyPublished as published:
+                return published.offsets
+            except PublisherFenced:
+                if time.monotonic() > deadline:
+                    raise
+            self._is_first = False
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def check_unpublished(self) -> None:
+        """Raise _AlreadyPublished where an attempt before was committed; those who may not read publish twice."""
+        if self._is_first:
+            return
+        found: Offsets = {}
+        try:
+            ends = last_stable_offsets(admin_client(self._settings), self._partitions)
+            for message in records_between(self._settings, self._starts, ends):
+                if authorship_of(message.headers()).change == self._change:
+                    found.setdefault(message.topic() or "", {})["0"] = message.offset() or 0
+        except KafkaException as error:
+            if not is_not_authorized(error.args[0], "topic") and not is_not_authorized(error.args[0], "group"):
+                raise
+        if found:
+            raise _AlreadyPublished(found)
 
 
 def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
@@ -96,10 +207,10 @@ def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) ->
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
-def _record(topics: Mapping[str, str], key: Key, value: bytes | None) -> PolicyRecord:
+def _record(topics: Mapping[str, str], key: Key, value: bytes | None, headers: Headers) -> PolicyRecord:
     if key.system not in topics:
         raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
-    return PolicyRecord(topics[key.system], f"{key.kind}/{key.name}".encode(), value)
+    return PolicyRecord(topics[key.system], f"{key.kind}/{key.name}".encode(), value, headers)
 
 
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
@@ -146,7 +257,10 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
 
 
 def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
-    """Write the records in one transaction. Raises PublishFailed."""
+    """Write the records in one transaction; they are asked for once other publishers are fenced.
+
+    Raises PublishFailed, and PublisherFenced.
+    """
     offsets: Offsets = {}
 
     def note(error: KafkaError | None, message: Message) -> None:
@@ -158,18 +272,28 @@ def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
         producer.init_transactions(SECONDS)
         producer.begin_transaction()
         for record in records:
-            producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note)
+            headers = list(record.headers)
+            producer.produce(record.topic, record.value, record.key, partition=0, on_delivery=note, headers=headers)
         producer.commit_transaction(SECONDS)
     except KafkaException as error:
         with contextlib.suppress(KafkaException):
             producer.abort_transaction(SECONDS)
-        raise PublishFailed(_explain(error.args[0])) from error
+        raise _failure(error.args[0]) from error
     return offsets
 
 
+def _failure(error: KafkaError) -> PublishFailed:
+    if error.name() in FENCED:
+        return PublisherFenced("another publisher was active at the same time and nothing was published; run it again")
+    if error.name() in UNKNOWN_ENDS:
+        return PublisherFenced(
+            f"another publisher was active at the same time ({error.str()}); it may be published: run it again, which "
+            "does no harm"
+        )
+    return PublishFailed(_explain(error))
+
+
 def _explain(error: KafkaError) -> str:
-    if error.name() in {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}:
-        return "another publisher was active at the same time and nothing was published; run it again"
     if error.name() == "_TIMED_OUT":
         return "Kafka did not confirm in time; it may be published: run it again, which does no harm"
     return f"nothing was published: {error.str()}"

@@ -56,6 +56,9 @@ class Health:
         """Why it is not ready, each as a sentence; none: it is."""
         return list(self._problems())
 
+    def note(self) -> None:
+        """Called from time to time: others may want to know."""
+
     def _problems(self) -> Iterator[str]:
         if not self._read:
             yield "the policies have not been read up to their end yet"

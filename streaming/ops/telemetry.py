@@ -145,6 +145,12 @@ def _links(traceparents: Iterable[str]) -> Iterator["Link"]:
 
 def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:
     """Tracing to the configured endpoint; None when it is off. Raises SettingsError when the extra is missing."""
+    provider = open_provider(settings, job)
+    return None if provider is None else Tracing(provider)
+
+
+def open_provider(settings: TracingSettings, job: str) -> "TracerProvider | None":
+    """What sends spans to the configured endpoint; None when it is off. Raises SettingsError without the extra."""
     if not settings.enabled:
         return None
     try:
@@ -158,4 +164,4 @@ def open_tracing(settings: TracingSettings, job: str) -> Tracing | None:
         raise SettingsError(NOT_INSTALLED.format(missing=error.name)) from error
     provider = TracerProvider(resource=Resource.create({"service.name": "lockkeeper", "service.instance.id": job}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=settings.endpoint)))
-    return Tracing(provider)
+    return provider

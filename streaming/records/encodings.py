@@ -47,10 +47,15 @@ class Encodings:
 
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
-        self._output, self._alerts_topic = settings.encoding, settings.topics.alerts
+        self._output, topics = settings.encoding, settings.topics
         self._input_topics = (*settings.topics.requests, *settings.topics.audit)
-        self._ids = self._our_ids({"decision": settings.topics.decisions, "alert": settings.topics.alerts})
-        self._alert = None if self._output == "json" else Writer("alert", self._output, self._ids.get("alert", 0))
+        beside: dict[Kind, str] = {"alert": topics.alerts, "change": topics.changes}
+        self._ids = self._our_ids({"decision": topics.decisions, **beside})
+        self._writers = {
+            topic: Writer(kind, self._output, self._ids.get(kind, 0))
+            for kind, topic in beside.items()
+            if self._output != "json"
+        }
         self._known: dict[int, tuple[str, ...]] = {}
         self._unusable: dict[int, tuple[float, str]] = {}
         self._not_asked: dict[int, str] = {}  # of the batch that is evaluated
@@ -139,17 +144,17 @@ class Encodings:
                 pause = min(2 * pause, LONGEST_PAUSE)
 
     def encoded(self, results: Iterable[Result]) -> Iterable[Result]:
-        """The records written beside the decisions, alerts in the encoding of the job."""
-        return results if self._alert is None else map(self._encode_alert, results)
+        """The records written beside the decisions, alerts and changes in the encoding of the job."""
+        return map(self._encode, results) if self._writers else results
 
-    def _encode_alert(self, result: Result) -> Result:
+    def _encode(self, result: Result) -> Result:
         topic, key, value, headers = result
-        if self._alert is None or topic != self._alerts_topic or value is None:
+        if topic not in self._writers or value is None:
             return result
         try:
-            return topic, key, self._alert.encode(value), with_content_type(headers, self._content_type)
-        except Unencodable as error:  # a bug, which must neither stop the job nor keep the alert back
-            log.error("an alert does not fit its Avro schema and is written as JSON", error=str(error))
+            return topic, key, self._writers[topic].encode(value), with_content_type(headers, self._content_type)
+        except Unencodable as error:  # a bug, which must neither stop the job nor keep the record back
+            log.error("a record does not fit its Avro schema and is written as JSON", topic=topic, error=str(error))
             return result
 
     def close(self) -> None:

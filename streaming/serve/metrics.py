@@ -21,9 +21,9 @@ OUTCOMES = ("allow", "deny", "error")
 class ServeMetrics:
     """The metrics of one server on a registry of its own, and `health`, which `/readyz` shows."""
 
-    def __init__(self, systems: tuple[str, ...], bound: float) -> None:
+    def __init__(self, systems: tuple[str, ...], health: Health) -> None:
         self.registry = registry = CollectorRegistry()
-        self.health = Health(bound)
+        self.health = health
         self.health.running = True
         decisions = Counter(
             "lockkeeper_serve_decisions", "Evaluations decided over HTTP.", ("system", "outcome"), registry=registry
@@ -80,3 +80,4 @@ class ServeMetrics:
         self.health.stuck = follower.stuck
         if follower.unread_since is not None:
             self.health.policies_unread(follower.unread_since)
+        self.health.note()

@@ -5,6 +5,7 @@ ASGI by uvicorn. Its loop runs in a thread of its own: signals are the main thre
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -15,11 +16,13 @@ from typing import Any
 
 import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import uvloop
 
 from streaming.errors import JobStopped
-from streaming.ops.health import serving
+from streaming.ops.health import Health, serving
 from streaming.serve import authzen, search
+from streaming.serve.access_log import CALLER, REQUEST_ID, AccessLog
+from streaming.serve.authentication import Authentication, KeysUnavailable, Unauthorized
 from streaming.serve.authzen import (
     EVALUATION,
     EVALUATIONS,
@@ -30,22 +33,25 @@ from streaming.serve.authzen import (
     Read,
     Rules,
 )
+from streaming.serve.callers import Caller
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
+from streaming.serve.protocol import protocol
+from streaming.serve.tls import Tls
+from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
 
 log = structlog.get_logger()
 
 DRAIN_SECONDS = 5
 IDLE_SECONDS = 75  # of a connection between two requests, as with nginx
-HEADER_BYTES = 64 << 10
-ID_BYTES = 256
+HANDSHAKE_SECONDS = 10.0
+ID = re.compile(rb"[!-~]{1,256}")  # visible ASCII: it goes into logs and decisions
 WATCH_SECONDS = 0.1
 SEARCHES = 4  # at once; the fifth is refused
 JSON = b"application/json"
-BUSY = authzen.message("too many connections")
-CLOSING = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s"
-REFUSED = b"HTTP/1.1 503 Service Unavailable\r\n" + CLOSING % (len(BUSY), BUSY)
+CLOSE = (b"connection", b"close")
+BODY_READ = "lockkeeper.body_read"  # of a request's scope
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -69,13 +75,20 @@ class Application:
     """The ASGI application. `clock`: monotonic, s, the one of the follower's readings."""
 
     def __init__(
-        self, settings: Settings, metrics: ServeMetrics, ask: Callable[[], None], stuck: Callable[[], int]
+        self,
+        settings: Settings,
+        metrics: ServeMetrics,
+        authentication: Authentication,
+        ask: Callable[[], None],
+        stuck: Callable[[], int],
+        access_log: AccessLog | None = None,
+        tracing: RequestTracing | None = None,
     ) -> None:
         serve = settings.serve
-        self._rules = Rules(
-            settings.systems, serve.default_system, serve.trust, settings.limits, settings.mode == "enforce"
-        )
+        self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
+        self._access_log, self._tracing = access_log, tracing
+        self._under_way, self.draining = 0, False
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
         self.url = serve.url
@@ -110,56 +123,98 @@ class Application:
         if scope["type"] != "http":
             return
         began, id_ = time.perf_counter(), _request_id(scope)
+        scope[REQUEST_ID] = id_.decode("ascii")
+        self._under_way += 1
         try:
-            status, body = await self._respond(scope, receive, id_.decode("latin-1"))
-        except (BadRequest, Refused) as refused:
-            status, body = getattr(refused, "status", 400), authzen.message(str(refused))
-        except Stale as stale:
-            status, body = 503, authzen.stale(str(stale))
-        except Exception as failure:
-            log.error("a request could not be answered; please report it", error=type(failure).__name__)
-            status, body = 500, authzen.message("internal error")
-        self._metrics.answered(status, time.perf_counter() - began)
-        headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body)), (b"x-request-id", id_)]
-        if status == 413:  # what is left of its body is not read
-            headers.append((b"connection", b"close"))
+            status, body, headers = await self._answer(scope, receive, scope[REQUEST_ID])
+        finally:
+            self._under_way -= 1
+        self._answered(scope, status, time.perf_counter() - began)
+        length = (b"content-length", b"%d" % len(body))
+        closing = [CLOSE] if self.draining and CLOSE not in headers else []
+        headers = [(b"content-type", JSON), length, (b"x-request-id", id_), *headers, *closing]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    def _answered(self, scope: Scope, status: int, seconds: float) -> None:
+        self._metrics.answered(status, seconds)
+        if self._access_log is not None:
+            self._access_log.add(scope, status, seconds)
+        if self._tracing is not None:
+            path = _plain_path(scope)
+            known = path in self._posts or path in self._searches or path in self._gets
+            self._tracing.answered(scope, path if known else "", status, seconds)
+
+    async def _answer(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes, list[tuple[bytes, bytes]]]:
+        try:
+            return *await self._respond(scope, receive, id_), []
+        except Unauthorized as unauthorized:
+            challenge = (b"www-authenticate", unauthorized.challenge)
+            return unauthorized.status, authzen.message(str(unauthorized)), [challenge, CLOSE]
+        except Refused as refused:
+            # What is left of its body is not read.
+            closing = [] if scope.get(BODY_READ) else [CLOSE]
+            return refused.status, authzen.message(str(refused)), closing
+        except BadRequest as bad:
+            return 400, authzen.message(str(bad)), []
+        except Stale as stale:
+            return 503, authzen.stale(str(stale)), []
+        except KeysUnavailable as unavailable:
+            return 503, authzen.stale(str(unavailable)), [CLOSE]
+        except Exception as failure:
+            log.error("a request could not be answered; please report it", error=type(failure).__name__)
+            return 500, authzen.message("internal error"), [CLOSE]
+
     async def _respond(self, scope: Scope, receive: Receive, id_: str) -> tuple[int, bytes]:
-        path, method = scope["path"], scope["method"]
+        path, method = _plain_path(scope), scope["method"]
         if path in self._gets:
             _check_method(method, "GET")
             return 200, authzen.encode(authzen.metadata(self.url, self._gets[path], self._kinds))
         if path in self._searches:
-            _check_method(method, "POST")
-            return 200, await self._search(*self._searches[path], await self._body(scope, receive), id_)
+            system, kind = self._searches[path]
+            caller = await self._caller(scope, system)
+            if not caller.may_search:
+                raise Refused(403, "this caller may not search")
+            return 200, await self._search(caller, system, kind, await self._body(scope, receive), id_)
         if path not in self._posts:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
-        _check_method(method, "POST")
         system, parse = self._posts[path]
-        request = parse(await self._body(scope, receive), id_, system, self._rules)
+        caller = await self._caller(scope, system)
+        request = parse(await self._body(scope, receive), id_, system, caller.rules)
+        _check_system(caller, request.body["system"])
         read = await self._wait(request)
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
-        decision, body = authzen.answer(request, read, self._rules, now, age, bound)
+        decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
         self._metrics.decided(request.body["system"], decision)
         return 200, body
 
-    async def _search(self, system: str, kind: search.Kind, body: bytes, id_: str) -> bytes:
+    async def _caller(self, scope: Scope, system: str) -> Caller:
+        """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
+        _check_method(scope["method"], "POST")
+        if self._under_way > self._settings.max_requests:
+            raise Refused(503, "too many requests are under way; try again")
+        caller = await self._authentication.caller(scope)
+        scope[CALLER] = caller.name
+        if system:
+            _check_system(caller, system)
+        return caller
+
+    async def _search(self, caller: Caller, system: str, kind: search.Kind, body: bytes, id_: str) -> bytes:
         """Search in a thread, one at a time: it may take long, and decisions must not wait for it."""
         if self._searching.locked():
             raise Refused(503, f"{SEARCHES} searches are under way already; try again")
         async with self._searching:
-            searched = search.parse_search(kind, body, id_, system, self._rules)
+            searched = search.parse_search(kind, body, id_, system, caller.rules)
+            _check_system(caller, searched.evaluation.body["system"])
             read = await self._wait(searched.evaluation)
             now, age = time.time_ns() // 1_000_000, time.monotonic() - read.at
-            arguments = (searched, read, self._rules, now, age, self._settings.max_staleness_seconds)
+            arguments = (searched, read, caller.rules, now, age, self._settings.max_staleness_seconds)
             return await asyncio.get_running_loop().run_in_executor(self._searchers, search.answer, *arguments)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of bounded size. Raises Refused."""
-        most, parts, size = self._rules.limits.record_in, list[bytes](), 0
+        most, parts, size = self._most_bytes, list[bytes](), 0
         headers = dict(scope["headers"])
         if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
             raise Refused(415, "content-type: must be application/json")
@@ -176,6 +231,7 @@ class Application:
                 raise Refused(413, f"the body is too large; at most {most} bytes")
             parts.append(part.get("body", b""))
             more = part.get("more_body", False)
+        scope[BODY_READ] = True
         return b"".join(parts)
 
     async def _wait(self, request: EvaluationRequest) -> Read:
@@ -219,6 +275,18 @@ def _path(system: str, path: str) -> str:
     return f"/{system}{path}" if system else path
 
 
+def _plain_path(scope: Scope) -> str:
+    """The path, "" where it is written with `%`: what is in front of the server may have read it otherwise."""
+    path: str = scope["path"]
+    return path if scope["raw_path"] == path.encode() else ""
+
+
+def _check_system(caller: Caller, system: str) -> None:
+    """Without credentials, a system that is not known is an error of the decision, as in the stream."""
+    if caller.name and system not in caller.rules.systems:
+        raise Refused(403, "this caller may not ask about this system")
+
+
 def _check_method(method: str, allowed: str) -> None:
     if method != allowed:
         raise Refused(405, f"this path takes {allowed}")
@@ -227,65 +295,15 @@ def _check_method(method: str, allowed: str) -> None:
 def _request_id(scope: Scope) -> bytes:
     """The caller's `X-Request-ID`, which the response repeats, or a new one."""
     given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-    return given if 0 < len(given) <= ID_BYTES else uuid.uuid4().hex.encode()
+    return given if ID.fullmatch(given) else uuid.uuid4().hex.encode()
 
 
-def protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol with bounds on what untrusted callers hold: connections, headers, and time to send them."""
-
-    class Protocol(HttpToolsProtocol):
-        _timer: asyncio.TimerHandle | None = None
-        _size, _heading = 0, True
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            if len(self.connections) > most:
-                transport.write(REFUSED)
-                transport.close()
-                return
-            self._begin()
-
-        def _begin(self) -> None:
-            self._end()
-            self._size, self._heading = 0, True
-            self._timer = self.loop.call_later(seconds, self.transport.close)
-
-        def _end(self) -> None:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self._begin()
-
-        def data_received(self, data: bytes) -> None:
-            # httptools holds a header until it is complete: the bytes have to be counted as they come.
-            if self._heading and self._size > HEADER_BYTES:
-                self.send_400_response("the headers are too large")
-                return
-            self._size += len(data)
-            super().data_received(data)
-
-        def send_400_response(self, msg: str) -> None:
-            body = authzen.message(msg)
-            self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + CLOSING % (len(body), body))
-            self.transport.close()
-
-        def on_headers_complete(self) -> None:
-            self._size = 0
-            self._heading = False
-            super().on_headers_complete()
-
-        def on_message_complete(self) -> None:
-            self._end()
-            super().on_message_complete()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._end()
-            super().connection_lost(exc)
-
-    return Protocol
+class _Loop(uvloop.Loop):
+    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+        """Bound the time of TLS handshakes, which uvicorn does not: a connection counts once its handshake is done."""
+        if named.get("ssl") is not None:
+            named["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
+        return await super().create_server(*arguments, **named)
 
 
 class _Server(uvicorn.Server):
@@ -298,12 +316,25 @@ class _Server(uvicorn.Server):
 class Server:
     """One process that follows the topics and answers. Raises SettingsError when the address cannot be bound."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, socket_: socket.socket | None = None, health: Health | None = None) -> None:
         serve = settings.serve
         self._settings, self._stop = settings, threading.Event()
-        self._metrics = ServeMetrics(settings.systems, serve.max_staleness_seconds)
+        health = health or Health(serve.max_staleness_seconds)
+        self._metrics = ServeMetrics(settings.systems, health)
         self._follower = Follower(settings, self._stop, self._on_read, self._on_failure, self._metrics.compiled)
-        self._app = Application(settings, self._metrics, self._follower.ask, lambda: self._follower.stuck)
+        self._authentication = Authentication(settings)
+        self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
+        self._access_log = AccessLog() if serve.access_log else None
+        self._tracing = open_request_tracing(settings.tracing, settings.job_name)
+        self._app = Application(
+            settings,
+            self._metrics,
+            self._authentication,
+            self._follower.ask,
+            lambda: self._follower.stuck,
+            self._access_log,
+            self._tracing,
+        )
         config = uvicorn.Config(
             self._app,
             host=serve.address,
@@ -317,13 +348,14 @@ class Server:
             proxy_headers=False,
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=DRAIN_SECONDS,
+            ssl_context_factory=(lambda _config, _default: tls.context) if tls else None,
         )
-        self._config, self._server, self._loop = config, _Server(config), config.get_loop_factory()
-        self._socket = _bind(serve.address, serve.port)
+        self._server = _Server(config)
+        self._socket = socket_ or bind(serve.address, serve.port)
         self.port: int = self._socket.getsockname()[1]
         host = f"[{serve.address}]" if ":" in serve.address else serve.address
-        self._app.url = self._app.url or f"http://{host}:{self.port}"
-        self.url = f"http://{host}:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
+        self._app.url = self._app.url or self.url
         self._running: asyncio.AbstractEventLoop | None = None
 
     def run(self, stop: threading.Event, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -337,28 +369,52 @@ class Server:
             thread.start()
             self._follower.start()
             is_ready = False
-            while not stop.wait(WATCH_SECONDS) and self._follower.failure is None and thread.is_alive():
-                self._metrics.looked_at(self._follower)
+            while not stop.wait(WATCH_SECONDS) and self._works(thread):
                 if self._follower.read is not None and not is_ready:
                     is_ready = True
                     on_ready()
-            self._metrics.health.running = False
+            self._drain(thread)
             self._server.should_exit = True
             thread.join()
             self._app.close()
             self._stop.set()
             self._follower.close()
+            self._close()
         if self._follower.failure is not None:
             raise self._follower.failure
         if not stop.is_set():
             raise JobStopped("the HTTP server ended by itself; the log says why. Start it again")
+
+    def _works(self, thread: threading.Thread) -> bool:
+        """Whether it goes on; look after what changes beside requests."""
+        self._metrics.looked_at(self._follower)
+        self._authentication.reread()
+        if self._tls is not None:
+            self._tls.reread()
+        if self._access_log is not None:
+            self._access_log.flush()
+        return self._follower.failure is None and thread.is_alive()
+
+    def _drain(self, thread: threading.Thread) -> None:
+        """Be not ready, and go on answering until those that choose where to ask know it."""
+        self._metrics.health.running = False
+        self._app.draining = True
+        end = time.monotonic() + self._settings.serve.drain_seconds
+        while time.monotonic() < end and self._works(thread):
+            time.sleep(WATCH_SECONDS)
+
+    def _close(self) -> None:
+        if self._access_log is not None:
+            self._access_log.flush()
+        if self._tracing is not None:
+            self._tracing.close()
 
     def _serve(self) -> None:
         async def serve() -> None:
             self._running = asyncio.get_running_loop()
             await self._server.serve([self._socket])
 
-        with asyncio.Runner(loop_factory=self._loop) as runner:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
             runner.run(serve())
 
     def _on_read(self, read: Read) -> None:
@@ -375,7 +431,8 @@ class Server:
                 loop.call_soon_threadsafe(self._app.take, read)
 
 
-def _bind(address: str, port: int) -> socket.socket:
+def bind(address: str, port: int) -> socket.socket:
+    """A socket for `Server`. Raises SettingsError."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     found = socket.socket(family)
     try:

@@ -105,6 +105,10 @@ class _Log:
         """How many records there are up to an offset."""
         return bisect.bisect_right(self._offsets, offset)
 
+    def at(self, offset: int) -> DocumentRecord:
+        """The record at an offset, which must be there."""
+        return self.records[self.count(offset) - 1]
+
     def between(self, after: int, upto: int) -> list[DocumentRecord]:
         return self.records[self.count(after) : self.count(upto)]
 
@@ -254,6 +258,21 @@ class DocumentLog:
             if successor not in there:
                 self._gaps.add((log.topic, successor))
                 yield msgspec.structs.replace(record, value=b"", offset=successor)
+
+    def newest(self) -> Snapshot:
+        """What the policies say at the ends that were read, without facts. Raises NoLongerKnown."""
+        return self.snapshot_at({topic: {"0": self.end(topic) - 1} for topic in self._policies.topics}, None)
+
+    def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
+        """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
+        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
+        state, topics = self._state(self._policies, offsets, moment, Snapshot), self._names.policy_topics()
+        in_force = ((key, history.in_force) for key, history in state.store.histories.items())
+        return {
+            key: self._logs[topics[key.system]].at(version.order)
+            for key, version in in_force
+            if version is not None and not version.deleted
+        }
 
     def offsets_at(self, moment: int) -> tuple[Offsets, int]:
         """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.

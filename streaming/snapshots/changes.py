@@ -1,4 +1,4 @@
-"""Changes of policies: what each opens, reported once.
+"""Changes of policies: what each opens and widens, reported once.
 
 The committed offset of a policy topic says what was read. Below it lies the baseline, however much was reported of it;
 from it on every record is a change, also one published while the job was away. So a first start, for which nothing is
@@ -25,10 +25,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
-from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Work, all_systems
-from policy.analysis import Edit, Escalation, analyse, grant_text, open_to_everyone, said
+from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Work, all_systems, to_text
+from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, said, widenings
 from streaming.kafka.clients import Partition
+from streaming.records.change import ChangeWidens, widens_record
 from streaming.records.packing import Result
+from streaming.settings import Settings
 from streaming.snapshots.alerts import (
     Published,
     enforcement_disabled,
@@ -54,6 +56,7 @@ class _Changed(msgspec.Struct):
     before: CompiledDocument
     first: Published
     newest: Published
+    changes: dict[str, None]  # the ids, in order
     after: CompiledDocument = CompiledDocument()
 
 
@@ -75,6 +78,7 @@ class _Change(msgspec.Struct):
         for key, one in later.documents.items():
             known = self.documents.setdefault(key, one)
             known.newest, known.after = one.newest, one.after
+            known.changes.update(one.changes)
         self.policy_set, self.merged = later.policy_set, self.merged + 1
 
 
@@ -87,12 +91,13 @@ class Changes:
 
     def __init__(
         self,
-        alerts_topic: str,
+        settings: Settings,
         systems: Mapping[str, str],
         published: Mapping[Partition, int],
         unanalysed: Unanalysed | None = None,
     ) -> None:
-        self._alerts_topic, self._systems = alerts_topic, systems
+        self._alerts_topic, self._changes_topic = settings.topics.alerts, settings.topics.changes
+        self._most_bytes, self._systems = settings.limits.record_out, systems
         self._published = {topic: published[topic, 0] for topic in systems if (topic, 0) in published}
         self._boundaries: dict[str, deque[int]] = {}
         for topic, (start, *others) in (unanalysed or {}).items():
@@ -105,8 +110,8 @@ class Changes:
         self._unpublished: list[Result] = []
         self._analysis = _Analysis(self._found)
 
-    def note(self, key: Key, record: DocumentRecord, store: DocumentStore) -> None:
-        """Note a record of a policy topic that is about to be put into the document store."""
+    def note(self, key: Key, record: DocumentRecord, store: DocumentStore, change: str = "") -> None:
+        """Note a record of a policy topic that is about to be put into the document store; `change`: its id."""
         published = self._published.get(record.topic)
         if published is None or record.offset < published:
             return
@@ -114,9 +119,10 @@ class Changes:
         newest = Published(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
-            self._changed[key] = _Changed(said(store.histories.get(key)), newest, newest)
+            self._changed[key] = _Changed(said(store.histories.get(key)), newest, newest, {change: None})
         else:
             known.newest = newest
+            known.changes[change] = None
 
     def _close_before(self, record: DocumentRecord, store: DocumentStore) -> None:
         """After a restart: compare the changes of before it one by one, though they are read in one go."""
@@ -146,21 +152,42 @@ class Changes:
             first = min((one.first for one in documents.values()), key=lambda record: record.offset)
             self._analysis.put(_Change(system, first.topic, first.offset, documents, policy_set))
 
-    def _found(self, change: _Change, work: Work) -> list[Result]:
-        """The alerts. Whatever goes wrong here must not stop decisions, nor pass in silence."""
+    def _found(self, change: _Change) -> list[Result]:
+        """The alerts, and what it widens. Whatever goes wrong here must not stop decisions, nor pass in silence."""
         try:
-            return list(self._alerts(change, work))
+            policy_set = change.policy_set()
+            alerts = list(self._alerts(change, policy_set, Work(MOST_STEPS, self._analysis.give_way)))
+            return [*alerts, self._widens(change, self._widenings(change, policy_set))]
         except Exception as error:
             documents = list(map(str, change.documents))
             log.exception("what a change opens could not be worked out; please report it", documents=documents)
             why = type(error).__name__  # its text may hold what documents say
-            return [unknown_escalation(self._alerts_topic, one.newest, why) for one in change.documents.values()]
+            unknown = [unknown_escalation(self._alerts_topic, one.newest, why) for one in change.documents.values()]
+            return [*unknown, self._widens(change, Widenings(complete=False))]
 
-    def _alerts(self, change: _Change, work: Work) -> Iterator[Result]:
-        """One alert for each record that opened something, the last one where several together did."""
-        edits = [Edit(str(key), one.before, one.after) for key, one in change.documents.items()]
+    def _widenings(self, change: _Change, policy_set: PolicySet) -> Widenings:
         since = min(one.first.at for one in change.documents.values())
-        analysis = analyse(all_systems()[change.system], change.policy_set(), edits, since, work)
+        work = Work(MOST_STEPS, self._analysis.give_way)
+        return widenings(all_systems()[change.system], policy_set, _edits(change), since, work)
+
+    def _widens(self, change: _Change, found: Widenings) -> Result:
+        ordered = sorted(change.documents.values(), key=lambda one: one.newest.offset)
+        ids = tuple(dict.fromkeys(id_ for one in ordered for id_ in one.changes))
+        widens = ChangeWidens(
+            id=next(reversed(ordered[-1].changes)),
+            system=change.system,
+            time=to_text(ordered[-1].newest.at),
+            changes=ids,
+            widens=found.found,
+            widens_count=len(found.found),
+            complete=found.complete,
+        )
+        return widens_record(self._changes_topic, widens, self._most_bytes)
+
+    def _alerts(self, change: _Change, policy_set: PolicySet, work: Work) -> Iterator[Result]:
+        """One alert for each record that opened something, the last one where several together did."""
+        since = min(one.first.at for one in change.documents.values())
+        analysis = analyse(all_systems()[change.system], policy_set, _edits(change), since, work)
         published = {one.newest.document: one.newest for one in change.documents.values()}
         by_record: dict[Published, list[Escalation]] = {}
         for one in analysis.escalations:
@@ -226,6 +253,10 @@ class Changes:
         self._analysis.close()
 
 
+def _edits(change: _Change) -> list[Edit]:
+    return [Edit(str(key), one.before, one.after) for key, one in change.documents.items()]
+
+
 def _policy_set_of(system: str, store: DocumentStore) -> PolicySet:
     return Snapshot(store).policy_sets[system]
 
@@ -236,7 +267,7 @@ class _Analysis:
     `find`: the alerts of a change.
     """
 
-    def __init__(self, find: Callable[[_Change, Work], list[Result]]) -> None:
+    def __init__(self, find: Callable[[_Change], list[Result]]) -> None:
         self._find = find
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
@@ -263,7 +294,7 @@ class _Analysis:
     def _run(self) -> None:
         with contextlib.suppress(_Closed):
             while (change := self._next()) is not None:
-                alerts = self._find(change, Work(MOST_STEPS, self._yield))
+                alerts = self._find(change)
                 with self._lock:
                     self._finished.append((change, alerts))
                     self._current = None
@@ -277,7 +308,7 @@ class _Analysis:
             self._current = self._waiting.popleft()
             return self._current
 
-    def _yield(self) -> None:
+    def give_way(self) -> None:
         """Let the driver's own threads, which wait for Python's lock, go first."""
         time.sleep(0)
         if self._closed:

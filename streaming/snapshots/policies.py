@@ -23,6 +23,7 @@ from policy import (
 )
 from streaming.commit.offsets import Committed
 from streaming.errors import CannotStart, Stopping
+from streaming.kafka.authorship import Authorship, authorship_of
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Compiled
@@ -31,6 +32,7 @@ from streaming.records.packing import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
+from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.changes import Changes, Unanalysed
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, DocumentRecord, History, Loader, Refused
 from streaming.topics import DAY_MS
@@ -81,7 +83,7 @@ class Policies:
         self._loaders[topics.facts] = Loader(self._facts, None, limit)
         self._history = History(topics.history, by_system, limit, self._logs)
         systems = {topic: system for system, topic in by_system.items()}
-        self._changes = Changes(topics.alerts, systems, published, unanalysed)
+        self._changes = Changes(settings, systems, published, unanalysed)
         self._refused: Mapping[str, Sequence[str]] = {}
         self._published, self._unpublished = published, list[Refused]()
         self._on_compiled = on_compiled
@@ -101,6 +103,7 @@ class Policies:
         self._complete = False
         self._compiler = Compiler(self._policies)
         self.snapshot = self._compiler.snapshot
+        self._change_log = ChangeLog(settings, published, Snapshot(DocumentStore(systems=settings.systems)).version)
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
         self.overlay, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
@@ -163,7 +166,7 @@ class Policies:
             record = document_record(message)
             if record.topic != self._facts_topic:  # of facts the layer holds the past
                 self.documents.add(record)
-            refused = self._shelve(record)
+            refused = self._shelve(record, authorship_of(message.headers()))
             if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
                 self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
@@ -175,19 +178,25 @@ class Policies:
             self._changes.compare(self._policies, self.snapshot)
         elif time.monotonic() >= self._forget_at:
             self._forget()
+        self._change_log.close(self.snapshot.version, self.policy_offsets())
         self._complete = True
 
-    def _shelve(self, record: DocumentRecord) -> Refused | None:
+    def _shelve(self, record: DocumentRecord, authorship: Authorship | None = None) -> Refused | None:
+        """`authorship`: None for what the history topic keeps, which is no change."""
         loader = self._loaders[record.topic]
         key = loader.key_of(record)
         if loader.system is None:
             self._facts_read.update([key] if key is not None else [])
-        else:
-            self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
-            if key is not None:
-                self._history.note(key, record)
-                self._changes.note(key, record, self._policies)
-        return loader.take(record)
+            return loader.take(record)
+        self._policies_read, self.changed_at = True, max(self.changed_at, record.at)
+        change = "" if authorship is None else self._change_log.note(key, record, authorship, self._policies)
+        if key is not None:
+            self._history.note(key, record)
+            self._changes.note(key, record, self._policies, change)
+        refused = loader.take(record)
+        if authorship is not None:
+            self._change_log.noted(key, refused is not None, self._policies)
+        return refused
 
     def _apply_facts(self) -> None:
         """Take over into the layer what the documents read say now."""
@@ -267,11 +276,12 @@ class Policies:
         return self.positions[self._facts_topic, 0] - 1
 
     def pending(self) -> list[Result]:
-        """What the next transaction must say of the documents: alerts, and changes of the history."""
+        """What the next transaction must say of the documents: alerts, their changes, and those of the history."""
         alerts = [
             policy_rejected(self._alerts_topic, refused) for refused in self._unpublished if self._is_read(refused)
         ]
-        return self._recreated + alerts + self._changes.pending() + self._history.changes(self._policies)
+        changes = [*self._change_log.pending(), *self._changes.pending()]
+        return self._recreated + alerts + changes + self._history.changes(self._policies)
 
     def unanalysed(self) -> dict[str, tuple[int, ...]]:
         """What the same transaction must commit beside the offsets; to be asked for after `pending`."""
@@ -286,6 +296,7 @@ class Policies:
         """Note that a transaction with all of `pending` was committed."""
         self._unpublished = [refused for refused in self._unpublished if not self._is_read(refused)]
         self._recreated.clear()
+        self._change_log.published()
         self._changes.published()
         self._history.written(self._policies)
 

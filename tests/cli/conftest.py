@@ -31,7 +31,9 @@ def names(fresh_name: Callable[[str], str]) -> TopicNames:
     """Names that no other test uses."""
     prefix = fresh_name("topics")
     policies = {system: f"{prefix}.policies.{system}" for system in all_systems()}
-    single = {field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")}
+    single = {
+        field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+    }
     return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies, **single)
 
 

@@ -73,6 +73,40 @@ def test_cases_that_hold_pass(lockkeeper: Command, policies: Path, tmp_path: Pat
     assert shown.out == "1 of 1 expectations hold; 100.0 % of the statements decided\n"
 
 
+def test_lint_lists_findings_in_the_order_of_lines(lockkeeper: Command, tmp_path: Path) -> None:
+    """Whatever the documents are called."""
+    roles = [ROLE.format(name=name, topic="x") for name in ("zebra", "middle", "ant")]
+    (tmp_path / "roles.yaml").write_text("---\n".join(roles))
+    lines_ = [record["line"] for record in lockkeeper("policy", "lint", str(tmp_path), "--json").records]
+    assert lines_ == sorted(lines_)
+    assert len(lines_) == 3
+
+
+def test_typing_errors_in_cases_are_reported(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """A case that expects a deny would hold for any name that is misspelt."""
+    file = case_file(tmp_path / "t")
+    asked = ("policy", "test", str(file), "--policies", str(policies))
+    for right, wrong, meant in (
+        ("kafka:GetTopicDetails", "kafka:DeleteTopci", "kafka:DeleteTopic"),
+        ("user:dana", "user:dnaa", "user:dana"),
+        ("main/orders", "main/ordres", "kafka:topic:prod/main/orders"),
+    ):
+        file.write_text(CASES.format(topic="orders").replace("allow", "deny").replace(right, wrong))
+        shown = lockkeeper(*asked)
+        assert (shown.code, f"did you mean {meant}?" in shown.err) == (2, True)
+        assert lockkeeper(*asked, "--allow-unknown").code == 0
+
+
+def test_a_case_file_whose_names_match_nothing_fails(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
+    """All of its denies hold, for the policies are others'."""
+    file = case_file(tmp_path / "t", "payments")
+    file.write_text(file.read_text().replace("allow", "deny"))
+    asked = ("policy", "test", str(file), "--policies", str(policies))
+    shown = lockkeeper(*asked)
+    assert (shown.code, "no request has a subject and a resource that the documents know" in shown.err) == (1, True)
+    assert lockkeeper(*asked, "--allow-unknown").code == 0
+
+
 def test_cases_that_fail_are_told_and_written_as_junit(lockkeeper: Command, policies: Path, tmp_path: Path) -> None:
     """One line each, and XML that a build server can show."""
     case_file(tmp_path / "t"), case_file(tmp_path / "t", "payments")
@@ -153,7 +187,7 @@ def test_diff_tells_grants_and_decisions_that_change(
     asked.write_text(lines(request(), request(topic="payments"), request(topic="other")))
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--requests", str(asked))
     assert shown.code == 1
-    assert "+! lenses6/Role/more: role:more allow kafka/Get* on kafka/topic/prod/main/payments" in shown.out
+    assert "+! lenses6/Role/more: role:more allow kafka:Get* on kafka:topic:prod/main/payments" in shown.out
     assert "+! lenses6/Group/readers: group:readers is role:more" in shown.out
     assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.out
     assert shown.out.endswith("2 differences, 1 decisions would change\n")

@@ -1,6 +1,9 @@
 """`lockkeeper explain | who-can`: why, and who."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,3 +98,48 @@ def test_who_can_asks_within_an_organization(lockkeeper: Command, tmp_path: Path
     asked = ("who-can", "job.view", "job:j", "--system", "streamsets", "-p", str(tmp_path))
     assert lockkeeper(*asked).out == ""
     assert "rita" in lockkeeper(*asked, "--organization", "acme").out.splitlines()
+
+
+def test_typing_errors_are_reported_unless_they_are_allowed(lockkeeper: Command, policies: Path) -> None:
+    """Exit code 2 with what was meant; without anything near, a subject or resource is answered."""
+    typed = ("--system", "lenses6", "-p", str(policies))
+    subject, action, resource = "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/orders"
+
+    def explain(subject: str, action: str, resource: str, *more: str) -> tuple[object, str]:
+        asked = ("--subject", subject, "--action", action, "--resource", resource)
+        shown = lockkeeper("explain", *typed, *asked, *more)
+        return shown.code, shown.err
+
+    code, message = explain(subject, "kafka:DeleteTopci", resource)
+    assert code == 2
+    assert "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?" in message
+    assert explain(subject, "kafka:DeleteTopci", resource, "--allow-unknown")[0] == 1
+    code, message = explain("user:dnaa", action, resource)
+    assert (code, "did you mean user:dana?" in message) == (2, True)
+    code, message = explain(subject, action, "kafka:topic:prod/main/ordres")
+    assert (code, "did you mean kafka:topic:prod/main/orders?" in message) == (2, True)
+    assert explain("user:erik", action, resource) == (1, "no subject user:erik in the documents\n")
+
+
+def test_who_can_and_request_report_typing_errors(lockkeeper: Command, policies: Path) -> None:
+    """`request` sends nothing then: it needs no Kafka to say so."""
+    resource = "kafka:topic:prod/main/orders"
+    typed = ("who-can", "kafka:GetTopicDetials", resource, "--system", "lenses6", "-p", str(policies))
+    shown = lockkeeper(*typed)
+    assert (shown.code, "did you mean kafka:GetTopicDetails?" in shown.err) == (2, True)
+    assert lockkeeper(*typed, "--allow-unknown").code == 0
+    asked = ("--subject", "user:dana", "--action", "kafka:GetTopicDetials", "--resource", resource)
+    shown = lockkeeper("request", "--system", "lenses6", *asked, "--bootstrap", "localhost:1")
+    assert (shown.code, "did you mean kafka:GetTopicDetails?" in shown.err) == (2, True)
+    shown = lockkeeper("request", "--system", "lense6", *asked, "--bootstrap", "localhost:1")
+    assert (shown.code, "no system lense6; did you mean lenses6?" in shown.err) == (2, True)
+
+
+def test_the_shell_completes_commands_and_options() -> None:
+    """As `lockkeeper --install-completion` sets it up."""
+    asked = {"_LOCKKEEPER_COMPLETE": "complete_bash", "COMP_WORDS": "lockkeeper who", "COMP_CWORD": "1"}
+    command = [str(Path(sys.executable).with_name("lockkeeper"))]
+    found = subprocess.run(
+        command, env={**os.environ, **asked}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert found.stdout.split() == ["who-can"]

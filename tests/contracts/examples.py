@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from policy.analysis import Widening
 from policy.core.request import Action, MalformedRequest, Request, Resource, Subject, parse_request
-from policy.core.times import to_ms
+from policy.core.times import to_ms, to_text
 from policy.store.documents import DocumentStore, Rejected
 from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
@@ -19,6 +20,14 @@ from streaming.monitor import Decided, Happened, Input, Key, Occurred, access_id
 from streaming.monitor.processor import encode_alert
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import DENIAL_BURST, MonitorSettings
+from streaming.records.change import (
+    ChangeWidens,
+    DocumentChange,
+    PolicyChange,
+    PolicyState,
+    change_record,
+    widens_record,
+)
 from streaming.settings import Limits
 from streaming.snapshots.alerts import policy_rejected, policy_stale, topic_recreated
 from streaming.snapshots.documents import Refused
@@ -106,6 +115,26 @@ def alerts() -> list[bytes]:
     made = (policy_rejected("authz.alerts.v1", refused), stale, recreated)
     of_documents = [record for _, _, record, _ in made if record]
     return [*of_documents, *map(encode_alert, _raised())]
+
+
+def changes() -> list[bytes]:
+    """Records of the changes topic as the code makes them: with all that there may be, and with as little."""
+    state = PolicyState(OFFSETS, "sha256:9f86d0")
+    document = DocumentChange("lenses6/Role/x", "changed", 41)
+    claims = {"author": "dana", "commit": "c0ffee", "reason": "why"}
+    shared: dict[str, Any] = {"id": "c-1", "system": "lenses6", "time": to_text(NOW)}
+    made = [
+        PolicyChange(**shared, **claims, before=state, after=state, documents=(document,), documents_count=1),
+        PolicyChange(**shared, before=PolicyState(OFFSETS), after=state, documents=(), documents_count=0),
+    ]
+    lifted = Widening("role:x", "kafka:*", "*", "lenses6/Role/x", 3, "deny-lifted", "lenses6/Group/g", "until …")
+    widens = [(), (Widening("role:x", "*", "*", "lenses6/Role/x"), lifted)]
+    found = [
+        ChangeWidens(**shared, changes=("c-0", "c-1"), widens=some, widens_count=len(some), complete=bool(some))
+        for some in widens
+    ]
+    records = [*(change_record("t", one, 1 << 20) for one in made), *(widens_record("t", w, 1 << 20) for w in found)]
+    return [value for _, _, value, _ in records if value]
 
 
 def _raised() -> list[Raised]:

@@ -113,11 +113,13 @@ def test_every_request_of_the_cases_is_the_same_after_avro() -> None:
     assert came > 1000
 
 
-def test_every_decision_and_alert_is_the_same_after_avro() -> None:
+def test_every_decision_alert_and_change_is_the_same_after_avro() -> None:
     for record in examples.decisions():
         assert _through("decision", record) == json.loads(record)
     for record in examples.alerts():
         assert _through("alert", record) == json.loads(record)
+    for record in examples.changes():
+        assert _through("change", record) == json.loads(record)
 
 
 def test_every_accepted_document_is_the_same_after_avro() -> None:

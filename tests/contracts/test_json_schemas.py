@@ -15,6 +15,7 @@ from policy.systems.streamsets.catalogue import catalogue
 from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
+from streaming.records.schemas import read
 from streaming.settings import Limits
 from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
@@ -112,6 +113,14 @@ def _some_decision(**changes: Any) -> dict[str, Any]:
 def test_what_no_decision_can_be_is_not_valid(changes: dict[str, Any]) -> None:
     assert faults("decision.json", _some_decision()) == []
     assert faults("decision.json", _some_decision(**changes))
+
+
+def test_every_change_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:
+    for record in examples.changes():
+        assert faults("change.json", json.loads(record), closed=True) == []
+        assert faults("change.json", {**json.loads(record), "time": "yesterday"})
+    fields = {name for record in examples.changes() for name in json.loads(record)}
+    assert fields == set(json.loads(read("json/change.json"))["properties"]), "the examples have every field"
 
 
 def test_every_alert_is_valid_and_has_no_field_that_the_schema_does_not_name() -> None:

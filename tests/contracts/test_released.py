@@ -17,7 +17,8 @@ from tests.contracts import examples
 from tests.contracts.schemas import documents, faults
 
 EXAMPLES = 50
-PAIRS = [(kind, release) for release in releases() for kind in KINDS]
+NEWER = {"change"}  # kinds that no release has yet
+PAIRS = [(kind, release) for release in releases() for kind in KINDS if kind not in NEWER]
 
 
 def _unreadable(writer: AvroSchema, reader: AvroSchema) -> Iterator[str]:
@@ -36,7 +37,7 @@ def _unreadable(writer: AvroSchema, reader: AvroSchema) -> Iterator[str]:
 def test_the_first_release_is_kept() -> None:
     assert "0.1.0" in releases()
     assert {name.rpartition("/")[2] for name in names() if name.startswith("released/0.1.0/avro/")} == {
-        f"{kind}.avsc" for kind in KINDS
+        f"{kind}.avsc" for kind in KINDS if kind not in NEWER
     }
 
 

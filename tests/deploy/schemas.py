@@ -67,6 +67,9 @@ PROBE = record(
 CONTAINER = record(
     "name",
     name=TEXT,
+    image=TEXT,
+    args=each(TEXT),
+    resources=record(requests=TEXTS, limits=TEXTS),
     env=each(VARIABLE),
     ports=each(record("containerPort", name=TEXT, containerPort=COUNT, protocol=one_of("TCP", "UDP"))),
     startupProbe=PROBE,
@@ -93,6 +96,7 @@ SPREAD = record(
 )
 POD = record(
     "containers",
+    automountServiceAccountToken=FLAG,
     securityContext=record(
         runAsNonRoot=FLAG,
         runAsUser=COUNT,
@@ -206,11 +210,25 @@ NETWORK_POLICY = resource(
         ingress=each(record(**{"from": each(PEER)}, ports=each(record("port", port=PORT, protocol=one_of("TCP"))))),
     ),
 )
+AMOUNT = {"anyOf": [COUNT, {"const": 0}, {"pattern": r"^\d+%$"}]}
+DEPLOYMENT = resource(
+    "apps/v1",
+    spec=record(
+        "selector template",
+        replicas=COUNT,
+        selector=SELECTOR,
+        strategy=record("rollingUpdate", rollingUpdate=record(maxUnavailable=AMOUNT, maxSurge=AMOUNT)),
+        template=record("metadata spec", metadata=LABELLED, spec=POD),
+    ),
+)
+BUDGET = resource("policy/v1", spec=record("selector", minAvailable=AMOUNT, maxUnavailable=AMOUNT, selector=SELECTOR))
 RULE = record("apiGroups resources verbs", apiGroups=each({"type": "string"}), resources=each(TEXT), verbs=each(TEXT))
 SUBJECT = record("kind name", kind=one_of("ServiceAccount"), name=TEXT, namespace=TEXT)
 
 SCHEMAS: dict[str, Schema] = {
     "SparkApplication": SPARK_APPLICATION,
+    "Deployment": DEPLOYMENT,
+    "PodDisruptionBudget": BUDGET,
     "KafkaTopic": KAFKA_TOPIC,
     "KafkaUser": KAFKA_USER,
     "Service": SERVICE,

@@ -20,6 +20,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Produc
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from streaming.application import check_permissions, run
+from streaming.cli.app import Failure
+from streaming.cli.serve import check_access
 from streaming.client import AlertConsumer, Client, ClientError, Connection, DecisionConsumer, NotReported
 from streaming.commit.transaction import Output
 from streaming.enforcer.source import connection_options
@@ -35,7 +37,8 @@ from streaming.kafka.permissions import Permission, missing_permissions
 from streaming.kafka.publish import PublishFailed, transactional_id
 from streaming.kafka.topics import topic_specs
 from streaming.runtime.spark import start_session
-from streaming.settings import Settings, monitor_settings
+from streaming.serve.server import Server
+from streaming.settings import ServeSettings, Settings, monitor_settings
 from tests.cli.lockkeeper import Command
 from tests.deploy.files import documented_commands, parse_command
 from tests.stream.certificates import Authority
@@ -186,6 +189,19 @@ def _verify(session: Session) -> str:
     return session.run("verify", "--json", prints="violations")
 
 
+def _serve(session: Session) -> str:
+    """Until the policies are read; then it is asked to stop."""
+    session.ran.add(parse_command(["serve"]))
+    settings = msgspec.structs.replace(session.settings, serve=ServeSettings(port=0))
+    stop = threading.Event()
+    try:
+        check_access(settings)
+        Server(settings).run(stop, stop.set)
+    except Failure as error:
+        return str(error)
+    return ""
+
+
 def _start(session: Session) -> str:
     """What a job says of its permissions before it starts anything. Without the enforcer's it does not start."""
     admin = AdminClient({**session.settings.kafka, "bootstrap.servers": session.settings.bootstrap_servers})
@@ -211,6 +227,7 @@ STEPS: dict[str, list[Step]] = {
         partial(_follow, AlertConsumer),
         partial(_follow, DecisionConsumer),
     ],
+    f"{JOB}-serve": [_serve],
     f"{JOB}-verify": [_verify],
 }
 
@@ -290,7 +307,7 @@ def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
 def _shown_by(user: str, permission: Permission) -> list[Step]:
     """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
     describes = permission.type == "topic" and permission.operation.startswith("Describe")
-    return [step for step in STEPS[user] if (step is _check_topics) == describes or step is _verify]
+    return [step for step in STEPS[user] if (step is _check_topics) == describes or step in (_verify, _serve)]
 
 
 def _names(said: str, principal: str, permission: Permission, broker: SecuredBroker) -> bool:

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from streaming.settings import Settings, variables
+from streaming.serve.callers import load_callers
+from streaming.settings import Settings, load_settings, variables
 from tests.brokers import docker_answers
 from tests.deploy.files import ROOT, instruction, parse_command, read_yaml
 
@@ -31,10 +32,10 @@ def _ours(services: dict[str, Any]) -> dict[str, Any]:
 
 def test_everything_is_there_that_a_first_look_needs(services: dict[str, Any]) -> None:
     assert set(services) == {
-        *("kafka", "schema-registry", "topics", "policies", "enforcer"),
+        *("kafka", "schema-registry", "topics", "policies", "enforcer", "serve"),
         *("producer", "consumer", "prometheus", "grafana"),
     }
-    assert set(_ours(services)) == {"topics", "policies", "enforcer", "producer", "consumer"}
+    assert set(_ours(services)) == {"topics", "policies", "enforcer", "serve", "producer", "consumer"}
 
 
 def test_images_are_pinned_to_a_version_or_built_from_this_checkout(services: dict[str, Any]) -> None:
@@ -81,6 +82,7 @@ def test_services_wait_for_what_they_need(services: dict[str, Any]) -> None:
     assert waits["policies"] == {"topics"}
     assert waits["enforcer"] == {"policies", "schema-registry"}
     assert waits["producer"] == {"enforcer"}
+    assert waits["serve"] == {"policies"}
 
 
 def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
@@ -89,6 +91,7 @@ def test_our_services_run_commands_that_exist(services: dict[str, Any]) -> None:
         "topics": "topics create",
         "policies": "policy apply",
         "enforcer": "run",
+        "serve": "serve",
         "consumer": "tail",
     }
     assert parse_command(services["consumer"]["healthcheck"]["test"][2:]) == "topics check"
@@ -145,6 +148,20 @@ def test_the_jobs_health_is_asked_where_it_serves_its_metrics(services: dict[str
     assert f"'http://localhost:{port}/readyz'" in enforcer["healthcheck"]["test"][-1]
     assert enforcer["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert enforcer["environment"]["LOCKKEEPER_METRICS_ADDRESS"] == "0.0.0.0"
+
+
+def test_the_server_starts_with_its_settings_and_takes_the_token_of_the_comment(services: dict[str, Any]) -> None:
+    serve = services["serve"]
+    mounted = {target: ROOT / source for source, target in _bound(serve)}
+    environment = {**serve["environment"]}
+    callers = mounted[environment["LOCKKEEPER_SERVE_CALLERS"]]
+    settings = load_settings(mounted[serve["command"][-1]], {**environment, "LOCKKEEPER_SERVE_CALLERS": str(callers)})
+    [token] = re.findall(r"Bearer ([a-z-]+)'", (ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    found = load_callers(settings).by_token(token.encode())
+    assert found is not None
+    assert set(found.rules.systems) == set(settings.systems)
+    assert serve["ports"] == [f"127.0.0.1:{settings.serve.port}:{settings.serve.port}"]
+    assert f"'http://localhost:{settings.metrics.port}/readyz'" in serve["healthcheck"]["test"][-1]
 
 
 def test_nothing_is_open_to_other_machines(services: dict[str, Any]) -> None:

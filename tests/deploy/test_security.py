@@ -20,7 +20,7 @@ WRITERS = {
     NAMES.facts: {JOB, f"{JOB}-facts"},
     NAMES.requests[0]: {f"{JOB}-client", f"{JOB}-service"},
     NAMES.audit[0]: {f"{JOB}-audit", f"{JOB}-service"},
-    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.verdicts, NAMES.history)},
+    **{topic: {JOB} for topic in (NAMES.decisions, NAMES.alerts, NAMES.changes, NAMES.verdicts, NAMES.history)},
     **{f"{topic}.dlq": {JOB} for topic in (NAMES.requests[0], NAMES.audit[0])},
 }
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
@@ -107,7 +107,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     """That they can run them is tested in test_access."""
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
-    asks = {"run", "request", "tail", "report", "verify", "topics check"}
+    asks = {"run", "request", "serve", "tail", "report", "verify", "topics check"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in ("apply", "get", "delete", "diff")}
 
 

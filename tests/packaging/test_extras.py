@@ -44,7 +44,7 @@ def _without(packages: list[str], code: str, *arguments: str) -> "subprocess.Com
     [
         ["policy", "lint", POLICIES],
         ["policy", "diff", POLICIES, POLICIES],
-        ["policy", "test", str(ROOT / "tests/cases/ververica.yaml")],
+        ["policy", "test", str(ROOT / "tests/cases/cdap.yaml")],
         ["decide", "--policies", POLICIES, "--requests", str(ROOT / "deploy/requests.jsonl")],
         ["topics", "manifest"],
     ],

@@ -21,7 +21,7 @@ POLICY = (
     ("policy.testing", "policy.importers"),
 )
 STREAMING = (
-    ("streaming.errors", "streaming.topics", "streaming.monitor_settings"),
+    ("streaming.errors", "streaming.topics", "streaming.authentication_settings", "streaming.monitor_settings"),
     ("streaming.settings",),
     ("streaming.runtime",),
     ("streaming.kafka",),
@@ -32,7 +32,7 @@ STREAMING = (
     ("streaming.enforcer",),
     ("streaming.monitor",),
     ("streaming.application", "streaming.client", "streaming.imported", "streaming.serve"),
-    ("streaming.broker", "streaming.report", "streaming.verify"),
+    ("streaming.broker", "streaming.decision_log", "streaming.report", "streaming.verify"),
     ("streaming.bench", "streaming.demo"),
     ("streaming.cli",),
 )

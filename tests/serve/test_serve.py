@@ -83,7 +83,8 @@ def serving(settings: Settings) -> Iterator[Running]:
     assert not running.thread.is_alive()
 
 
-def _settings(world: World, **serve: Any) -> Settings:
+def settings_of(world: World, **serve: Any) -> Settings:
+    """The settings of a server for these topics."""
     chosen = ServeSettings(port=0, default_system=SYSTEM, **serve)
     return msgspec.structs.replace(world.settings, serve=chosen)
 
@@ -98,7 +99,7 @@ def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) 
 
 
 def test_a_change_is_in_force_and_an_acknowledged_one_at_once_where_asked_for(world: World) -> None:
-    with serving(_settings(world)) as running:
+    with serving(settings_of(world)) as running:
         assert running.decision() is True
         _, told, _ = running.ask(f"/{SYSTEM}{PATH}", ASKED)
         assert told["context"]["policy_offsets"][world.policies] == {"0": 1}
@@ -119,7 +120,7 @@ def test_a_change_is_in_force_and_an_acknowledged_one_at_once_where_asked_for(wo
 
 def test_facts_are_followed(world: World) -> None:
     """A user's groups at login, without which StreamSets' requests are not answered."""
-    with serving(_settings(world)) as running:
+    with serving(settings_of(world)) as running:
         before = running.ask(PATH, ASKED)[1]["context"]["facts_offset"]
         session = {"system": "streamsets", "kind": "Session", "name": "dana", "spec": {"login_at": 1}}
         offset = world.publish_to(world.names.facts, "streamsets/Session/dana", session)
@@ -129,7 +130,7 @@ def test_facts_are_followed(world: World) -> None:
 
 def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
     limits = msgspec.structs.replace(world.settings.limits, record_in=2000)
-    settings = msgspec.structs.replace(_settings(world, request_seconds=1.0), limits=limits)
+    settings = msgspec.structs.replace(settings_of(world, request_seconds=1.0), limits=limits)
     with serving(settings) as running:
         port = running.server.port
         assert running.ask(PATH, b"{")[0] == 400
@@ -148,7 +149,7 @@ def test_requests_that_are_none_are_refused_in_json(world: World) -> None:
         assert (status, told["access_evaluation_endpoint"]) == (200, f"{base}{PATH}")
         # Slow callers: neither headers nor a body may be sent for as long as they like.
         assert _sent(port, b"POST /access") == b""
-        half = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        half = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
         assert _sent(port, half % PATH.encode()) == b""
 
 
@@ -173,7 +174,7 @@ def _chunked(port: int, body: bytes) -> int:
 
 
 def test_headers_and_connections_beyond_the_limits_are_refused(world: World) -> None:
-    with serving(_settings(world, max_connections=2, request_seconds=60.0)) as running:
+    with serving(settings_of(world, max_connections=2, request_seconds=60.0)) as running:
         assert (
             _sent(running.server.port, b"GET / HTTP/1.1\r\nhost: x\r\na: " + b"b" * 2_000_000)[:13] in HEADERS_REFUSED
         )
@@ -186,7 +187,7 @@ def test_headers_and_connections_beyond_the_limits_are_refused(world: World) -> 
 
 
 def test_a_transaction_that_is_not_ended_makes_policies_stale(world: World) -> None:
-    with serving(_settings(world, max_staleness_seconds=0.5)) as running:
+    with serving(settings_of(world, max_staleness_seconds=0.5)) as running:
         assert running.decision() is True
         producer = Producer({"bootstrap.servers": world.broker.bootstrap_servers, "transactional.id": "open-one"})
         producer.init_transactions(30)
@@ -199,7 +200,7 @@ def test_a_transaction_that_is_not_ended_makes_policies_stale(world: World) -> N
 
 
 def test_a_topic_that_is_re_created_ends_the_server(world: World) -> None:
-    with serving(_settings(world)) as running:
+    with serving(settings_of(world)) as running:
         assert running.decision() is True
         world.recreate(world.policies)
         running.thread.join(30)
@@ -216,7 +217,7 @@ def test_the_command_decides_and_without_kafka_answers_503(fresh_name: Callable[
         world.publish(role("readers", "kafka:topic:prod/main/orders"))
         world.publish(group("readers", "user:dana"))
         settings = msgspec.structs.replace(
-            _settings(world, max_staleness_seconds=2.0), metrics=MetricsSettings(free_port())
+            settings_of(world, max_staleness_seconds=2.0), metrics=MetricsSettings(free_port())
         )
         with _command(settings, tmp_path) as port:
             ask = Asking(port)
@@ -258,13 +259,7 @@ class Asking:
 @contextlib.contextmanager
 def _command(settings: Settings, folder: Path) -> Iterator[int]:
     """`lockkeeper serve` with these settings; yields its port. It must end in order when asked to."""
-    file = folder / "serve.json"
-    told = {
-        name: msgspec.to_builtins(getattr(settings, name))
-        for name in ("bootstrap_servers", "job_name", "topics", "serve", "metrics")
-    }
-    del told["topics"]["systems"]
-    file.write_text(json.dumps(told))
+    file = written(settings, folder)
     command = [sys.executable, "-m", "streaming.cli", "serve", "--config", str(file)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
     try:
@@ -277,3 +272,15 @@ def _command(settings: Settings, folder: Path) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+def written(settings: Settings, folder: Path) -> Path:
+    """A file with these settings."""
+    file = folder / "serve.json"
+    told = {
+        name: msgspec.to_builtins(getattr(settings, name))
+        for name in ("bootstrap_servers", "job_name", "topics", "serve", "metrics")
+    }
+    del told["topics"]["systems"]
+    file.write_text(json.dumps(told))
+    return file

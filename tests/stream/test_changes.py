@@ -11,12 +11,14 @@ from policy.analysis.escalation import analyse
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.kafka.clients import Partition
+from streaming.settings import Settings
 from streaming.snapshots import changes
 from streaming.snapshots.changes import Changes
 from streaming.snapshots.documents import DocumentRecord, Loader
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 
+NAMES = Settings().topics
 TOPICS = {"policies": SYSTEM, "switches": LOOKS_BACK}
 ADMIN = {
     "system": SYSTEM,
@@ -41,7 +43,7 @@ class CompiledDocument:
     ) -> None:
         self._store = DocumentStore()
         self._loaders = {topic: Loader(self._store, system, 1 << 20) for topic, system in TOPICS.items()}
-        self.changes = Changes("alerts", TOPICS, published, unanalysed)
+        self.changes = Changes(Settings(), TOPICS, published, unanalysed)
         self._next = dict.fromkeys(TOPICS, 0)
         if reads:
             self.read(*records, topic=topic)
@@ -66,9 +68,10 @@ class CompiledDocument:
     def alerts(self) -> list[dict[str, Any]]:
         """What the next transaction would tell once all is compared, which is then committed."""
         wait_until(lambda: self.changes.is_idle, "all changes are compared")
-        found = [json.loads(value or b"") for _, _, value, _ in self.changes.pending()]
+        found = [(topic, json.loads(value or b"")) for topic, _, value, _ in self.changes.pending()]
         self.changes.published()
-        return found
+        self.widens = [record for topic, record in found if topic == NAMES.changes]
+        return [record for topic, record in found if topic == NAMES.alerts]
 
     def ids(self) -> list[str]:
         """The ids of the same."""
@@ -283,3 +286,18 @@ def test_a_commit_before_all_is_read_keeps_what_was_unanalysed_before() -> None:
     job.read(*log[4:])
     assert job.ids() == ["privilege-escalation-policies-2", "privilege-escalation-policies-4"]
     assert job.changes.unanalysed() == {}
+
+
+def test_what_a_change_widens_follows_with_the_ids_of_the_changes_that_were_compared() -> None:
+    job = CompiledDocument({("policies", 0): 0}, *FIRST)
+    assert len(job.alerts()) == 1
+    [widens] = job.widens
+    assert (widens["changes"], widens["complete"], widens["system"]) == ([""], True, SYSTEM)
+    assert ["role:admin", "*", "*"] in [[one["who"], one["action"], one["resource"]] for one in widens["widens"]]
+    job.read(group("admin", "user:dana", "user:erik"))
+    job.alerts()
+    [widens] = job.widens
+    assert {one["who"] for one in widens["widens"]} == {"user:erik"}
+    job.read(group("admin"))
+    assert job.alerts() == []
+    assert [widens["widens"] for widens in job.widens] == [[]], "that nothing is widened is said too"

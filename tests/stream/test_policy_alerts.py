@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,25 @@ def _alerts(world: World, count: int) -> dict[str, dict[str, Any]]:
     assert len(found) == count, [alert["message"] for alert in found]
     assert set(Counter(alert["id"] for alert in found).values()) <= {1}
     return {alert["id"]: alert for alert in found}
+
+
+def _changes_are_written(world: World) -> bool:
+    found = [json.loads(message.value()) for message in world.reader(world.names.changes).to_the_end()]
+    last = [record["id"] for record in found if "documents" in record][-1:]
+    return any(last == record["changes"][-1:] for record in found if "widens" in record)
+
+
+def _check_changes(world: World) -> None:
+    """Each change is written once, in order: one begins where the last one ended; and what each widens, once."""
+    found = [json.loads(message.value()) for message in world.reader(world.names.changes).to_the_end()]
+    made, widens = ([record for record in found if ("widens" in record) == wanted] for wanted in (False, True))
+    assert all(one["after"]["policy_offsets"] == two["before"]["policy_offsets"] for one, two in pairwise(made))
+    assert set(made[0]["before"]["policy_offsets"][world.policies].values()) == {-1}
+    assert made[-1]["after"]["policy_version"].startswith("sha256:")
+    compared = [change for record in widens for change in record["changes"]]
+    assert Counter(compared) == Counter(record["id"] for record in made[2:]), (
+        "before the first start: one of each topic"
+    )
 
 
 def _role_of_many(name: str) -> dict[str, Any]:
@@ -140,6 +160,8 @@ def test_what_changes_open_is_reported_once_over_kills_restarts_and_absence(
         assert _alerts(world, len(expected)).keys() == expected
         places = [item["document"] for item in _alerts(world, len(expected))[folder]["evidence"]]
         assert places[:2] == ["lenses6/Group/root", "lenses6/Role/root"]
+        wait_until(lambda: _changes_are_written(world), "what the last change widens")
+        _check_changes(world)
         with _open_transaction(world):
             stale = _alerts(world, len(expected) + 1).keys() - expected
         assert {id_.rpartition("-")[0] for id_ in stale} == {f"policy-stale-{world.policies}-0"}

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+import policy
 from policy import compile_documents
 from policy.core.caching import BUDGET
+from policy.evaluation import reference
 from policy.store import compiler as compiling
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
@@ -115,7 +117,7 @@ def test_long_names_of_resources_are_answered_and_not_kept() -> None:
     for length in (RESOURCE_BYTES // 2 + 1, RESOURCE_BYTES + 1):
         for topic in (f"prod/main/{'x' * length}", f"prod/{'x' * length}/orders"):
             _compare([(None, json.dumps(_request(topic=topic)).encode(), None)], evaluator)
-    resources = evaluator.answers(DEFAULT_TRUST).resources("lenses6")
+    (resources,) = evaluator.answers(DEFAULT_TRUST)._resources.values()
     for known in (resources.states, resources._heads):
         assert RESOURCE_BYTES // 2 < max(map(len, known)) <= RESOURCE_BYTES
 
@@ -157,6 +159,101 @@ def test_where_the_id_is_not_read_one_query_answers_for_all_but_those_at_fault()
         for value in _values(_for_partition(evaluator).decide_all(Records(records_batch(sent))))
     ]
     assert decided.count(True) == 3 + FAULTY.count("\xe9") + FAULTY.count("a: b")
+    assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
+
+
+REPEATING = (
+    # id, properties as they are written
+    ("orders", '{"connection":"kafka","dataset":"orders"}'),
+    ("billing", '{"connection":"kafka","dataset":"billing"}'),
+    ("secret", '{"connection":"kafka","dataset":"secret"}'),
+    ("secret", '{"connection":"kafka","dataset":"orders"}'),  # the dataset counts, not the id
+    ("orders", '{"connection":"kafka","dataset":"secret"}'),
+    ("kafka", '{"connection":"kafka","dataset":"secret"}'),  # the id is the connection
+    ("kafka", '{"connection":"kafka","dataset":"kafka"}'),
+    ("orders", '{"connection":"orders","dataset":"orders"}'),
+    ("other", '{"connection":"other","dataset":"secret"}'),
+    ("secret", '{"connection":"secret","dataset":"orders"}'),
+    ("orders", '{"connection":"kafka","dataset":"\\u006frders"}'),  # another way of writing it
+    ("kafka", '{"connection":"kafka","dataset":"\\u006bafka"}'),
+    ("secret", '{"connection":"secret","dataset":"\\u006bafka"}'),
+    ("orders", '{"connection":"kafka","dataset":"orders","dataset":"secret"}'),  # the last one counts
+    ("orders", '{"connection":"kafka","dataset":"secret","dataset":"orders"}'),
+    ("secret", '{"connection":"kafka","dataset":"orders","dataset":"secret"}'),
+    ("dataset", '{"connection":"kafka","dataset":"orders"}'),
+    ("dataset", '{"connection":"kafka","dataset":"dataset"}'),
+    (",", '{"connection":"kafka","dataset":","}'),
+    (",", '{"connection":"kafka","dataset":"orders"}'),
+    (":", '{"connection":"kafka","dataset":":"}'),
+    ("orders", '{"connection":{"a":"orders"},"dataset":"secret"}'),
+    ("orders", '"orders"'),
+    ("orders", '["orders"]'),
+    ("orders", "null"),
+    ("orders ", '{"connection":"kafka","dataset":"orders "}'),  # a name at fault
+    ("e\u0301", '{"connection":"kafka","dataset":"e\u0301"}'),
+    ("a/b", '{"connection":"kafka","dataset":"a/b"}'),
+    ("a/", '{"connection":"kafka","dataset":"a/"}'),
+    ("orders*", '{"connection":"kafka","dataset":"orders*"}'),
+    ("*", '{"connection":"kafka","dataset":"*"}'),
+    ("x" * 300, '{"connection":"kafka","dataset":"%s"}' % ("x" * 300)),
+)
+
+
+def _repeating(number: int, id_: str, properties: str, more: dict[str, Any]) -> bytes:
+    request = {**_request(f"r-{number}"), "subject": {"type": "user", "id": "dana"}, **more}
+    request["resource"] = {**request["resource"], "id": id_, "properties": "PROPERTIES"}
+    return json.dumps(request, ensure_ascii=False).replace('"PROPERTIES"', properties).encode()
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "reversed"])
+def test_a_property_that_repeats_the_id_stands_for_it_where_the_system_says_so_and_nowhere_else(order: int) -> None:
+    """Lenses 5 decides by the dataset, which mostly is the id; Ververica by a namespace, which it may be."""
+    namespace = {"connection": "kafka", "type": "Kafka", "datasets": ["orders", "bill*", "a/*"]}
+    lenses5 = {"namespaces": [{**namespace, "permissions": ["Show Topic"]}], "members": ["dana"]}
+    entry = {"userId": "dana", "workspaceId": "orders", "namespaceId": "kafka", "role": "VIEWER"}
+    evaluator = Evaluator(
+        compile_documents(
+            [
+                {"system": "lenses5", "kind": "Group", "name": "g", "spec": lenses5},
+                {"system": "ververica", "kind": "InitialAccess", "name": "w", "spec": {"initialAccess": [entry]}},
+            ]
+        ),
+        LIMITS,
+    )
+    show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
+    read = {"system": "ververica", "action": {"name": "read"}, "resource": {"type": "Deployment"}}
+    scopes = [
+        (id_, json.dumps({"workspaceId": scope[0], "namespaceId": scope[1]}))
+        for id_ in ("orders", "kafka", "secret", "x")
+        for scope in (("orders", "kafka"), ("orders", "secret"), ("secret", "kafka"), ("x", "kafka"), ("orders", "x"))
+    ]
+    asked = [*((*pair, show) for pair in REPEATING), *((*pair, read) for pair in scopes)][::order]
+    sent: list[Sent] = [(None, _repeating(number, *one), None) for number, one in enumerate(asked)]
+    for _ in range(2):
+        _compare(sent, evaluator)
+        for number, one in enumerate(asked):
+            with contextlib.suppress(ValueError):  # properties of another type are no request
+                request = json.loads(_repeating(number, *one))
+                assert policy.decide(evaluator.snapshot, request).outcome == reference.decide(
+                    evaluator.snapshot, request
+                )
+
+
+def test_a_malformed_request_never_has_the_key_of_another() -> None:
+    """Its properties are the id, and its context the other one's id."""
+    plain = {**_request("r-1"), "system": "lenses5", "action": {"name": "kafka-consumers.view"}}
+    plain |= {"subject": {"type": "user", "id": "dana"}, "resource": {"type": "consumer-group", "id": "billing"}}
+    malformed = {**plain, "resource": {"type": "consumer-group", "id": "x", "properties": "x"}, "context": "billing"}
+    sent: list[Sent] = [(None, json.dumps(request).encode(), None) for request in (plain, malformed, plain)]
+    _compare(sent, Evaluator(compile_documents([]), LIMITS))
+
+
+def test_datasets_of_lenses_5_are_answered_by_one_query() -> None:
+    evaluator = Evaluator(compile_documents([]), LIMITS)
+    show = {"system": "lenses5", "action": {"name": "kafka.topic.show"}, "resource": {"type": "topic"}}
+    written = '{"connection":"kafka","dataset":"t-%d"}'
+    sent: list[Sent] = [(None, _repeating(n, f"t-{n}", written % n, show), None) for n in range(50)]
+    _compare(sent, evaluator)
     assert len(evaluator.answers(DEFAULT_TRUST)._prepared) == 1
 
 

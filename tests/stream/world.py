@@ -52,13 +52,16 @@ def request(id_: str, user: str, topic: str, **more: Any) -> dict[str, Any]:
     }
 
 
+SINGLE = ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+
+
 def topic_names(name: str) -> TopicNames:
     """The topics of the world with a name."""
     return TopicNames(
         requests=(f"{name}.requests", f"{name}.strangers"),
         audit=(f"{name}.audit",),
         policies={SYSTEM: f"{name}.policies", LOOKS_BACK: f"{name}.{LOOKS_BACK}"},
-        **{field: f"{name}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts")},
+        **{field: f"{name}.{field}" for field in SINGLE},
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswerable
+from policy.core.model import All, AuthorizationQuery, CompiledDocument, Grant, Unanswerable
+from policy.core.pattern import Pattern, part_text
 from policy.core.request import Request
 from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
@@ -49,6 +50,10 @@ class Cdap:
         """None: a document's name means nothing; a refused Entity is missed where entities are collected."""
         return ()
 
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """A privilege, and ``KIND:NAME``."""
+        return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The entity."""
         return (request.resource.id,)
@@ -56,6 +61,14 @@ class Cdap:
     def actions(self) -> list[str]:
         """Those of the catalogue."""
         return list(actions())
+
+    def resource_types(self) -> list[str]:
+        """The kinds of entity."""
+        return list(catalogue()["tree"])
+
+    def requested_type(self, request: Request) -> str:
+        """The kind in ``KIND:NAME``."""
+        return kind_of(request.resource.id, "")
 
     def resource_type(self, action: str, resource: str) -> str:
         """The entity's kind: of ``dataset:shop.orders``, ``dataset``."""
@@ -104,3 +117,7 @@ def _check_grant(request: Request) -> None:
     if given is not None and not (isinstance(given, list) and given and all(each in known for each in given)):
         message = f"context.privileges must be a list of some of {', '.join(known)}"
         raise Unanswerable("malformed-context", message, "CD-GRANT")
+
+
+def _written(pattern: Pattern) -> str:
+    return ":".join(map(part_text, pattern.parts)) or "*"

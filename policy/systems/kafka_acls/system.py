@@ -81,6 +81,14 @@ class KafkaAcls:
         """Those of the catalogue."""
         return sorted({name for names in catalogue()["operations"].values() for name in names})
 
+    def resource_types(self) -> list[str]:
+        """Those of the catalogue."""
+        return list(catalogue()["operations"])
+
+    def requested_type(self, request: Request) -> str:
+        """The resource's own."""
+        return request.resource.type
+
     def resource_type(self, action: str, resource: str) -> str:
         """``Cluster`` for its name, else the one type that has the operation, else ``Topic``, which most are."""
         return "Cluster" if resource == catalogue()["cluster"] else resource_type_of(action) or "Topic"

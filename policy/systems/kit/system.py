@@ -7,7 +7,7 @@ import msgspec
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import AuthorizationQuery, CompiledDocument
+from policy.core.model import AuthorizationQuery, CompiledDocument, Grant
 from policy.core.pattern import Name
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission
@@ -16,10 +16,10 @@ EVERYONE = "*"  # every principal
 UNTYPED = "resource"  # the type of a resource whose type is not known
 
 
-def kind_of(resource: str) -> str:
-    """The ``resource.type`` of an id that is written ``KIND:NAME``."""
+def kind_of(resource: str, otherwise: str = UNTYPED) -> str:
+    """The ``resource.type`` of an id that is written ``KIND:NAME``; ``otherwise`` of another."""
     kind, colon, _ = resource.partition(":")
-    return kind if colon and kind else UNTYPED
+    return kind if colon and kind else otherwise
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -38,6 +38,25 @@ class Kind(msgspec.Struct, frozen=True):
     missed: bool = False
     principals: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+
+
+class ObjectOf(msgspec.Struct, frozen=True):
+    """The object of a permission check as a function of the resource's id: its ``name``, and its text.
+
+    The text is the id between ``before`` and ``after``. ``has_levels``: in an id with a slash, the last part of the
+    name is what stands behind the last one, and the rest of the name is up to what stands before it; else the id is
+    the last part. ``scope``: what else ``name`` depends on.
+    """
+
+    name: Callable[[str], Name]
+    before: str = ""
+    after: str = ""
+    has_levels: bool = True
+    scope: str = ""
+
+    def text(self, id_: str) -> str:
+        """The object as explanations have it."""
+        return f"{self.before}{id_}{self.after}"
 
 
 class System(Protocol):
@@ -98,8 +117,40 @@ class System(Protocol):
 
 
 @runtime_checkable
+class NamesResourceTwice(Protocol):
+    """A system in which one property of a resource may be the name that its id is, and then all that it is for."""
+
+    def object_of(self, request: Request) -> ObjectOf | None:
+        """The object of the request's permission check by the resource's id, where a property repeats that.
+
+        Asked of a request of which exactly one property is the id. As `System.name_of_resource` has it, for all
+        requests that differ from this one in their id and, in the same property, its repetition. None: it is not so
+        simple.
+        """
+
+
+@runtime_checkable
 class ListsActions(Protocol):
     """A system whose actions are known beforehand, by its catalogue: those of a search for actions."""
 
     def actions(self) -> Iterable[str]:
         """Each ``action.name`` that the system knows."""
+
+
+@runtime_checkable
+class HasNotation(Protocol):
+    """A system whose documents write permissions and objects otherwise than as the parts of patterns with slashes."""
+
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """The permission and the object of a grant as a document of the system writes them."""
+
+
+@runtime_checkable
+class ListsResourceTypes(Protocol):
+    """A system whose types of resources are known beforehand."""
+
+    def resource_types(self) -> Iterable[str]:
+        """Each type that the system knows."""
+
+    def requested_type(self, request: Request) -> str:
+        """The type of a request's resource, in most systems a part of its id; empty where it cannot be read."""

@@ -5,6 +5,7 @@ for a Group document. The permissions of all groups of a user count (L5-Q1); the
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from policy.core.document import Document
@@ -13,11 +14,11 @@ from policy.core.model import All, AuthorizationQuery, CompiledDocument, Unanswe
 from policy.core.request import Request
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
-from policy.systems.kit.system import UNTYPED, Kind
+from policy.systems.kit.system import UNTYPED, Kind, ObjectOf
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
 from policy.systems.lenses5.expression import Builder
-from policy.systems.lenses5.groups import read_group
+from policy.systems.lenses5.groups import dataset, read_group
 from policy.systems.lenses5.inventory import KINDS, read_inventory
 from policy.systems.lenses5.target import find_target
 
@@ -60,6 +61,18 @@ class Lenses5:
         """What the action is about: ``topic``, ``consumer-group``, ``administration``, …"""
         known = catalogue().actions.get(action)
         return known.about.replace(" ", "-").lower() if known else UNTYPED
+
+    def object_of(self, request: Request) -> ObjectOf | None:
+        """Of an action on a dataset: its rule is one permission on it, and no document describes it."""
+        action, properties = catalogue().actions.get(request.action.name), request.resource.properties
+        thing = catalogue().things.get(action.about) if action is not None else None
+        if thing is None or thing.type is None or thing.document is not None or thing.fields:
+            return None
+        connection = properties.get("connection")
+        if properties.get("dataset") != request.resource.id or not isinstance(connection, str):
+            return None
+        noun, after = action.about if action is not None else "", f" of connection {connection}"
+        return ObjectOf(partial(dataset, connection), f"{noun} ", after, has_levels=False, scope=connection)
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """The expression of the action's rule on what the request is about; raises Unanswerable."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from policy.core.model import Unanswerable
 from policy.core.names import fault, is_simple
-from policy.core.pattern import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix
+from policy.core.pattern import ANY, EVERYTHING, Exact, Name, Part, Pattern, Prefix, part_text
 from policy.systems.lenses6.catalogue import (
     other_case,
     other_case_of_resource,
@@ -132,3 +132,16 @@ def _close(service: str, type_: str, parts: list[Part]) -> Pattern:
     while parts and parts[-1] == ANY:
         parts.pop()
     return Pattern((Exact(service), Exact(type_), *parts), is_open)
+
+
+def written_action(pattern: Pattern) -> str:
+    """The reverse of `action_pattern`."""
+    return ":".join(map(part_text, pattern.parts)) or "*"
+
+
+def written_resource(pattern: Pattern) -> str:
+    """The reverse of `resource_pattern`, in its shortest spelling."""
+    head, path = pattern.parts[:2], pattern.parts[2:]
+    beginning = [*map(part_text, head), *(["*"] if pattern.open and len(head) < 2 else [])]
+    segments = [*map(part_text, path), *(["*"] if pattern.open and len(head) == 2 else [])]
+    return ":".join([*beginning, *(["/".join(segments)] if segments else [])])

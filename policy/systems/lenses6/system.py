@@ -34,7 +34,14 @@ from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import Kind
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses6 import catalogue
-from policy.systems.lenses6.grammar import action_name, action_pattern, resource_name, resource_pattern
+from policy.systems.lenses6.grammar import (
+    action_name,
+    action_pattern,
+    resource_name,
+    resource_pattern,
+    written_action,
+    written_resource,
+)
 
 MAX_PAIRS = 200_000  # of an action and a resource pattern, over the statements of a role
 PRINCIPALS = ("user:", "service-account:")  # L6-PRINCIPAL
@@ -72,6 +79,10 @@ class Lenses6:
         if kind == "Group" or not fields.isdisjoint(("roles", *PEOPLE)):
             yield from (f"group:{name}", f"{CLAIM}{name}")
 
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """An action and a resource pattern of a statement."""
+        return written_action(grant.permission), written_resource(grant.object)
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """The LRN."""
         return (request.resource.id,)
@@ -79,6 +90,18 @@ class Lenses6:
     def actions(self) -> list[str]:
         """Those of the catalogue."""
         return [f"{service}:{name}" for service, names in catalogue.catalogue()["operations"].items() for name in names]
+
+    def resource_types(self) -> list[str]:
+        """Those of the catalogue, each with its service: ``kafka:topic``."""
+        services = catalogue.catalogue()["resources"]
+        return [f"{service}:{type_}" for service, types in services.items() for type_ in types]
+
+    def requested_type(self, request: Request) -> str:
+        """Service and type of an LRN."""
+        try:
+            return ":".join(resource_name(request.resource.id)[:2])
+        except Unanswerable:
+            return ""
 
     def resource_type(self, action: str, resource: str) -> str:
         """``lrn`` for every resource."""

@@ -10,7 +10,17 @@ from typing import Any
 
 from policy.core.document import Document
 from policy.core.facts import Facts
-from policy.core.model import All, AnyOf, AuthorizationQuery, CompiledDocument, Condition, Expression, Unanswerable
+from policy.core.model import (
+    All,
+    AnyOf,
+    AuthorizationQuery,
+    CompiledDocument,
+    Condition,
+    Expression,
+    Grant,
+    Unanswerable,
+)
+from policy.core.pattern import Pattern, part_text
 from policy.core.request import Request
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need
@@ -66,6 +76,10 @@ class StreamSets:
         """None: what is requested on the object or organization of a refused document is an error."""
         return ()
 
+    def notation(self, grant: Grant) -> tuple[str, str]:
+        """A permission, and ``TYPE:NAME``."""
+        return part_text(grant.permission.parts[0]) if grant.permission.parts else "*", _written(grant.object)
+
     def canonical_resource(self, request: Request) -> tuple[Any, ...]:
         """All objects that the operation is on, in any order; as they are written where they cannot be read."""
         resource = request.resource
@@ -77,6 +91,14 @@ class StreamSets:
     def actions(self) -> list[str]:
         """Those of the catalogue."""
         return list(operations())
+
+    def resource_types(self) -> list[str]:
+        """The types of objects, and the organization's."""
+        return [*catalogue().types, ORGANIZATION]
+
+    def requested_type(self, request: Request) -> str:
+        """The type in ``TYPE:NAME``."""
+        return kind_of(request.resource.id, "")
 
     def resource_type(self, action: str, resource: str) -> str:
         """The object's type: of ``pipeline:orders``, ``pipeline``."""
@@ -165,3 +187,8 @@ def _holds_one(who: Asker, roles: tuple[str, ...], action: str) -> tuple[bool, s
     if held:
         return True, f"{who.name} has the role {held[0]}, which goes with {action}"
     return False, f"{action} needs a role: one of {', '.join(roles)}"
+
+
+def _written(pattern: Pattern) -> str:
+    """Without the version, which only grants on one version have."""
+    return ":".join(map(part_text, pattern.parts[:2])) or "*"

@@ -1,0 +1,159 @@
+"""Past decisions by subject, action, resource, outcome and time, found by Kafka's index of times."""
+
+import heapq
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy import matches
+from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
+from streaming.kafka.committed import records_between
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord, Span
+from streaming.report.gather import Topics, record_of
+from streaming.settings import Settings
+
+WILDCARD = "*"
+CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What is searched for; an empty text matches all, ``*`` in one any characters. ``limit``: the newest so many."""
+
+    span: Span
+    subject: str = ""
+    action: str = ""
+    resource: str = ""
+    outcome: str = ""
+    limit: int = 100
+
+    def fits(self, decision: Mapping[str, Any]) -> bool:
+        """Whether a decision, or one evaluation of it, is about all that is asked for."""
+        return any(self._fits(part) for part in (decision, *decision.get("evaluations", ())))
+
+    def _fits(self, part: Mapping[str, Any]) -> bool:
+        context = part.get("context", {})
+        request = context.get("request", {})
+        asked = (
+            (self.subject, request.get("subject", {}).get("id", "")),
+            (self.action, request.get("action", {}).get("name", "")),
+            (self.resource, request.get("resource", {}).get("id", "")),
+            (self.outcome, context.get("outcome", "")),
+        )
+        return all(not wanted or _matches(wanted, text) for wanted, text in asked)
+
+    def may_fit(self, value: bytes) -> bool:
+        """The same by the bytes of a record in JSON, and so fast that others need not be decoded."""
+        texts = (self.subject, self.action, self.resource, self.outcome)
+        return all(_in_json(text) in value for text in texts if text and WILDCARD not in text)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A decision and the record that it stands in."""
+
+    record: ConsumerRecord
+    decision: dict[str, Any]
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The newest decisions that fit, oldest first. ``more``: how many older ones fit, too.
+
+    ``kept_from``: decisions of the range before then (ms) were deleted by the topic's retention; None: none were.
+    ``unreadable``: records that are no decisions.
+    """
+
+    found: tuple[Found, ...]
+    kept_from: int | None = None
+    more: int = 0
+    unreadable: int = 0
+
+
+def search(settings: Settings, admin: AdminClient, query: Query) -> Answer:
+    """Read the decisions of the range. Raises KafkaException and TimeoutError when the cluster does not answer."""
+    topic, decode = settings.topics.decisions, Decoder(settings)
+    newest: list[tuple[int, int, Found]] = []
+    count = 0
+    for record in Topics(settings, admin).in_span([topic], query.span):
+        if not decode.is_avro(record) and not query.may_fit(record.value):
+            continue
+        decision = decode(record)
+        if decision is None or not query.fits(decision):
+            continue
+        count += 1
+        push = heapq.heappush if len(newest) < query.limit else heapq.heappushpop
+        push(newest, (record.at, count, Found(record, decision)))
+    found = tuple(one for _, _, one in sorted(newest, key=lambda item: item[:2]))
+    kept_from = deleted_before(settings, admin, topic, query.span.start)
+    return Answer(found, kept_from, count - len(found), decode.unreadable)
+
+
+def find_decision(
+    settings: Settings, admin: AdminClient, fits: Callable[[dict[str, Any]], bool], text: str, since: int = 0
+) -> Found | None:
+    """The first decision from a moment (ms) on that fits, among those whose record holds a text. Raises as `search`."""
+    decode = Decoder(settings)
+    for record in records_since(settings, admin, [settings.topics.decisions], since):
+        if decode.is_avro(record) or _in_json(text) in record.value:
+            decision = decode(record)
+            if decision is not None and fits(decision):
+                return Found(record, decision)
+    return None
+
+
+def records_since(
+    settings: Settings, admin: AdminClient, topics: Iterable[str], since: int
+) -> Iterator[ConsumerRecord]:
+    """The committed records of topics from a moment (ms) on, and some before: clocks differ. Raises as `search`."""
+    ends = last_stable_offsets(admin, partitions_of(admin, topics))
+    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if since else first_offsets(admin, ends)
+    yield from map(record_of, records_between(settings, starts, ends))
+
+
+def deleted_before(settings: Settings, admin: AdminClient, topic: str, since: int) -> int | None:
+    """The moment (ms) before which some record from `since` (ms) on may have been deleted; None: none was."""
+    partitions = partitions_of(admin, [topic])
+    ends = last_stable_offsets(admin, partitions)
+    cut = {partition: first for partition, first in first_offsets(admin, partitions).items() if first > 0}
+    oldest = [_first_time(settings, partition, first, ends[partition]) for partition, first in cut.items()]
+    kept_from = max(oldest, default=0)
+    return kept_from if kept_from > since else None
+
+
+def _first_time(settings: Settings, partition: Partition, first: int, end: int) -> int:
+    """The time of the first record of a partition; where there is none, now."""
+    for message in records_between(settings, {partition: first}, {partition: end}):
+        return message.timestamp()[1]
+    return time.time_ns() // 1_000_000
+
+
+class Decoder:
+    """Records of decisions as plain data, whatever their encoding. ``unreadable``: how many were none."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._documents = Deserializer(settings.schema_registry)
+        self.unreadable = 0
+
+    def __call__(self, record: ConsumerRecord) -> dict[str, Any] | None:
+        """The decision; None: the record is none."""
+        try:
+            return msgspec.json.decode(self._documents.json("decision", record.value), type=dict[str, Any])
+        except (Undecodable, ValueError, RecursionError):
+            self.unreadable += 1
+            return None
+
+    @staticmethod
+    def is_avro(record: ConsumerRecord) -> bool:
+        """Whether it is no JSON, so that its bytes say nothing."""
+        return not record.value.startswith(b"{")
+
+
+def _in_json(text: str) -> bytes:
+    return msgspec.json.encode(text)[1:-1]
+
+
+def _matches(wanted: str, text: str) -> bool:
+    return matches(wanted, text) if WILDCARD in wanted else wanted == text

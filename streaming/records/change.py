@@ -1,0 +1,118 @@
+"""Records of the changes topic: a change of policies, and what it widens (contracts, "Change of policies").
+
+A record is about one system's documents: of a change of several systems there is one for each, with the same id.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from policy.analysis import Widening
+from streaming.records.formats import JSON_HEADERS, shorten_id
+from streaming.records.packing import Result
+from streaming.records.size_gate import ALWAYS_FITS
+
+Manner = Literal["added", "changed", "removed", "refused"]
+MOST_DOCUMENTS, MOST_WIDENINGS = 1000, 500  # that a record lists; what is beyond is counted
+ROOM = 4096 + 4 * 4 * 1024  # of a record's bytes, for what the publisher says and what is always there
+
+
+class PolicyState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was in force. `policy_version`: None where it was in force for no request, or before the job started."""
+
+    policy_offsets: Mapping[str, Mapping[str, int]]
+    policy_version: str | None = None
+
+
+class DocumentChange(msgspec.Struct, frozen=True):
+    """How a document changed. `key`: `system/kind/name`; `offset`: of its newest record in the change."""
+
+    key: str
+    change: Manner
+    offset: int
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of one system's documents. `author`, `commit`, `reason`: claims of the publisher, "" where it says none.
+
+    `documents_count`: how many documents it changed, of which `documents` may list the first.
+    """
+
+    id: str
+    system: str
+    time: str
+    author: str = ""
+    commit: str = ""
+    reason: str = ""
+    before: PolicyState
+    after: PolicyState
+    documents: tuple[DocumentChange, ...]
+    documents_count: int
+
+
+class ChangeWidens(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change widens. `changes`: the ids of all that were compared as one, `id` the last of them.
+
+    `complete`: whether `widens` has all. `widens_count`: how many were found.
+    """
+
+    id: str
+    system: str
+    time: str
+    changes: tuple[str, ...]
+    widens: tuple[Widening, ...]
+    widens_count: int
+    complete: bool
+
+
+ChangeRecord = PolicyChange | ChangeWidens
+
+
+def change_record(topic: str, change: PolicyChange, most_bytes: int) -> Result:
+    """The record, with as many of its documents as fit into `most_bytes`."""
+
+    def with_documents(count: int) -> PolicyChange:
+        return msgspec.structs.replace(change, documents=change.documents[:count])
+
+    return _record(
+        topic, change.system, _fitting(with_documents, min(len(change.documents), MOST_DOCUMENTS), most_bytes)
+    )
+
+
+def widens_record(topic: str, widens: ChangeWidens, most_bytes: int) -> Result:
+    """The record, with as much of what it widens as fits."""
+
+    def with_widenings(count: int) -> ChangeWidens:
+        complete = widens.complete and count == len(widens.widens)
+        return msgspec.structs.replace(widens, widens=widens.widens[:count], complete=complete)
+
+    most = min(len(widens.widens), MOST_WIDENINGS)
+    return _record(topic, widens.system, _fitting(with_widenings, most, most_bytes))
+
+
+def _fitting(cut: Callable[[int], ChangeRecord], count: int, most_bytes: int) -> bytes:
+    most = max(most_bytes, ALWAYS_FITS) - ROOM
+    while len(value := msgspec.json.encode(cut(count))) > most and count:
+        count //= 2
+    return value
+
+
+def _record(topic: str, system: str, value: bytes) -> Result:
+    return topic, system.encode(), value, JSON_HEADERS
+
+
+def shortened(key: str) -> str:
+    """A document's key as it stands in the records."""
+    return shorten_id(key)
+
+
+def read_change(value: bytes) -> ChangeRecord | None:
+    """A record in JSON; None for what is none of them. Fields that are not known are ignored."""
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
+        if "widens" in fields:
+            return msgspec.convert(fields, ChangeWidens)
+        return msgspec.convert(fields, PolicyChange)
+    except (msgspec.MsgspecError, RecursionError):
+        return None

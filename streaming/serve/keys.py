@@ -1,0 +1,162 @@
+"""The public keys of the issuer of tokens: a JWK Set (RFC 7517) from a file or a URL, fetched off the event loop."""
+
+import asyncio
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
+
+from streaming.settings import SettingsError
+
+log = structlog.get_logger()
+
+REFRESH_SECONDS = 300.0  # so that a key that the issuer withdrew ends
+MAX_AGE_SECONDS = 3600.0  # of keys that cannot be fetched anew
+RETRY_SECONDS = 10.0  # between two fetches at least: unknown callers choose the `kid`
+FETCH_SECONDS = 5.0
+MAX_BYTES = 1 << 20
+MAX_KEYS = 1000
+MIN_RSA_BITS = 2048
+
+TYPES: dict[str, type[Key]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+"""By the first letters of an algorithm."""
+
+
+class KeysUnavailable(Exception):
+    """The issuer's keys cannot be had: no token can be verified, valid or not."""
+
+
+class IssuerKeys:
+    """Keys by id. `source`: a path or URL. `clock`: monotonic, s. `version` grows when they change."""
+
+    def __init__(self, source: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
+        self._keys: list[Key] = []
+        self._fetched: float | None = None
+        self._tried: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.version = 0
+
+    def load(self) -> None:
+        """Fetch them before anything is answered. Raises SettingsError where a file has none; a URL may come later."""
+        try:
+            self._take(read_keys(self._source))
+        except (OSError, ValueError) as error:
+            if "://" not in self._source:
+                raise SettingsError(f"serve.jwt.jwks: {self._source}: {error}") from None
+            log.warning("the keys of the issuer cannot be fetched; trying again", error=str(error))
+
+    def reread(self) -> None:
+        """Take what a file has now; where it cannot be used, the keys stay until they are too old."""
+        try:
+            self._take(read_keys(self._source))
+            log.info("the keys of the issuer were read again")
+        except (OSError, ValueError) as error:
+            log.error("the keys of the issuer stay as they were: their file cannot be used", error=str(error))
+
+    def find(self, algorithm: str, kid: str | None) -> Key | None:
+        """The key with this id that fits the algorithm. Without an id, the only key."""
+        if kid is None:
+            fitting = [key for key in self._keys if _fits(key, algorithm)]
+            return fitting[0] if len(self._keys) == 1 and fitting else None
+        return next((key for key in self._keys if key.kid == kid and _fits(key, algorithm)), None)
+
+    async def find_newer(self, algorithm: str, kid: str | None) -> Key | None:
+        """The same, after they were fetched anew, unless that was done a moment ago."""
+        await self._fetch()
+        return self.find(algorithm, kid)
+
+    async def renew(self) -> None:
+        """Begin to fetch them where they are old. Raises KeysUnavailable where they are too old."""
+        if self._age() > MAX_AGE_SECONDS:
+            await self._fetch()
+            if self._age() > MAX_AGE_SECONDS:
+                raise KeysUnavailable("the keys of the issuer of tokens cannot be fetched")
+        elif self._age() > REFRESH_SECONDS:
+            self._begin()
+
+    def _age(self) -> float:
+        return float("inf") if self._fetched is None else self._clock() - self._fetched
+
+    async def _fetch(self) -> None:
+        task = self._begin()
+        if task is not None:
+            await asyncio.shield(task)  # others wait for it too
+
+    def _begin(self) -> "asyncio.Task[None] | None":
+        """The fetch that is under way, or a new one; None: the last was a moment ago."""
+        if self._task is not None and not self._task.done():
+            return self._task
+        if self._tried is not None and self._clock() - self._tried < RETRY_SECONDS:
+            return None
+        self._tried = self._clock()
+        self._task = asyncio.get_running_loop().create_task(self._fetch_once())
+        return self._task
+
+    async def _fetch_once(self) -> None:
+        try:
+            self._take(await asyncio.to_thread(read_keys, self._source))
+        except (OSError, ValueError) as error:
+            log.warning("the keys of the issuer cannot be fetched; keeping those that there are", error=str(error))
+
+    def _take(self, keys: list[Key]) -> None:
+        changed = [key.as_dict() for key in keys] != [key.as_dict() for key in self._keys]
+        self._keys, self._fetched = keys, self._clock()
+        self.version += changed
+
+
+def _fits(key: Key, algorithm: str) -> bool:
+    return key.key_type == KEY_TYPES[algorithm[:2]] and key.get("alg") in (None, algorithm)
+
+
+def read_keys(source: str) -> list[Key]:
+    """The public signing keys of a JWK Set; others are left out. Raises OSError or ValueError: it is none."""
+    text = _fetch_url(source) if "://" in source else Path(source).read_bytes()
+    try:
+        given = msgspec.json.decode(text)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    keys = given.get("keys") if isinstance(given, dict) else None
+    if not isinstance(keys, list) or len(keys) > MAX_KEYS:
+        raise ValueError(f"not a JWK Set: must be an object with `keys`, at most {MAX_KEYS}")
+    found = [key for one in keys if (key := _import(one)) is not None]
+    if not found:
+        raise ValueError("the JWK Set has no public key for signatures (RSA of 2048 bits or more, EC or OKP)")
+    return found
+
+
+def _import(given: Any) -> Key | None:
+    if not isinstance(given, dict) or given.get("use", "sig") != "sig" or given.get("kty") not in TYPES:
+        return None
+    if "verify" not in given.get("key_ops", ["verify"]):
+        return None
+    try:
+        key = TYPES[given["kty"]].import_key(given)
+        if isinstance(key, RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
+            return None
+    except (JoseError, ValueError, TypeError, KeyError):
+        return None
+    return key
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect could lead to a URL that is not encrypted."""
+
+    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
+        """Follow none: the status becomes an HTTPError."""
+
+
+def _fetch_url(url: str) -> bytes:
+    opener = urllib.request.build_opener(_NoRedirect)
+    with opener.open(url, timeout=FETCH_SECONDS) as response:
+        text: bytes = response.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    return text

@@ -1,0 +1,132 @@
+"""`lockkeeper serve` on Kubernetes: the resources fit each other, the settings, the image and the code."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.settings import Settings, load_settings, variables
+from tests.deploy.files import instruction, parse_command
+from tests.deploy.kustomize import Resource, build, key
+from tests.deploy.test_kubernetes import BASE, PRODUCTION
+
+NAME = "lockkeeper-serve"
+MADE_BY_OPERATORS = {"lockkeeper-serve-callers", "lockkeeper-serve-tls", "kafka-cluster-ca-cert"}
+
+both = pytest.mark.parametrize("folder", [BASE, PRODUCTION], ids=lambda folder: folder.name)
+
+
+def _named(folder: Path, kind: str) -> Resource:
+    return {key(resource): resource for resource in build(folder)}[kind, NAME]
+
+
+def _pod(folder: Path) -> Any:
+    return _named(folder, "Deployment")["spec"]["template"]
+
+
+def _container(folder: Path) -> Any:
+    [container] = _pod(folder)["spec"]["containers"]
+    return container
+
+
+def _settings(folder: Path) -> Settings:
+    values: dict[str, str] = {}
+    for entry in _container(folder)["env"]:
+        text = entry.get("value", "a password")
+        for name, value in values.items():
+            text = text.replace(f"$({name})", value)
+        values[entry["name"]] = text
+    assert {name for name in values if name.startswith("LOCKKEEPER_")} <= variables().keys()
+    return load_settings(BASE / "lockkeeper.yaml", values)
+
+
+@both
+def test_it_starts_with_settings_that_ask_for_credentials_and_encrypt(folder: Path) -> None:
+    settings, container = _settings(folder), _container(folder)
+    assert parse_command(container["args"]) == "serve"
+    assert settings.serve.callers
+    assert settings.serve.tls.certificate
+    assert not settings.serve.allow_plaintext
+    assert settings.kafka["sasl.username"] == NAME
+    assert settings.kafka["security.protocol"] == ("SASL_SSL" if folder == PRODUCTION else "SASL_PLAINTEXT")
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    files = [settings.serve.callers, settings.serve.tls.certificate, settings.serve.tls.key, container["args"][-1]]
+    if folder == PRODUCTION:
+        files.append(settings.kafka["ssl.ca.location"])
+    assert {str(Path(file).parent) for file in files} == mounted
+
+
+@both
+def test_what_it_refers_to_is_there(folder: Path) -> None:
+    resources, container = {key(resource) for resource in build(folder)}, _container(folder)
+    volumes = {volume["name"]: volume for volume in _pod(folder)["spec"]["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes.keys()
+    assert ("ConfigMap", volumes["settings"]["configMap"]["name"]) in resources
+    secrets = {volume["secret"]["secretName"] for volume in volumes.values() if "secret" in volume}
+    assert secrets <= MADE_BY_OPERATORS
+    named = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in container["env"] if "valueFrom" in entry}
+    assert {("KafkaUser", name) for name in named} <= resources
+
+
+@both
+def test_its_ports_are_those_of_the_settings(folder: Path) -> None:
+    settings, container = _settings(folder), _container(folder)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"https": settings.serve.port, "metrics": settings.metrics.port}
+    service = _named(folder, "Service")["spec"]
+    assert {port["targetPort"]: port["port"] for port in service["ports"]} == ports
+    assert settings.serve.url == f"https://{NAME}:{ports['https']}"
+    probes = {kind: container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    assert {probe["port"] for probe in probes.values()} == {"metrics"}
+    assert {kind: probe["path"] for kind, probe in probes.items()} == {
+        "startup": "/healthz",
+        "liveness": "/healthz",
+        "readiness": "/readyz",
+    }
+
+
+@both
+def test_everything_selects_its_pods_and_no_others(folder: Path) -> None:
+    labels = _pod(folder)["metadata"]["labels"]
+    selectors = [
+        _named(folder, "Deployment")["spec"]["selector"]["matchLabels"],
+        _named(folder, "Service")["spec"]["selector"],
+        _named(folder, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        _named(folder, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"],
+    ]
+    assert all(selector == labels for selector in selectors)
+    monitored = _named(folder, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert monitored.items() <= _named(folder, "Service")["metadata"]["labels"].items()
+    jobs = {key(resource): resource for resource in build(folder)}["Service", "lockkeeper"]["spec"]["selector"]
+    assert not jobs.items() <= labels.items()
+
+
+@both
+def test_only_clients_reach_it_and_only_prometheus_its_metrics(folder: Path) -> None:
+    ingress = _named(folder, "NetworkPolicy")["spec"]["ingress"]
+    assert [[port["port"] for port in rule["ports"]] for rule in ingress] == [["https"], ["metrics"]]
+    assert all(rule["from"] for rule in ingress)
+
+
+@both
+def test_an_update_or_a_drained_node_leaves_replicas_that_answer(folder: Path) -> None:
+    deployment, settings = _named(folder, "Deployment")["spec"], _settings(folder)
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert 0 < _named(folder, "PodDisruptionBudget")["spec"]["minAvailable"] < deployment["replicas"]
+    readiness = _container(folder)["readinessProbe"]
+    assert settings.serve.drain_seconds > readiness["periodSeconds"]
+    assert _pod(folder)["spec"]["terminationGracePeriodSeconds"] > settings.serve.drain_seconds + 8
+
+
+@both
+def test_it_runs_as_the_images_user_without_rights_that_it_does_not_need(folder: Path) -> None:
+    user, group = map(int, instruction("USER").split(":"))
+    pod, container = _pod(folder)["spec"], _container(folder)
+    security = pod["securityContext"]
+    assert (security["runAsUser"], security["runAsGroup"], security["fsGroup"]) == (user, group, group)
+    assert security["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    own = container["securityContext"]
+    assert own["allowPrivilegeEscalation"] is False
+    assert own["readOnlyRootFilesystem"] is True
+    assert own["capabilities"] == {"drop": ["ALL"]}

@@ -1,0 +1,250 @@
+"""Typing errors: actions, types, subjects and resources that nothing knows, for each system."""
+
+from typing import Any
+
+import pytest
+
+from policy import compile_documents
+from policy.analysis import unknown_names, unknown_terms
+from policy.core.suggest import misspelt
+
+
+def _role(name: str, *statements: dict[str, Any]) -> dict[str, Any]:
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": list(statements)}}
+
+
+def _group(name: str, roles: list[str], members: list[str]) -> dict[str, Any]:
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": members}}
+
+
+DOCUMENTS: dict[str, list[dict[str, Any]]] = {
+    "lenses6": [
+        _role("readers", {"effect": "allow", "action": "kafka:Get*", "resource": "kafka:topic:prod/main/orders"}),
+        _role("odd", {"effect": "allow", "action": "k2k:CreateApp", "resource": "k2k:app:*"}),
+        _group("staff", ["readers", "odd"], ["user:dana"]),
+    ],
+    "cdap": [
+        {"system": "cdap", "kind": "Entity", "name": "namespace:shop", "spec": {"parent": None}},
+        {"system": "cdap", "kind": "Entity", "name": "dataset:shop.orders", "spec": {"parent": "namespace:shop"}},
+        {
+            "system": "cdap",
+            "kind": "Grant",
+            "name": "dana",
+            "spec": {"user": "dana", "entity": "dataset:shop.orders", "privileges": ["READ"]},
+        },
+    ],
+    "streamsets": [
+        {"system": "streamsets", "kind": "Organization", "name": "acme", "spec": {"enforcement": True}},
+        {
+            "system": "streamsets",
+            "kind": "Object",
+            "name": "pipeline:orders",
+            "spec": {"type": "pipeline", "owner": "dana", "organization": "acme", "acl": {"user:erik": ["READ"]}},
+        },
+    ],
+    "ververica": [
+        {
+            "system": "ververica",
+            "kind": "InitialAccess",
+            "name": "all",
+            "spec": {
+                "initialAccess": [
+                    {"userId": "dana@example.com", "workspaceId": "w", "namespaceId": "shop", "role": "VIEWER"}
+                ]
+            },
+        }
+    ],
+    "kafka-acls": [
+        {
+            "system": "kafka-acls",
+            "kind": "Acls",
+            "name": "dana",
+            "spec": {
+                "entries": [
+                    {"principal": "User:dana", "operation": "Read", "resource_type": "Topic", "name": "orders"},
+                    {"principal": "User:erik", "operation": "All", "resource_type": "Topic", "name": "x", "host": "h"},
+                ]
+            },
+        }
+    ],
+}
+
+
+def _asked(system: str, subject: str, action: str, resource: str, type_: str, **properties: Any) -> dict[str, Any]:
+    return {
+        "id": "r",
+        "system": system,
+        "subject": {"type": "user", "id": subject},
+        "action": {"name": action},
+        "resource": {"type": type_, "id": resource, "properties": properties},
+    }
+
+
+def _found(system: str, request: dict[str, Any]) -> list[str]:
+    snapshot = compile_documents(DOCUMENTS[system])
+    assert snapshot.rejected == ()
+    return [str(name) for name in unknown_names(snapshot, request)]
+
+
+ORDERS = "kafka:topic:prod/main/orders"
+PLACE = {"workspaceId": "w", "namespaceId": "shop"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (
+            _asked("lenses6", "user:dana", "kafka:DeleteTopci", ORDERS, "lrn"),
+            "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?",
+        ),
+        (
+            _asked("lenses6", "user:dana", "kafka:DeleteTopic", "kafka:topci:prod/main/orders", "lrn"),
+            "no resource type kafka:topci; did you mean kafka:topic?",
+        ),
+        (
+            _asked("lenses6", "user:dnaa", "kafka:GetTopicDetails", ORDERS, "lrn"),
+            "no subject user:dnaa in the documents; did you mean user:dana?",
+        ),
+        (
+            _asked("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/ordres", "lrn"),
+            "no resource kafka:topic:prod/main/ordres in the documents; did you mean kafka:topic:prod/main/orders?",
+        ),
+        (
+            _asked("cdap", "dana", "dataset.raed", "dataset:shop.orders", "dataset"),
+            "no action dataset.raed; did you mean dataset.read?",
+        ),
+        (
+            _asked("cdap", "dana", "dataset.read", "datasett:shop.orders", "dataset"),
+            "no resource type datasett; did you mean dataset?",
+        ),
+        (
+            _asked("cdap", "dnaa", "dataset.read", "dataset:shop.orders", "dataset"),
+            "no subject dnaa in the documents; did you mean dana?",
+        ),
+        (
+            _asked("cdap", "dana", "dataset.read", "dataset:shop.ordres", "dataset"),
+            "no resource dataset:shop.ordres in the documents; did you mean dataset:shop.orders?",
+        ),
+        (
+            _asked("streamsets", "dana", "pipeline.veiw", "pipeline:orders", "pipeline"),
+            "no action pipeline.veiw; did you mean pipeline.view?",
+        ),
+        (
+            _asked("streamsets", "eirk", "pipeline.view", "pipeline:orders", "pipeline"),
+            "no subject eirk in the documents; did you mean erik?",
+        ),
+        (
+            _asked("streamsets", "dana", "pipeline.view", "pipeline:ordres", "pipeline"),
+            "no resource pipeline:ordres in the documents; did you mean pipeline:orders?",
+        ),
+        (
+            _asked("ververica", "dana@example.com", "raed", "d", "Deployment", **PLACE),
+            "no action raed; did you mean read?",
+        ),
+        (
+            _asked("ververica", "dnaa@example.com", "read", "d", "Deployment", **PLACE),
+            "no subject dnaa@example.com in the documents; did you mean dana@example.com?",
+        ),
+        (
+            _asked("kafka-acls", "User:dana", "Read", "orders", "Topci"),
+            "no resource type Topci; did you mean Topic?",
+        ),
+        (
+            _asked("kafka-acls", "User:dana", "Raed", "orders", "Topic"),
+            "no action Raed; did you mean Read?",
+        ),
+        (
+            _asked("kafka-acls", "User:dnaa", "Read", "orders", "Topic"),
+            "no subject User:dnaa in the documents; did you mean User:dana?",
+        ),
+        (
+            _asked("kafka-acls", "User:dana", "Read", "ordres", "Topic"),
+            "no resource ordres in the documents; did you mean orders?",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["system"],
+)
+def test_a_typing_error_is_named_with_what_was_meant(request_: dict[str, Any], expected: str) -> None:
+    """It would be answered as a deny or an error."""
+    assert _found(request_["system"], request_) == [expected]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"),
+        _asked("lenses6", "user:dana", "k2k:CreateApp", "k2k:app:x", "lrn"),
+        _asked("cdap", "dana", "dataset.write", "dataset:shop.orders", "dataset"),
+        _asked("streamsets", "erik", "pipeline.edit", "pipeline:orders", "pipeline"),
+        _asked("ververica", "dana@example.com", "write", "d", "Deployment", **PLACE),
+        _asked("kafka-acls", "User:dana", "DESCRIBE_CONFIGS", "orders", "Topic"),
+        _asked("kafka-acls", "User:erik", "Read", "orders", "Topic"),
+    ],
+    ids=lambda value: value["system"],
+)
+def test_names_that_catalogue_and_documents_know_are_not_reported(request_: dict[str, Any]) -> None:
+    """Also where the answer is a deny, and where documents name what the catalogue lacks."""
+    assert _found(request_["system"], request_) == []
+
+
+def test_a_subject_that_claims_a_known_group_is_known() -> None:
+    """Documents need not name it."""
+    asked = _asked("lenses6", "user:new", "kafka:DeleteTopic", ORDERS, "lrn")
+    assert _found("lenses6", asked) == ["no subject user:new in the documents"]
+    asked["subject"]["properties"] = {"groups": ["staff"]}
+    assert _found("lenses6", asked) == []
+
+
+def test_a_refused_document_may_name_anything() -> None:
+    """So nothing is said of subjects and resources."""
+    broken = {"system": "lenses6", "kind": "Role", "name": "broken", "spec": {"statments": []}}
+    snapshot = compile_documents([*DOCUMENTS["lenses6"], broken])
+    assert unknown_names(snapshot, _asked("lenses6", "user:dnaa", "kafka:DeleteTopic", ORDERS, "lrn")) == []
+
+
+def test_terms_need_no_documents() -> None:
+    """Each item of a batch is looked at, and each name is reported once."""
+    asked = _asked("lenses6", "user:dnaa", "kafka:DeleteTopci", ORDERS, "lrn")
+    asked["evaluations"] = [{}, {}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": 7}]
+    assert [str(name) for name in unknown_terms(asked)] == [
+        "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?"
+    ]
+    assert [str(name) for name in unknown_terms({**asked, "system": "lense6"})] == [
+        "no system lense6; did you mean lenses6?"
+    ]
+
+
+def test_cedar_knows_what_its_documents_name() -> None:
+    """Policies may match types and ids that they do not name: a name counts as unknown near to a known one alone."""
+    text = 'permit(principal == User::"dana", action == Action::"read", resource == Doc::"orders");'
+    spec = {"policies": text}
+    snapshot = compile_documents([{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": spec}])
+    assert snapshot.rejected == ()
+
+    def found(subject: str, type_: str, action: str, resource: str) -> list[str]:
+        asked = _asked("cedar", subject, action, resource, "Doc")
+        asked["subject"]["type"] = type_
+        return [str(name) for name in unknown_names(snapshot, asked)]
+
+    assert found("dana", "User", "raed", "orders") == ["no action raed; did you mean read?"]
+    assert found("dana", "user", "read", "orders") == ["no subject type user; did you mean User?"]
+    assert found("dnaa", "User", "read", "orders") == ["no subject dnaa in the documents; did you mean dana?"]
+    assert found("dana", "User", "read", "ordres") == ["no resource ordres in the documents; did you mean orders?"]
+    assert found("erik", "User", "delete", "other") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("orders-2", "orders-1", ""),
+        ("bob@example.com", "alice@example.com", ""),
+        ("prod/main/ordres", "prod/main/orders", "; did you mean prod/main/orders?"),
+        ("orders_eu", "orders-eu", "; did you mean orders-eu?"),
+        ("orders-eu", "orders-us", ""),
+        ("Dana", "dana", "; did you mean dana?"),
+        ("dana", "dana", ""),
+    ],
+)
+def test_one_misspelt_word_is_a_typing_error_and_another_name_is_not(name: str, known: str, found: str) -> None:
+    """Names with other numbers or other short words are names of other things."""
+    assert misspelt(name, [known]) == found

@@ -1,0 +1,90 @@
+"""What a change widens, in the notation of its system: `policy.analysis.widenings`."""
+
+from typing import Any
+
+import pytest
+
+from policy import DocumentStore, Snapshot, Work, all_systems, compile_documents, identify
+from policy.analysis import Edit, Widening, Widenings, said, widenings
+from policy.analysis.wording import grant_words
+from policy.systems.lenses6.grammar import action_pattern, resource_pattern
+from tests.contracts import examples
+
+Documents = list[dict[str, Any]]
+
+
+def role(name: str, resource: str, effect: str = "allow", action: str = "kafka:Get*") -> dict[str, Any]:
+    """A role with one statement."""
+    statement = {"effect": effect, "action": action, "resource": resource}
+    return {"system": "lenses6", "kind": "Role", "name": name, "spec": {"statements": [statement]}}
+
+
+def group(name: str, roles: list[str], *members: str) -> dict[str, Any]:
+    """A group with roles."""
+    return {"system": "lenses6", "kind": "Group", "name": name, "spec": {"roles": roles, "members": list(members)}}
+
+
+def widened(before: Documents, after: Documents, steps: float = float("inf")) -> Widenings:
+    """What the change from one list of documents to another widens."""
+    old, new = DocumentStore(), DocumentStore()
+    for store, documents in ((old, before), (new, after)):
+        for document in documents:
+            assert store.put(document) is None
+    keys = sorted({identify(document) for document in (*before, *after)})
+    edits = [Edit(str(key), said(old.histories.get(key)), said(new.histories.get(key))) for key in keys]
+    system = all_systems()["lenses6"]
+    return widenings(system, Snapshot(new).policy_sets["lenses6"], edits, 0, Work(steps))
+
+
+def test_a_new_allow_is_named_as_the_document_writes_it() -> None:
+    found = widened([], [role("r", "kafka:topic:prod/*")])
+    assert found.found == (Widening("role:r", "kafka:Get*", "kafka:topic:prod/*", "lenses6/Role/r", 0),)
+    assert found.complete
+
+
+def test_what_was_allowed_before_or_is_denied_whole_widens_nothing() -> None:
+    wide = role("r", "kafka:*")
+    narrow = role("r", "kafka:topic:prod/*")
+    assert widened([wide], [narrow]).found == ()
+    assert widened([wide], [wide]).found == ()
+    denied = {
+        **wide,
+        "spec": {"statements": [*wide["spec"]["statements"], *role("", "kafka:*", "deny")["spec"]["statements"]]},
+    }
+    assert widened([], [denied]).found == ()
+
+
+def test_a_deny_that_is_gone_and_one_that_is_narrower_are_lifted() -> None:
+    for after in ([], [role("r", "kafka:topic:prod/main/a*", "deny")]):
+        [found] = widened([role("r", "kafka:topic:prod/*", "deny")], after).found
+        assert (found.who, found.resource, found.kind) == ("role:r", "kafka:topic:prod/*", "deny-lifted")
+
+
+def test_a_new_member_gains_what_the_memberships_lead_to_and_its_document_is_named() -> None:
+    roles = [role("r", "kafka:topic:prod/*")]
+    [found] = widened([*roles, group("g", ["r"], "user:a")], [*roles, group("g", ["r"], "user:a", "user:b")]).found
+    assert (found.who, found.document, found.by) == ("user:b", "lenses6/Role/r", "lenses6/Group/g")
+
+
+def test_work_that_is_not_enough_is_said() -> None:
+    found = widened([], [role(f"r{n}", "kafka:topic:prod/*") for n in range(10)], 5)
+    assert not found.complete
+    assert len(found.found) < 10
+
+
+@pytest.mark.parametrize("system", sorted(all_systems()))
+def test_grants_of_all_systems_have_words_and_those_of_lenses6_are_read_back(system: str) -> None:
+    documents = [put.document for put in examples.documents() if put.rejected is None]
+    grants = [
+        grant
+        for document in documents
+        if document["system"] == system
+        for grants in compile_documents([document]).policy_sets[system].grants.values()
+        for grant in grants
+    ]
+    for grant in grants:
+        action, resource = grant_words(all_systems()[system], grant)
+        assert action
+        assert resource
+        if system == "lenses6":
+            assert (action_pattern(action), resource_pattern(resource)) == (grant.permission, grant.object)
