@@ -77,12 +77,12 @@ class ChangeHistory(msgspec.Struct):
 
 def read_changes(settings: Settings) -> ChangeHistory:
     """What the changes topic holds. Raises as `committed_records`; what cannot be read is logged and left out."""
-    topic, readings = settings.topics.changes, Deserializer(settings.schema_registry)
+    topic, deserializer = settings.topics.changes, Deserializer(settings.schema_registry)
     found: dict[str, Logged] = {}
     widens: list[ChangeWidens] = []
     for message in committed_records(settings, [topic]):
         try:
-            record = read_change(readings.json("change", message.value() or b""))
+            record = read_change(deserializer.json("change", message.value() or b""))
         except Undecodable as error:
             record = None
             log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
