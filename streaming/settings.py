@@ -79,6 +79,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `record`: which answers are recorded, `durable`: and given once Kafka has them; `record_systems`: by system.
     `record_topic`: "": the first of `topics.answered`. `record_queue`: how many wait for Kafka; beyond, by
     `record_full`, the answer is an error or is given and counted as lost. `name`: in records; "": of the machine.
+    `ext_authz`: a YAML file of routes for Envoy's external authorization; "": there is none.
     """
 
     address: Text = "127.0.0.1"
@@ -99,6 +100,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_requests: Positive = 256
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False
+    ext_authz: str = ""
     record: RecordMode = "all"
     record_systems: dict[str, RecordMode] = {}
     record_topic: str = ""
@@ -420,6 +422,8 @@ def _check_access(serve: ServeSettings, where: str) -> None:
     """Other machines ask with credentials alone, and send them with encryption."""
     if serve.callers and serve.trust:
         raise SettingsError(f"{where}: serve.trust: leave it out, as serve.callers gives each caller its own")
+    if serve.ext_authz and not serve.callers:
+        raise SettingsError(f"{where}: serve.ext_authz: needs serve.callers: Envoy is one of them, and names subjects")
     if not serve.callers and (serve.jwt.issuer or serve.tls.client_ca):
         raise SettingsError(f"{where}: serve.callers: must name a file that says who may ask, with these credentials")
     if _is_loopback(serve.address):

@@ -11,7 +11,7 @@ import msgspec
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, Place, complete
 from streaming.client.exchange import Exchange, Pending, answered
-from streaming.client.records import InvalidRequest, Record, event_record, request_record
+from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
 
 
 class SentRequest(msgspec.Struct):
@@ -26,7 +26,7 @@ class SentRequest(msgspec.Struct):
 class TakesRequests(Protocol):
     """What decides requests for a client; see `Exchange`."""
 
-    def send(self, record: Record) -> Pending:
+    def send(self, record: ProducerRecord) -> Pending:
         """Begin to decide a request."""
 
     def forget(self, pending: Pending) -> None:
@@ -38,7 +38,7 @@ class TakesRequests(Protocol):
     def await_place(self, seconds: float) -> bool:
         """Whether requests are decided; waits so long for it."""
 
-    def report(self, record: Record) -> "Future[Place]":
+    def report(self, record: ProducerRecord) -> "Future[Place]":
         """Send a record that has no answer."""
 
     def close(self) -> None:

@@ -18,13 +18,12 @@ from confluent_kafka import KafkaException
 
 from policy import Decision as Answer
 from policy import MalformedRequest, decide, parse_request, to_ms, to_text
-from streaming.client.asynchronous import AsyncClient
 from streaming.client.base import BaseClient, checked_timeout
+from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection, IdempotentProducer, connection_to
 from streaming.client.decision import ClientError, Decision, Place, read_decision, undecided
 from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
-from streaming.client.records import Record
-from streaming.client.sync import Client
+from streaming.client.records import ProducerRecord
 from streaming.enforcer.requests import FIELD, staleness
 from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
@@ -84,7 +83,7 @@ class LocalExchange:
         missing = topic not in there or there[topic].error is not None
         self._unrecorded = f"topic {topic} does not exist: run `lockkeeper topics create`" if missing else ""
 
-    def send(self, record: Record) -> Pending:
+    def send(self, record: ProducerRecord) -> Pending:
         """Decide a request now, or, where it needs newer policies, as soon as these are read."""
         if self._is_forked():
             return answered(record, "client-forked", FORKED)
@@ -184,7 +183,7 @@ class LocalExchange:
         """Whether requests are decided; waits so long for it."""
         return not self._is_forked() and self._ready.wait(seconds) and not self._stop.is_set()
 
-    def report(self, record: Record) -> "Future[Place]":
+    def report(self, record: ProducerRecord) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
         future: Future[Place] = Future()
         if self._is_forked() or self._stop.is_set():

@@ -35,6 +35,7 @@ from streaming.serve.authzen import (
     Rules,
 )
 from streaming.serve.callers import Caller
+from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
@@ -64,9 +65,9 @@ Parse = Callable[[bytes, str, str, Rules], EvaluationRequest]
 class Refused(Exception):
     """A request that is answered with a status of HTTP and a message."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 class Stale(Exception):
@@ -91,7 +92,7 @@ class Application:
         self._recorder = recorder
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
-        self._access_log, self._tracing = access_log, tracing
+        self._access_log, self._tracing, self._routes = access_log, tracing, load_routes(settings)
         self._under_way, self.draining = 0, False
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
@@ -158,7 +159,7 @@ class Application:
         except Refused as refused:
             # What is left of its body is not read.
             closing = [] if scope.get(BODY_READ) else [CLOSE]
-            return refused.status, authzen.message(str(refused)), closing
+            return refused.status, authzen.message(str(refused)), [*refused.headers, *closing]
         except BadRequest as bad:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
@@ -182,11 +183,17 @@ class Application:
             if not caller.may_search:
                 raise Refused(403, "this caller may not search")
             return 200, await self._search(caller, system, kind, await self._body(scope, receive), id_)
+        if self._routes is not None and path.startswith(f"{PREFIX}/"):
+            return await self._check_route(self._routes, scope, id_)
         if path not in self._posts:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
         system, parse = self._posts[path]
         caller = await self._caller(scope, system)
         request = parse(await self._body(scope, receive), id_, system, caller.rules)
+        return 200, (await self._decide(caller, request))[1]
+
+    async def _decide(self, caller: Caller, request: EvaluationRequest) -> tuple[Decision, bytes]:
+        """The decision, and the body of a response. Raises Refused, Stale, BadRequest."""
         _check_system(caller, request.body["system"])
         read = await self._wait(request)
         age = time.monotonic() - read.at
@@ -198,7 +205,20 @@ class Application:
                 self._recorder, request, decision, Basis(read, now, request.freshness, age, bound, trust)
             )
         self._metrics.decided(request.body["system"], decision)
-        return 200, body
+        return decision, body
+
+    async def _check_route(self, routes: Routes, scope: Scope, id_: str) -> tuple[int, bytes]:
+        """Envoy's request: 200 for an allow, else 403, whatever the reason."""
+        try:
+            caller = await self._identified(scope, routes.system)
+            given = routes.request(scope["method"], scope["path"][len(PREFIX) :], scope["headers"])
+            body = authzen.encode(given)
+            request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
+            decision, _ = await self._decide(caller, request)
+        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, BadRequest) as denied:
+            return 403, authzen.message(str(denied))
+        passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
+        return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
 
     async def _record(self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: Basis) -> None:
         """Record an answer before it is given. Raises NotRecorded."""
@@ -214,6 +234,9 @@ class Application:
     async def _caller(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         _check_method(scope["method"], "POST")
+        return await self._identified(scope, system)
+
+    async def _identified(self, scope: Scope, system: str) -> Caller:
         if self._under_way > self._settings.max_requests:
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
@@ -311,7 +334,7 @@ def _check_system(caller: Caller, system: str) -> None:
 
 def _check_method(method: str, allowed: str) -> None:
     if method != allowed:
-        raise Refused(405, f"this path takes {allowed}")
+        raise Refused(405, f"this path takes {allowed}", (b"allow", allowed.encode()))
 
 
 def _request_id(scope: Scope) -> bytes:
