@@ -14,7 +14,7 @@ from streaming.enforcer.facts_at import HELD, FactsAt
 from streaming.records.answered import offsets_key
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.broadcasts import Published
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 from streaming.snapshots.named_offsets import KNOWN, REBUILDS, NamedOffsets
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.test_past import Clock, Sent
@@ -61,7 +61,7 @@ def documents() -> DocumentLog:
     log = DocumentLog(NAMES, 1 << 20, NOW, {topic: Retention(7 * DAY_MS) for topic in NAMES.policy_topics().values()})
     for offset in range(CHANGES):
         value = json.dumps(group("readers", f"user:{offset}")).encode()
-        log.add(Record(TOPIC, b"Group/readers", value, offset, NOW + 1000 * offset))
+        log.add(DocumentRecord(TOPIC, b"Group/readers", value, offset, NOW + 1000 * offset))
     log.read_to({(topic, 0): CHANGES if topic == TOPIC else 0 for topic in NAMES.policy_topics().values()})
     return log
 
