@@ -215,7 +215,7 @@ class Application:
             body = authzen.encode(given)
             request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
             decision, _ = await self._decide(caller, request)
-        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, BadRequest) as denied:
+        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, NotRecorded, BadRequest) as denied:
             return 403, authzen.message(str(denied))
         passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
         return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
