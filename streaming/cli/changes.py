@@ -106,7 +106,7 @@ def _moment(since: str | None) -> int:
     """When `--since` begins, ms."""
     import time
 
-    from streaming.report.span import LENGTH, SpanError, span_of
+    from streaming.report import LENGTH, SpanError, span_of
 
     if since is None:
         return 0

@@ -10,7 +10,7 @@ from streaming.kafka.clients import admin_client, first_offsets
 from streaming.kafka.committed import committed_records
 from streaming.records.avro import Undecodable
 from streaming.records.change import ChangeWidens, DocumentChange, PolicyChange, read_change
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
 from streaming.settings import Settings
 
 log = structlog.get_logger()
@@ -77,12 +77,12 @@ class ChangeHistory(msgspec.Struct):
 
 def read_changes(settings: Settings) -> ChangeHistory:
     """What the changes topic holds. Raises as `committed_records`; what cannot be read is logged and left out."""
-    topic, readings = settings.topics.changes, CompiledDocuments(settings.schema_registry)
+    topic, deserializer = settings.topics.changes, Deserializer(settings.schema_registry)
     found: dict[str, Logged] = {}
     widens: list[ChangeWidens] = []
     for message in committed_records(settings, [topic]):
         try:
-            record = read_change(readings.json("change", message.value() or b""))
+            record = read_change(deserializer.json("change", message.value() or b""))
         except Undecodable as error:
             record = None
             log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
