@@ -136,7 +136,7 @@ def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_j
     from policy.analysis import draw_trees
     from streaming.decision_log.replay import Replays, find_by_id
     from streaming.kafka.permissions import topic_permissions
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.at_offsets import NoLongerKnown
 
     log_warnings_alone(sys.stderr)

@@ -161,7 +161,7 @@ def policies_of(path: Path | None, live: bool, config: Path | None, bootstrap: s
 
 def live_snapshot(config: Path | None, bootstrap: str | None) -> "Snapshot":
     """Policies and facts as the job would see them if it started now, with what the history topic keeps."""
-    from streaming.ops.logs import log_warnings_alone
+    from streaming.ops.telemetry import log_warnings_alone
     from streaming.snapshots.policies import Policies as Follower
 
     log_warnings_alone(sys.stderr)

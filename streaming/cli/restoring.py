@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streaming.kafka.publish import Publication
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
-    from streaming.snapshots.documents import Record
+    from streaming.snapshots.documents import DocumentRecord
     from streaming.snapshots.logged import Logged
 
 VERSION = "sha256:"
@@ -83,7 +83,7 @@ def _moment(point: str) -> int | None:
         return None
 
 
-def _stored(key: "Key", record: "Record") -> "Stored":
+def _stored(key: "Key", record: "DocumentRecord") -> "Stored":
     from policy import read_value
     from streaming.kafka.committed import Stored
 
@@ -161,11 +161,11 @@ class _Rollback:
             raise Failure("\n".join(["nothing was published: what was in force would be refused today:", *errors]))
         return Publication(list(self.restored.values()), [key for key in self.documents if key not in before])
 
-    def _before(self, log: "DocumentLog") -> "Mapping[Key, Record]":
+    def _before(self, log: "DocumentLog") -> "Mapping[Key, DocumentRecord]":
         from policy import to_ms
         from streaming.snapshots.at_offsets import NoLongerKnown
 
-        found: dict[Key, Record] = {}
+        found: dict[Key, DocumentRecord] = {}
         try:
             for part in self._change.parts:
                 topic = self._settings.topics.policy_topics()[part.system]

@@ -7,13 +7,12 @@
 Everything but an allow in time is no allow: a deny, an error, a dead letter, no answer, no Kafka.
 """
 
-from streaming.client.asynchronous import AsyncClient
+from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection
 from streaming.client.consumers import Alert, AlertConsumer, DeadLetter, DecisionConsumer
 from streaming.client.decision import AccessDenied, ClientError, Decision, NotDecided, NotReported, Place, Unreadable
 from streaming.client.guarding import acting_as
 from streaming.client.publisher import PolicyPublisher
-from streaming.client.sync import Client
 from streaming.kafka.publish import PublishFailed
 from streaming.topics import TopicNames
 

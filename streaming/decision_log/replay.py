@@ -32,9 +32,9 @@ from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import staleness
 from streaming.kafka.clients import topic_ids
 from streaming.records.avro import Undecodable
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord
 from streaming.report.gather import Topics
-from streaming.report.records import Record
 from streaming.report.requests import Range
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, read_document_log
@@ -70,7 +70,7 @@ class Replays:
     def __init__(self, settings: Settings, admin: AdminClient, log: DocumentLog | None = None) -> None:
         self._settings, self._admin = settings, admin
         self._log = log or read_document_log(settings)
-        self._documents = CompiledDocuments(settings.schema_registry)
+        self._documents = Deserializer(settings.schema_registry)
         there = admin.list_topics().topics
         self._ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
 
@@ -80,7 +80,7 @@ class Replays:
         record = self.request_of(stored)
         return self.replay_request(found, stored, record)
 
-    def request_of(self, stored: Stored) -> Record | None:
+    def request_of(self, stored: Stored) -> ConsumerRecord | None:
         """The record of a decision's request; None: it is no longer there, or of a topic that was re-created."""
         source = stored.source
         if source is None or not stored.id.startswith(f"{self._ids.get(source.topic, '?')}-"):
@@ -88,7 +88,7 @@ class Replays:
         wanted = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
         return next(Topics(self._settings, self._admin).at(wanted), None)
 
-    def replay_request(self, found: Found, stored: Stored, record: Record | None) -> Replay:
+    def replay_request(self, found: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
         """The same where the request's record was read already. Raises as `replay`."""
         topic = stored.source.topic if stored.source else ""
         trust = self._settings.trust_of(topic)
@@ -114,7 +114,7 @@ class Replays:
         has_facts = system is not None and any(kind.fact for kind in system.kinds.values())
         return self._log.snapshot_at(stored.policy_offsets, stored.facts_offset if has_facts else None, moment)
 
-    def _whole(self, record: Record) -> dict[str, Any] | None:
+    def _whole(self, record: ConsumerRecord) -> dict[str, Any] | None:
         try:
             return msgspec.json.decode(self._documents.json("request", record.value), type=dict[str, Any])
         except (Undecodable, ValueError):
@@ -172,7 +172,7 @@ def _repeated(decision: Mapping[str, Any]) -> dict[str, Any]:
     return {**envelope, "evaluations": items} if items else {**envelope, **decision["context"].get("request", {})}
 
 
-def _notes(stored: Stored, record: Record | None, snapshot: Snapshot) -> Iterator[str]:
+def _notes(stored: Stored, record: ConsumerRecord | None, snapshot: Snapshot) -> Iterator[str]:
     if record is None:
         yield (
             f"the request's record is no longer there ({stored.source}): shown is what the decision repeats of it, "

@@ -10,8 +10,8 @@ from streaming.decision_log.search import Decoder, Found, deleted_before, record
 from streaming.kafka.clients import group_observer, last_stable_offsets, log_ends
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable
-from streaming.records.registry import CompiledDocuments
-from streaming.report.records import Record
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 
 CONNECT = "__connect.errors."
@@ -25,12 +25,12 @@ class Traced(msgspec.Struct, frozen=True):
     `answers_from`: answers before then (ms) may have been deleted by retention.
     """
 
-    record: Record
+    record: ConsumerRecord
     committed: Committed | None
     end: int
     hung: int
     decision: Found | None = None
-    dead_letter: Record | None = None
+    dead_letter: ConsumerRecord | None = None
     answers_from: int | None = None
 
     @property
@@ -55,8 +55,8 @@ def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -
     return [_trace(settings, admin, record) for record in records]
 
 
-def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[Record]:
-    documents, wanted = CompiledDocuments(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
+def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
+    documents, wanted = Deserializer(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
     for record in records_since(settings, admin, settings.topics.requests, since):
         if record.value.startswith(b"{") and wanted not in record.value:
             continue
@@ -72,7 +72,7 @@ class _Named(msgspec.Struct):
     id: str = ""
 
 
-def _trace(settings: Settings, admin: AdminClient, record: Record) -> Traced:
+def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Traced:
     partition = (record.topic, record.partition)
     consumer = group_observer(settings)
     try:
@@ -89,8 +89,8 @@ def _trace(settings: Settings, admin: AdminClient, record: Record) -> Traced:
 
 
 def _answer_to(
-    settings: Settings, admin: AdminClient, request: Record, letters: str
-) -> tuple[Found | None, Record | None]:
+    settings: Settings, admin: AdminClient, request: ConsumerRecord, letters: str
+) -> tuple[Found | None, ConsumerRecord | None]:
     """The decision or the dead letter that names the record as its source."""
     decode = Decoder(settings)
     place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
@@ -106,13 +106,13 @@ def _answer_to(
     return None, None
 
 
-def _is_of(letter: Record, request: Record) -> bool:
+def _is_of(letter: ConsumerRecord, request: ConsumerRecord) -> bool:
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     place = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
     return tuple(place) == (request.topic, str(request.partition), str(request.offset))
 
 
-def why(letter: Record) -> str:
+def why(letter: ConsumerRecord) -> str:
     """The message of a dead letter, as its headers have it."""
     headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
     return headers.get(f"{CONNECT}exception.message", "no reason given")

@@ -42,10 +42,10 @@ from streaming.kafka.clients import (
 from streaming.kafka.reader import TopicLog, check_logs, document_topics, find_logs
 from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
 from streaming.records.formats import JSON_HEADERS
 from streaming.records.packing import VERDICTS, Result
-from streaming.records.verdict import Heartbeat, encode_verdict
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from policy import Action, Reason, Request, Resource, Subject, to_ms
 from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_reader, last_stable_offsets
-from streaming.monitor.inputs import (
+from streaming.monitor import (
     JOB,
     NO_BUCKET,
     SUBJECT,
@@ -37,9 +37,9 @@ from streaming.monitor.inputs import (
     knows_facts,
 )
 from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
+from streaming.records.audit import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
-from streaming.records.verdict import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 from streaming.settings import Settings
 
 SCHEMA = "bucket int, at timestamp, told binary"

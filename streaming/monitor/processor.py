@@ -17,7 +17,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 
 from policy import to_text
-from streaming.monitor.inputs import NO_BUCKET, Fact, Input, decode_inputs, parse_key
+from streaming.monitor import NO_BUCKET, Fact, Input, decode_inputs, parse_key
 from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State

@@ -37,7 +37,7 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, Kept, Loader, Record, kept_version
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, Kept, Loader, kept_version
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
@@ -80,7 +80,7 @@ class _Log:
         self.end = 0
         self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
         self.floor = NOTHING_READ  # the oldest offset that can still be asked for
-        self.records: list[Record] = []
+        self.records: list[DocumentRecord] = []
         self._offsets: list[int] = []
         self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
 
@@ -88,12 +88,12 @@ class _Log:
         """Whether something is of this topic, as far as it is known of which topic it is."""
         return not topic_id or not self._id or topic_id == self._id.encode()
 
-    def append(self, record: Record) -> None:
+    def append(self, record: DocumentRecord) -> None:
         self.records.append(record)
         self._offsets.append(record.offset)
         self._times.append(max(record.at, self._times[-1] if self._times else record.at))
 
-    def insert(self, records: Iterable[Record]) -> None:
+    def insert(self, records: Iterable[DocumentRecord]) -> None:
         """Add records that stood before others; those whose offset is there already are left out."""
         there = set(self._offsets)
         merged = [*self.records, *(record for record in records if record.offset not in there)]
@@ -105,11 +105,11 @@ class _Log:
         """How many records there are up to an offset."""
         return bisect.bisect_right(self._offsets, offset)
 
-    def at(self, offset: int) -> Record:
+    def at(self, offset: int) -> DocumentRecord:
         """The record at an offset, which must be there."""
         return self.records[self.count(offset) - 1]
 
-    def between(self, after: int, upto: int) -> list[Record]:
+    def between(self, after: int, upto: int) -> list[DocumentRecord]:
         return self.records[self.count(after) : self.count(upto)]
 
     def offset_at(self, moment: int) -> int:
@@ -218,7 +218,7 @@ class DocumentLog:
         """Whether nothing can have been removed from any of the topics."""
         return all(log.is_complete() for log in self._logs.values())
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str) -> list[DocumentRecord]:
         """The records of one topic that are held, in the order of the log."""
         return list(self._logs[topic].records)
 
@@ -235,7 +235,7 @@ class DocumentLog:
         if found is not None and self._logs[found.record.topic].is_of(found.topic_id):
             self._kept[found.record.topic][found.record.offset] = found
 
-    def add(self, record: Record) -> None:
+    def add(self, record: DocumentRecord) -> None:
         """Take a record of a policy or facts topic, the next one of its log."""
         self._logs[record.topic].append(record)
 
@@ -248,7 +248,7 @@ class DocumentLog:
                 log.insert(self._restored(log, self._kept.pop(topic, {})))
                 log.seen_from = end
 
-    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[Record]:
+    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[DocumentRecord]:
         """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
         there = {record.offset for record in log.records} | kept.keys()
         for record, successor in ((one.record, one.successor) for one in kept.values()):
@@ -263,7 +263,7 @@ class DocumentLog:
         """What the policies say at the ends that were read, without facts. Raises NoLongerKnown."""
         return self.snapshot_at({topic: {"0": self.end(topic) - 1} for topic in self._policies.topics}, None)
 
-    def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, Record]:
+    def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
         """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
         offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
         state, topics = self._state(self._policies, offsets, moment, Snapshot), self._names.policy_topics()
@@ -338,7 +338,7 @@ class DocumentLog:
         refused = tuple(key for key, document_history in store.histories.items() if document_history.in_force is None)
         return _State(dict(offsets), store, refused)
 
-    def _mark_lost(self, store: DocumentStore, key: Key | None, record: Record) -> None:
+    def _mark_lost(self, store: DocumentStore, key: Key | None, record: DocumentRecord) -> None:
         """Versions before the first one that is known may be missing, as at a start of the job."""
         document_history = store.histories.get(key) if key is not None else None
         if document_history is None:
@@ -439,9 +439,9 @@ def read_retention(settings: Settings) -> dict[str, Retention]:
     return {topic: Retention(lags[topic], log.start, log.id) for topic, log in logs.items()}
 
 
-def document_record(message: Message) -> Record:
+def document_record(message: Message) -> DocumentRecord:
     """A consumed record of a policy or facts topic."""
     topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
     assert topic is not None
     assert offset is not None
-    return Record(topic, message.key() or b"", message.value() or b"", offset, at)
+    return DocumentRecord(topic, message.key() or b"", message.value() or b"", offset, at)

@@ -34,7 +34,7 @@ from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
 from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History, Loader, Record, Refused
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, DocumentRecord, History, Loader, Refused
 from streaming.topics import DAY_MS
 
 log = structlog.get_logger()
@@ -132,7 +132,7 @@ class Policies:
 
     def _read_history(self, trusted: Container[str], stop: threading.Event) -> None:
         """However long it takes: a reading that is cut short goes on where it was."""
-        kept: dict[bytes, Record | None] = {}
+        kept: dict[bytes, DocumentRecord | None] = {}
         with contextlib.closing(TopicReader(self._settings, [self._settings.topics.history])) as reader:
             while not self._take_history(reader, kept, trusted):
                 if stop.wait(HISTORY_PAUSE_SECONDS):
@@ -141,7 +141,9 @@ class Policies:
             if record is not None:
                 self._shelve(record)
 
-    def _take_history(self, reader: TopicReader, kept: dict[bytes, Record | None], trusted: Container[str]) -> bool:
+    def _take_history(
+        self, reader: TopicReader, kept: dict[bytes, DocumentRecord | None], trusted: Container[str]
+    ) -> bool:
         """Read on; whether the end is reached. A deletion may come in a later reading than what it deletes."""
         try:
             for message in reader.read_to_end(HISTORY_ATTEMPT_SECONDS):
@@ -179,7 +181,7 @@ class Policies:
         self._change_log.close(self.snapshot.version, self.policy_offsets())
         self._complete = True
 
-    def _shelve(self, record: Record, authorship: Authorship | None = None) -> Refused | None:
+    def _shelve(self, record: DocumentRecord, authorship: Authorship | None = None) -> Refused | None:
         """`authorship`: None for what the history topic keeps, which is no change."""
         loader = self._loaders[record.topic]
         key = loader.key_of(record)

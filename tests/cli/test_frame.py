@@ -22,6 +22,7 @@ COMMANDS = [
     ["topics", "create"],
     ["topics", "check"],
     ["topics", "manifest"],
+    ["contracts"],
     ["policy", "apply"],
     ["policy", "get"],
     ["policy", "delete"],
@@ -39,7 +40,7 @@ def test_every_commands_help_shows_examples(lockkeeper: Command, command: list[s
 def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> None:
     """A new command in these modules must come with examples too."""
     register_commands()
-    here = {f"streaming.cli.{name}" for name in ("run", "explaining", "request", "tail", "topics", "policies")}
+    here = {f"streaming.cli.{name}" for name in ("run", "explaining", "request", "topics", "policies")}
     groups = {"": app, "topics": topics_app, "policy": policy_app}
     found = {
         tuple(filter(None, (group, command.name)))

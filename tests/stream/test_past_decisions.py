@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import TopicPartition
+from streaming.report.records import Record
 
 from streaming.client.decision import read_decision
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
 from streaming.kafka.committed import committed_records
 from streaming.report.gather import record_of
-from streaming.report.records import Record
 from streaming.snapshots.at_offsets import NoLongerKnown
 from tests.brokers import TestBroker
 from tests.stream.running import running
