@@ -75,6 +75,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
     readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
     how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
+    `ext_authz`: a YAML file of routes for Envoy's external authorization; "": there is none.
     """
 
     address: Text = "127.0.0.1"
@@ -95,6 +96,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_requests: Positive = 256
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False
+    ext_authz: str = ""
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -397,6 +399,8 @@ def _check_access(serve: ServeSettings, where: str) -> None:
     """Other machines ask with credentials alone, and send them with encryption."""
     if serve.callers and serve.trust:
         raise SettingsError(f"{where}: serve.trust: leave it out, as serve.callers gives each caller its own")
+    if serve.ext_authz and not serve.callers:
+        raise SettingsError(f"{where}: serve.ext_authz: needs serve.callers: Envoy is one of them, and names subjects")
     if not serve.callers and (serve.jwt.issuer or serve.tls.client_ca):
         raise SettingsError(f"{where}: serve.callers: must name a file that says who may ask, with these credentials")
     if _is_loopback(serve.address):

@@ -16,6 +16,7 @@ from policy.analysis.impact import (
     who_can,
 )
 from policy.analysis.lint import Finding, lint
+from policy.analysis.nearest_grants import Nearest, nearest_grants
 from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
@@ -30,6 +31,7 @@ __all__ = [
     "Escalation",
     "Finding",
     "KnownNames",
+    "Nearest",
     "Node",
     "Permitted",
     "Statement",
@@ -46,6 +48,7 @@ __all__ = [
     "known_names",
     "lint",
     "literal_name",
+    "nearest_grants",
     "open_to_everyone",
     "replay",
     "said",

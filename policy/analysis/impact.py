@@ -91,6 +91,30 @@ def who_can(
     return Reach(subjects, True, but, engine is None)
 
 
+def who_among(
+    snapshot: Snapshot, request: Mapping[str, Any], names: Iterable[str], trust: frozenset[str] = CLAIMS
+) -> Iterator[Who]:
+    """Those of ``names``, as documents have them, whom ``decide`` allows the request. Raises MalformedRequest."""
+    system = _single(request).system
+    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
+    engine = engine_of(all_systems()[system])
+    types = [(type_, name) for type_, name in engine.subjects(snapshot.policy_sets[system].facts)] if engine else []
+    wanted, found = set(names), set[Who]()
+    candidates = [Who(name, "", "" if type_ == USER else type_) for type_, name in types if name in wanted]
+    candidates += [] if engine else [who for name in sorted(wanted) for who in _spellings(name, trust)]
+    for who in candidates:
+        if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
+            found.add(who)
+            yield who
+
+
+def _spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
+    """A name of the documents as a subject, with and without its kind, and as a claim."""
+    bare = name.partition(":")[2]
+    yield from (Who(text) for text in (name, bare) if text)
+    yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+
+
 def _allows_unknown(snapshot: Snapshot, request: Mapping[str, Any], type_: str, trust: frozenset[str]) -> bool:
     """Whether a subject of a type is allowed that no document names."""
     return any("allow" in _outcomes(snapshot, request, Who(name, "", type_), trust) for name in UNKNOWN_PRINCIPALS)
@@ -110,9 +134,7 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: 
         yield from map(Who, also)
         return
     for name in {*document_names(policy_set, system), *also}:
-        bare = name.partition(":")[2]
-        yield from (Who(text) for text in (name, bare) if text)
-        yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+        yield from _spellings(name, trust)
 
 
 def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:

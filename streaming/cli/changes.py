@@ -29,9 +29,11 @@ SHORT_ID = 12
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 20
+NEW_SECONDS, ANALYSED_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.3
 
 ChangeArgument = Annotated[
-    str, typer.Argument(metavar="CHANGE", help="A change's id, or its beginning.", show_default=False)
+    str,
+    typer.Argument(metavar="CHANGE", help="An id or its beginning; HEAD, HEAD~1: the newest.", show_default=False),
 ]
 
 
@@ -146,11 +148,12 @@ def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = N
     - removed; an exclamation mark where more may be allowed than before.
 
     \b
-    Example:
+    Examples:
       lockkeeper policy show 3f2a91c07b1e
+      lockkeeper policy show HEAD
     """
     settings = settings_of(config, bootstrap)
-    found = find_change(logged_changes(settings), change)
+    found = _analysed(settings, find_change(logged_changes(settings), change))
     differences, why_not = differences_of(settings, found)
     if as_json:
         import msgspec
@@ -164,6 +167,20 @@ def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = N
         echo(f"  {SIGNS[one.sign]}{'!' if one.widens else ' '} {one.document}: {one.text}")
     for line in _widened(found):
         echo(line)
+
+
+def _analysed(settings: "Settings", change: "Logged") -> "Logged":
+    """The change with what it widens, for which is waited where it is new."""
+    import time
+
+    from streaming.snapshots.logged import read_changes
+
+    deadline = time.monotonic() + ANALYSED_SECONDS
+    is_new = change.at / 1000 > time.time() - NEW_SECONDS
+    while is_new and not change.widens and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        change = find_change(read_changes(settings), change.id)
+    return change
 
 
 def differences_of(settings: "Settings", change: "Logged") -> "tuple[list[Difference], str]":

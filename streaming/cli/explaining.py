@@ -22,6 +22,7 @@ from streaming.cli.app import (
     reach,
     settings_of,
 )
+from streaming.cli.nearest import nearest_lines, nearest_of
 from streaming.cli.request_options import (
     ActionOption,
     AllowUnknown,
@@ -47,7 +48,7 @@ from streaming.cli.request_options import (
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from policy.analysis import Node
+    from policy.analysis import Nearest, Node
     from streaming.decision_log.replay import Replay
     from streaming.decision_log.search import Found
 
@@ -99,8 +100,9 @@ def explain(
         _explain_decision(decision, config, bootstrap, as_json)
         return
     request = timed(whole_request(file, system, short), at)
-    nodes = _trees(policies_of(policies, live, config, bootstrap), request, timed_claims(trust, at), allow_unknown)
-    _show(nodes, as_json)
+    snapshot, claims = policies_of(policies, live, config, bootstrap), timed_claims(trust, at)
+    nodes = _trees(snapshot, request, claims, allow_unknown)
+    _show(nodes, nearest_of(snapshot, request, claims), as_json)
     if not all(node.held for node in nodes):
         raise typer.Exit(FAILED)
 
@@ -116,14 +118,16 @@ def _trees(snapshot: Any, request: dict[str, Any], claims: frozenset[str], allow
         raise Failure(str(malformed), MISUSED) from malformed
 
 
-def _show(nodes: "Sequence[Node]", as_json: bool) -> None:
+def _show(nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool) -> None:
     import msgspec
 
-    for node in nodes:
+    for node, near in zip(nodes, nearest, strict=True):
         if as_json:
-            echo_json(msgspec.to_builtins(node))
+            echo_json(msgspec.to_builtins(node) | ({"nearest": msgspec.to_builtins(near)} if near else {}))
         else:
             _print(node)
+            for line in nearest_lines(near):
+                echo(line)
 
 
 def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_json: bool) -> None:
@@ -146,12 +150,13 @@ def _explain_decision(id_: str, config: Path | None, bootstrap: str | None, as_j
     try:
         replay = Replays(settings, admin).replay(found)
         nodes = draw_trees(replay.snapshot, replay.request, replay.trust | {"time"})
+        nearest = nearest_of(replay.snapshot, replay.request, replay.trust | {"time"})
     except NoLongerKnown as unknown:
         _show_stored(found, as_json)
         raise Failure(f"the policies of decision {id_} are no longer known: {unknown}") from unknown
     except MalformedRequest as malformed:
         raise Failure(f"decision {id_} repeats no request that can be evaluated: {malformed}") from malformed
-    _show_replay(found, replay, nodes, as_json)
+    _show_replay(found, replay, nodes, nearest, as_json)
     if not replay.equal:
         raise typer.Exit(FAILED)
 
@@ -170,7 +175,9 @@ def _title(found: "Found") -> str:
     return f"decision {decision['id']} of request {decision['request_id']}, {decision['time']}"
 
 
-def _show_replay(found: "Found", replay: "Replay", nodes: "Sequence[Node]", as_json: bool) -> None:
+def _show_replay(
+    found: "Found", replay: "Replay", nodes: "Sequence[Node]", nearest: "Sequence[Nearest | None]", as_json: bool
+) -> None:
     import msgspec
 
     if as_json:
@@ -182,11 +189,12 @@ def _show_replay(found: "Found", replay: "Replay", nodes: "Sequence[Node]", as_j
                 "differences": differences,
                 "notes": list(replay.notes),
                 "trees": trees,
+                "nearest": msgspec.to_builtins(nearest),
             }
         )
         return
     echo(_title(found))
-    _show(nodes, as_json)
+    _show(nodes, nearest, as_json)
     for note in replay.notes:
         echo_err(note)
     for difference in replay.differences:

@@ -166,8 +166,8 @@ def contracts(
 ) -> None:
     """List the contracts, print one, or write them to a folder.
 
-    JSON Schemas (2020-12), Avro schemas, those of every release, and the topics as AsyncAPI 3. They refer to each
-    other by path, so take them along together. The `$id` of a JSON Schema is a name and no address: give a validator
+    JSON Schemas (2020-12), Avro schemas, those of every release, the topics as AsyncAPI 3, and the HTTP API of
+    `lockkeeper serve` as OpenAPI 3.1. They refer to each other by path, so take them along together. The `$id` of a JSON Schema is a name and no address: give a validator
     the files.
 
     \b

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streaming.cli.app import MISUSED, Bootstrap, Config, Failure, Json, app, echo, echo_err, echo_json
+from streaming.cli.nearest import who_text
 from streaming.cli.request_options import (
     AllowUnknown,
     At,
@@ -24,7 +25,7 @@ from streaming.cli.request_options import (
 )
 
 if TYPE_CHECKING:
-    from policy.analysis import EffectivePermission, Permitted, Who
+    from policy.analysis import EffectivePermission, Permitted
 
 
 @app.command("who-can")
@@ -78,17 +79,12 @@ def who_can(
         return
     if reach.everyone:
         echo("any principal, also those that no document names" + (", but not:" if reach.but else ""))
-    for line in _lines(reach.but if reach.everyone else reach.allowed):
-        echo(line)
+    for who in reach.but if reach.everyone else reach.allowed:
+        echo(who_text(who))
     if not reach.complete:
         echo_err(f"not complete: only principals that the policies and facts of {system} name were checked")
     elif not reach.everyone and not reach.allowed:
         echo_err("no principal in the documents; `lockkeeper explain` shows what a subject lacks")
-
-
-def _lines(found: "tuple[Who, ...]") -> Iterator[str]:
-    for who in found:
-        yield f"any principal that claims {who.name} in {who.claim}" if who.claim else f"{who.type} {who.name}".strip()
 
 
 @app.command("what-can")
@@ -129,20 +125,21 @@ def what_can(
         echo_json(msgspec.to_builtins(found))
         return
     for one in found:
-        for line in _what(one):
+        for line in _what(one, system):
             echo(line)
     if not found:
         echo_err(f"{subject} is allowed and denied nothing: no statement applies to it")
 
 
-def _what(found: "EffectivePermission | Permitted") -> Iterator[str]:
+def _what(found: "EffectivePermission | Permitted", system: str) -> Iterator[str]:
+    from policy import all_systems
     from policy.analysis import Permitted, grant_text
 
     if isinstance(found, Permitted):
         yield f"allow {found.action} on {found.type} {found.id}"
         return
-    grant = found.grant
-    text = grant_text(grant).removeprefix(f"{grant.principal} ")
+    grant, own = found.grant, all_systems()[system]
+    text = grant_text(grant, own).removeprefix(f"{grant.principal} ")
     yield f"{text} [{grant.statement_id}; {found.route}]"
     yield from (f"  denied in whole by {deny.statement_id}" for deny in found.cancelled_by)
-    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny)}" for deny in found.narrowed_by)
+    yield from (f"  denied in part by {deny.statement_id}: {grant_text(deny, own)}" for deny in found.narrowed_by)

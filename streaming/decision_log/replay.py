@@ -105,9 +105,7 @@ class Replays:
             return Replay(None, snapshot, request, trust, differences, tuple(notes))
         if differences and (other := self._other_trust(stored, snapshot, request, trust)) is not None:
             was, now = _listed(other), _listed(trust)
-            notes.append(
-                f"{topic} was trusted for {was} then, and is for {now} now; shown is the decision by the former"
-            )
+            notes.append(f"equal if {topic} was trusted for {was} then, as shown; it is trusted for {now} now")
             return Replay(True, snapshot, request, other, (), tuple(notes))
         return Replay(not differences, snapshot, request, trust, differences, tuple(notes))
 

@@ -18,6 +18,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from policy import Decision
 from streaming.errors import JobStopped
 from streaming.ops.health import Health, serving
 from streaming.serve import authzen, search
@@ -34,6 +35,7 @@ from streaming.serve.authzen import (
     Rules,
 )
 from streaming.serve.callers import Caller
+from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
@@ -62,9 +64,9 @@ Parse = Callable[[bytes, str, str, Rules], EvaluationRequest]
 class Refused(Exception):
     """A request that is answered with a status of HTTP and a message."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers
 
 
 class Stale(Exception):
@@ -87,7 +89,7 @@ class Application:
         serve = settings.serve
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
-        self._access_log, self._tracing = access_log, tracing
+        self._access_log, self._tracing, self._routes = access_log, tracing, load_routes(settings)
         self._under_way, self.draining = 0, False
         self._read: Read | None = None
         self._waiting: list[tuple[float, asyncio.Future[Read]]] = []
@@ -154,7 +156,7 @@ class Application:
         except Refused as refused:
             # What is left of its body is not read.
             closing = [] if scope.get(BODY_READ) else [CLOSE]
-            return refused.status, authzen.message(str(refused)), closing
+            return refused.status, authzen.message(str(refused)), [*refused.headers, *closing]
         except BadRequest as bad:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
@@ -176,22 +178,44 @@ class Application:
             if not caller.may_search:
                 raise Refused(403, "this caller may not search")
             return 200, await self._search(caller, system, kind, await self._body(scope, receive), id_)
+        if self._routes is not None and path.startswith(f"{PREFIX}/"):
+            return await self._check_route(self._routes, scope, id_)
         if path not in self._posts:
             raise Refused(404, "no such path: there are those that the configuration names, and its own")
         system, parse = self._posts[path]
         caller = await self._caller(scope, system)
         request = parse(await self._body(scope, receive), id_, system, caller.rules)
+        return 200, (await self._decide(caller, request))[1]
+
+    async def _decide(self, caller: Caller, request: EvaluationRequest) -> tuple[Decision, bytes]:
+        """The decision, and the body of a response. Raises Refused, Stale, BadRequest."""
         _check_system(caller, request.body["system"])
         read = await self._wait(request)
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
         decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
         self._metrics.decided(request.body["system"], decision)
-        return 200, body
+        return decision, body
+
+    async def _check_route(self, routes: Routes, scope: Scope, id_: str) -> tuple[int, bytes]:
+        """Envoy's request: 200 for an allow, else 403, whatever the reason."""
+        try:
+            caller = await self._identified(scope, routes.system)
+            given = routes.request(scope["method"], scope["path"][len(PREFIX) :], scope["headers"])
+            body = authzen.encode(given)
+            request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
+            decision, _ = await self._decide(caller, request)
+        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, BadRequest) as denied:
+            return 403, authzen.message(str(denied))
+        passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
+        return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
 
     async def _caller(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
         _check_method(scope["method"], "POST")
+        return await self._identified(scope, system)
+
+    async def _identified(self, scope: Scope, system: str) -> Caller:
         if self._under_way > self._settings.max_requests:
             raise Refused(503, "too many requests are under way; try again")
         caller = await self._authentication.caller(scope)
@@ -289,7 +313,7 @@ def _check_system(caller: Caller, system: str) -> None:
 
 def _check_method(method: str, allowed: str) -> None:
     if method != allowed:
-        raise Refused(405, f"this path takes {allowed}")
+        raise Refused(405, f"this path takes {allowed}", (b"allow", allowed.encode()))
 
 
 def _request_id(scope: Scope) -> bytes:

@@ -1,5 +1,7 @@
 """The changes topic read back: which changes there were, and the documents in force around each."""
 
+import re
+
 import msgspec
 import structlog
 
@@ -14,6 +16,7 @@ from streaming.settings import Settings
 log = structlog.get_logger()
 
 SHORTEST_PREFIX = 4
+HEAD = re.compile(r"HEAD(?:~(\d{1,9}))?")  # as in git: the newest change, and that so many before it
 
 
 class NoSuchChange(Exception):
@@ -55,7 +58,9 @@ class ChangeHistory(msgspec.Struct):
     is_cut: bool = False
 
     def find(self, text: str) -> Logged:
-        """The change with an id, or with the only one that begins so. Raises NoSuchChange."""
+        """The change with an id, or with the only one that begins so; `HEAD`, `HEAD~1`. Raises NoSuchChange."""
+        if (head := HEAD.fullmatch(text)) is not None and int(head[1] or 0) < len(self.changes):
+            return self.changes[-1 - int(head[1] or 0)]
         exact = [one for one in self.changes if one.id == text]
         found = exact or [one for one in self.changes if len(text) >= SHORTEST_PREFIX and one.id.startswith(text)]
         if len(found) != 1:
@@ -68,10 +73,6 @@ class ChangeHistory(msgspec.Struct):
         """The newest part after which a policy version, or one that begins so, was in force."""
         parts = (part for one in reversed(self.changes) for part in reversed(one.parts))
         return next((part for part in parts if (part.after.policy_version or "").startswith(version)), None)
-
-    def after(self, change: Logged) -> list[Logged]:
-        """The changes that came later."""
-        return self.changes[self.changes.index(change) + 1 :]
 
 
 def read_changes(settings: Settings) -> ChangeHistory:

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from docs import generate
 from policy import compile_documents
+from streaming.serve.callers import File as CallersFile
+from streaming.serve.ext_authz import PREFIX
+from streaming.serve.ext_authz import File as RoutesFile
 from streaming.settings import Settings, check_settings
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, Command, blocks, fits, pages
 from tests.docs.shell import ELSEWHERE, JOB, elsewhere, environment_of, folder_for, needs_broker, run, save
@@ -51,6 +55,12 @@ def test_yaml_is_documents_that_compile_cases_or_settings(block: Block) -> None:
         assert [(refused.key, refused.errors) for refused in compile_documents(loaded).rejected] == []
     elif "cases" in loaded[0]:
         assert block.title, "cases are run by a command of the page: say what the file is called"
+    elif "callers" in loaded[0]:
+        msgspec.convert(loaded[0], CallersFile)
+    elif "routes" in loaded[0]:
+        msgspec.convert(loaded[0], RoutesFile)
+    elif block.title == "envoy.yaml (a part)":
+        assert loaded[0]["http_filters"][-1]["typed_config"]["http_service"]["path_prefix"] == PREFIX
     else:
         assert isinstance(check_settings(loaded[0], str(block)), Settings)
 

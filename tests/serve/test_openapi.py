@@ -1,0 +1,103 @@
+"""The OpenAPI document: it names the server's paths, and a fuzzer finds no answer that it does not have."""
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+import schemathesis
+import yaml
+from hypothesis import HealthCheck, settings
+from jsonschema import Draft202012Validator
+
+from streaming.records.schemas import read, releases
+from streaming.serve import search
+from streaming.serve.authzen import EVALUATION, EVALUATIONS, SEARCH, WELL_KNOWN
+from streaming.settings import ServeSettings
+from streaming.topics import DEFAULT_SYSTEMS
+from tests.brokers import TestBroker
+from tests.serve.test_serve import ASKED, Running, serving
+from tests.stream.world import SYSTEM, World, group, role
+
+DOCUMENT: dict[str, Any] = yaml.safe_load(read("openapi.yaml"))
+API = schemathesis.openapi.from_dict(DOCUMENT)
+TOKEN = "fuzzer-" + "e5" * 20
+EXCLUDED = [
+    schemathesis.checks.ignored_auth,  # it asks again with the same headers; who may ask is tested in test_access
+    schemathesis.checks.positive_data_acceptance,  # tokens of pages are opaque, and a batch has one system
+    schemathesis.checks.negative_data_rejection,  # fields that a request does not need are not looked at
+]
+EXAMPLES = 40 * int(os.environ.get("LOCKKEEPER_TEST_EXAMPLES", "1"))
+
+
+def test_it_is_openapi_of_this_release_with_the_servers_paths() -> None:
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert DOCUMENT["info"]["version"] == max(releases())
+    posts = [EVALUATION, EVALUATIONS, *(f"{SEARCH}{kind}" for kind in search.KINDS)]
+    expected = {**dict.fromkeys(posts, "post"), WELL_KNOWN: "get"}
+    of_systems = {**{f"/{{system}}{path}": "post" for path in posts}, f"{WELL_KNOWN}/{{system}}": "get"}
+    found = {path: {*item} - {"parameters"} for path, item in DOCUMENT["paths"].items()}
+    assert found == {path: {method} for path, method in {**expected, **of_systems}.items()}
+    assert DOCUMENT["components"]["parameters"]["System"]["schema"]["enum"] == sorted(DEFAULT_SYSTEMS)
+
+
+def test_every_operation_has_a_name_and_the_answers_of_its_kind() -> None:
+    operations = [
+        (path, item[method]) for path, item in DOCUMENT["paths"].items() for method in ("get", "post") if method in item
+    ]
+    assert len({operation["operationId"] for _, operation in operations}) == len(operations)
+    for path, operation in operations:
+        statuses = {"200"} if operation.get("security") == [] else {"200", "400", "401", "403", "413", "415", "503"}
+        assert operation["responses"].keys() == statuses | ({"404"} if "{system}" in path else set())
+
+
+def test_its_schemas_are_schemas() -> None:
+    for schema in DOCUMENT["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+@pytest.fixture(scope="module")
+def running(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server with all systems, and one caller of them."""
+    folder = tmp_path_factory.mktemp("openapi")
+    world = World(broker, f"openapi-{uuid.uuid4().hex[:12]}", str(folder / "checkpoint"), systems=DEFAULT_SYSTEMS)
+    world.publish(role("readers", "kafka:topic:prod/main/orders"))
+    world.publish(group("readers", "user:dana"))
+    caller = {"systems": [*DEFAULT_SYSTEMS], "search": True, "trust": ["groups", "roles", "token", "facts"]}
+    tokens = [hashlib.sha256(TOKEN.encode()).hexdigest()]
+    (folder / "callers.yaml").write_text(yaml.safe_dump({"callers": {"fuzzer": {**caller, "tokens": tokens}}}))
+    serve = ServeSettings(port=0, default_system=SYSTEM, callers=str(folder / "callers.yaml"))
+    with serving(msgspec.structs.replace(world.settings, serve=serve)) as found:
+        yield found
+
+
+@pytest.mark.stream
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@API.parametrize()
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_fuzzer_finds_no_answer_that_the_document_does_not_have(case: schemathesis.Case, running: Running) -> None:
+    """No status of 500, and statuses, headers and bodies as the document has them."""
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    base = f"http://127.0.0.1:{running.server.port}"
+    case.call_and_validate(base_url=base, headers=headers, excluded_checks=EXCLUDED)
+
+
+@pytest.mark.stream
+def test_the_document_fits_an_allow_and_an_error(running: Running) -> None:
+    """So that the fuzzer's answers are not all refusals: these schemas hold for decisions too."""
+    for path, schema, body in (
+        (EVALUATION, "Decision", ASKED),
+        (EVALUATIONS, "Decisions", {**ASKED, "evaluations": [{}, {"action": {"name": "nonesuch"}}]}),
+        (f"{SEARCH}subject", "Found", {**ASKED, "subject": {"type": "user"}}),
+        (f"{SEARCH}action", "Found", {"subject": ASKED["subject"], "resource": ASKED["resource"]}),
+    ):
+        status, found, _ = running.ask(path, body, authorization=f"Bearer {TOKEN}")
+        assert status == 200
+        wanted = {"$ref": f"#/components/schemas/{schema}", "components": DOCUMENT["components"]}
+        Draft202012Validator(wanted).validate(found)
+        first = found.get("evaluations", found.get("results", [found]))[0]
+        assert first.get("decision", True) is True
