@@ -1,6 +1,5 @@
 """`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
 
-import difflib
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -252,7 +251,7 @@ def _found(settings: "Settings", key: str, at: str | None = None) -> list["Store
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
-    stored = read_stored(settings, systems) if at is None else documents_at(settings, at)
+    stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:
         raise Failure(_unknown(key, [one.key for one in stored]))
@@ -268,9 +267,9 @@ def _systems(key: str, known: Collection[str]) -> list[str]:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`lockkeeper policy get` lists what there is"
-    return f"{key}: no such document; {hint}"
+    from policy import nearest
+
+    return f"{key}: no such document{nearest(key, known) or '; `lockkeeper policy get` lists what there is'}"
 
 
 def _show_stored(stored: "Stored", as_json: bool) -> None:

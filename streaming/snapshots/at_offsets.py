@@ -279,17 +279,11 @@ class DocumentLog:
             if version is not None and not version.deleted
         }
 
-    def offsets_at(self, moment: int) -> tuple[Offsets, int]:
-        """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.
+    def policies_at(self, moment: int) -> Span:
+        """The policy offsets at a moment (ms) by the records' timestamps, and when they were the newest.
 
         Raises NoLongerKnown when records of that time may have been removed.
         """
-        found = {topic: log.check_moment(moment) for topic, log in self._logs.items()}
-        facts = found.pop(self._names.facts)
-        return {topic: {"0": offset} for topic, offset in found.items()}, facts
-
-    def policies_at(self, moment: int) -> Span:
-        """The policy offsets at a moment (ms), and when they were the newest. Raises NoLongerKnown, as above."""
         logs = {topic: self._logs[topic] for topic in self._policies.topics}
         offsets = {topic: {"0": log.check_moment(moment)} for topic, log in logs.items()}
         times = [log.around(moment) for log in logs.values()]
