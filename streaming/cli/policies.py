@@ -1,6 +1,5 @@
 """`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
 
-import difflib
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -230,9 +229,9 @@ def _systems(key: str, known: Collection[str]) -> list[str]:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`lockkeeper policy get` lists what there is"
-    return f"{key}: no such document; {hint}"
+    from policy import nearest
+
+    return f"{key}: no such document{nearest(key, known) or '; `lockkeeper policy get` lists what there is'}"
 
 
 def _show_stored(stored: "Stored", as_json: bool) -> None:

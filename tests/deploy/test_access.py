@@ -203,7 +203,7 @@ def _verify(session: Session) -> str:
 def _serve(session: Session) -> str:
     """Until the policies are read; then it is asked to stop."""
     session.ran.add(parse_command(["serve"]))
-    settings = msgspec.structs.replace(session.settings, serve=ServeSettings(port=0))
+    settings = msgspec.structs.replace(session.settings, serve=ServeSettings(port=0, record="none"))
     stop = threading.Event()
     try:
         check_access(settings)
