@@ -27,7 +27,7 @@ from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_re
 from policy.core.times import ALWAYS, Window
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
-from policy.evaluation.explain import route
+from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems.kit.engine import engine_of
@@ -62,7 +62,7 @@ class Against(msgspec.Struct, frozen=True):
 
 
 class Nearest(msgspec.Struct, frozen=True):
-    """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what could not be worked out.
+    """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what else is to be known.
 
     ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there are others.
     """
@@ -101,7 +101,9 @@ def _nearest(
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
     ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda one: ORDER.index(one.lacks))
     principals, more = _allowed_principals(snapshot, asked, whole, trust, search.principals(leaves[:MOST_CHECKS]))
-    return Nearest(tuple(search.denies(leaves)), tuple(ranked[:MOST_NEAR]), principals, more)
+    denies = tuple(search.denies(leaves))
+    notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
+    return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
 
 
 def _conditions(trace: EvaluationTrace) -> Iterator[Near]:
@@ -152,6 +154,18 @@ class _Search:
         for grant in found:
             place, text = grant.statement_id, grant_text(grant, self._trace.system)
             yield Against(place.document, place.statement, text, route(self._via, grant.principal))
+
+    def but_for_the_denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[str]:
+        """The first allow that matches what is denied, of each check; or that there is none."""
+        for leaf in leaves:
+            check = leaf.expression
+            assert isinstance(check, PermissionCheck)
+            valid = (grant for grant in self._trace.effective_principals.grants() if _applies(grant.window, self._at))
+            allows = (grant for grant in valid if grant.effect == ALLOW and _fits(grant, check))
+            first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
+            if leaf.denied:
+                found = "no statement allows" if first is None else f"{first.statement_id} allows"
+                yield f"but for the denies, {found} {sentence(check)}"
 
     def near(self, leaf: ExpressionResult) -> Iterator[Near]:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
@@ -264,10 +278,12 @@ def _of_engine(
     near = [
         Near(place.document, place.statement, text, lacks, detail)
         for place, text, lacks, detail in engine.near(facts, asked, trust)
+        if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
     ranked = sorted(near, key=lambda one: ORDER.index(one.lacks))
     principals, more = _allowed_principals(
         snapshot, asked, whole, trust, (name for _, name in engine.subjects(policy_set.facts))
     )
-    notes = ("of a condition its policy does not say which part is not satisfied",) if near else ()
+    conditions = any(one.lacks == "condition" for one in near)
+    notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()
     return Nearest(against, tuple(ranked[:MOST_NEAR]), principals, more, notes)

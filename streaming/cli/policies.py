@@ -251,7 +251,7 @@ def _found(settings: "Settings", key: str, at: str | None = None) -> list["Store
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
-    stored = read_stored(settings, systems) if at is None else documents_at(settings, at)
+    stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:
         raise Failure(_unknown(key, [one.key for one in stored]))

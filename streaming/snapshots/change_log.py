@@ -21,7 +21,7 @@ from policy import DocumentStore, Key, Version, to_text
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
 from streaming.records.change import DocumentChange, Manner, PolicyChange, PolicyState, change_record, shortened
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.documents import DocumentRecord
 

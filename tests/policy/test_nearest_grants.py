@@ -128,6 +128,8 @@ def test_a_deny_and_those_who_are_allowed_are_named() -> None:
     assert deny.route == "user:dana → group:group-no-orders → role:no-orders"
     assert [(who.name, who.claim) for who in found.principals] == [("group-admins", "groups"), ("user:root", "")]
     assert found.near == ()
+    [note] = found.notes
+    assert note.startswith("but for the denies, lenses6/Role/admins statement 0 allows kafka:DeleteTopic")
 
 
 def test_many_holders_are_not_all_listed() -> None:

@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.stream, pytest.mark.long, pytest.mark.timeout(1200)]
 DECISIONS, CHANGES = map(int, os.environ.get("LOCKKEEPER_TEST_PAST_DECISIONS", "400,20").split(","))
 RESTARTS = 3
 COMPACT_NOW = {"min.compaction.lag.ms": "0", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.0"}
+PROMISED = {"min.compaction.lag.ms": str(7 * 24 * 60 * 60 * 1000), "segment.ms": "604800000"}
 USERS, TOPICS, ROLES = 20, 10, 8
 
 
@@ -119,6 +120,7 @@ def _compact(world: World) -> None:
         return all(message.offset() > 0 for message in found)
 
     wait_until(is_gone, "the first record of the policies is compacted away", 300)
+    world.configure(world.policies, PROMISED)  # without it, the job does not start
 
 
 def test_past_decisions_come_out_as_they_were_or_are_said_to_be_unknown(
@@ -145,6 +147,7 @@ def test_past_decisions_come_out_as_they_were_or_are_said_to_be_unknown(
     with running(world.settings):
         world.send(_request(DECISIONS + number, random.Random(number)) for number in range(40))
         wait_until(lambda: set(world.lags()) == {0}, "all requests are decided", 300)
+    world.configure(world.policies, {"min.compaction.lag.ms": "0"})
     after = _counts(_Past(world).replayed())
     assert after["no longer known"] > 0
     assert after["equal"] >= 39

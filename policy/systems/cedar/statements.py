@@ -75,7 +75,7 @@ class CedarEngine(Engine):
             elif facts.get(POLICY, fact.name) is not policy:
                 yield NearStatement(statement_id, policy.named, "validity", "not valid at this time")
             else:
-                yield NearStatement(statement_id, policy.named, "condition", "a condition of its is not satisfied")
+                yield NearStatement(statement_id, policy.named, "condition", "its conditions are not satisfied")
 
     def _never_asked(self, facts: Facts) -> Iterator[EngineFinding]:
         """Policies for actions of other types than requests have: a forbid for one forbids nothing."""
