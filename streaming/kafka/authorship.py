@@ -1,6 +1,6 @@
 """Which change a record of a policy topic belongs to, and who made it: its headers (contracts, "Policy document").
 
-They are what the publisher says of itself, so they are claims: whoever may write to the topic may write any of them.
+The publisher sets them itself, so they are claims: a client that may write to the topic may write any of them.
 """
 
 import uuid
