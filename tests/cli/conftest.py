@@ -34,7 +34,7 @@ def names(fresh_name: Callable[[str], str]) -> TopicNames:
     single = {
         field: f"{prefix}.{field}" for field in ("facts", "history", "decisions", "verdicts", "alerts", "changes")
     }
-    return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies, **single)
+    return TopicNames((f"{prefix}.requests",), (f"{prefix}.audit",), policies=policies, **single)
 
 
 @pytest.fixture
