@@ -11,7 +11,7 @@ FreshnessKind = Literal["bounded", "min_policy_offsets", "full"]
 FRESHNESS_KINDS: tuple[FreshnessKind, ...] = get_args(FreshnessKind)
 
 BY_CHARACTERS = 256
-OFFSETS_BYTES = 16 << 10  # more policy topics than any cluster has
+OFFSETS_BYTES = 4 << 10  # more policy topics than any cluster has
 ITEMS = 1000
 
 NOTHING_READ = {"0": -1}

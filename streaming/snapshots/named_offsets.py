@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-REBUILDS = 32  # of a batch; no more than are held
+MOST = 256  # rebuilt snapshots are held, of which a batch may rebuild as many …
+GRANTS_HELD = 200_000  # … with so many grants together
 AT_ONCE_SECONDS = 5.0  # of work, before there is none left
 SHARE = 0.1  # of the time may be spent on it from then on
-KNOWN = 64  # different offsets
+KNOWN = 512  # different offsets
 HELD_SECONDS = 600.0
 
 Records = tuple[tuple[str, int], ...]
@@ -44,29 +45,30 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class _Rebuilt:
-    def __init__(self, broadcast: "Broadcast[Snapshot]", at: float) -> None:
-        self.broadcast, self.used_at = broadcast, at
+    def __init__(self, broadcast: "Broadcast[Snapshot]", grants: int, at: float) -> None:
+        self.broadcast, self.grants, self.rebuilt_at = broadcast, grants, at
 
 
 class NamedOffsets:
     """Knows offsets by their `offsets_key`. `documents`: see `Policies.documents`.
 
-    `send`: Spark's function to broadcast a snapshot. `kept`: how many rebuilt snapshots are held. `clock`: seconds.
+    `send`: Spark's function to broadcast a snapshot. `most`: so many rebuilt snapshots are held. `clock`: seconds.
     """
 
     def __init__(
         self,
         documents: DocumentLog,
         send: "Callable[[Snapshot], Broadcast[Snapshot]]",
-        kept: int,
+        most: int = MOST,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._documents, self._send, self._kept, self._clock = documents, send, kept, clock
+        self._documents, self._send, self._most, self._clock = documents, send, most, clock
         self._known: dict[bytes, Offsets] = {}
         self._published: dict[int, Records] = {}  # by number
         self._rebuilt: dict[Records, _Rebuilt] = {}
         self._gone: list[Broadcast[Snapshot]] = []
         self._left, self._looked_at = AT_ONCE_SECONDS, clock()
+        self._rebuilds = self._grants = 0  # of one call of `resolve`
 
     def follow(self, published: "Sequence[Published]", offsets: Offsets) -> None:
         """Note which snapshots of the present there are; the last one is of these offsets."""
@@ -92,9 +94,11 @@ class NamedOffsets:
             except NoLongerKnown:
                 del self._known[text]
                 continue
-            if records in numbers or records in indexes:
-                superseded = self._documents.superseded(offsets)
-                found[text] = Named(numbers.get(records, -1), indexes.get(records, -1), superseded)
+            if records not in numbers and records not in indexes:
+                del self._known[text]
+                continue
+            superseded = self._documents.superseded(offsets)
+            found[text] = Named(numbers.get(records, -1), indexes.get(records, -1), superseded)
         return found
 
     def resolve(self, texts: Iterable[bytes]) -> bool:
@@ -102,7 +106,7 @@ class NamedOffsets:
 
         `texts`: JSON, those that most records name first.
         """
-        before, rebuilds = self._held(), 0
+        before, self._rebuilds, self._grants = self._held(), 0, 0
         for text in dict.fromkeys(texts):
             try:
                 offsets = offsets_in(text)
@@ -111,9 +115,8 @@ class NamedOffsets:
                 log.debug("policies that an answer names are not known", error=str(error))
                 continue
             if records not in self._published.values() and records not in self._rebuilt:
-                if rebuilds >= min(REBUILDS, self._kept) or not self._has_time():
+                if self._rebuilds >= self._most or self._grants >= GRANTS_HELD or not self._has_time():
                     continue
-                rebuilds += 1
                 if not self._rebuild(records, offsets):
                     continue
             self._known.pop(text, None)
@@ -134,10 +137,16 @@ class NamedOffsets:
             return False
         finally:
             self._left -= self._clock() - began
-        while len(self._rebuilt) >= self._kept:
+        grants = _grants_of(snapshot)
+        self._rebuilds, self._grants = self._rebuilds + 1, self._grants + grants
+        while self._rebuilt and self._is_full(grants):
             self._gone.append(self._rebuilt.pop(next(iter(self._rebuilt))).broadcast)
-        self._rebuilt[records] = _Rebuilt(self._send(snapshot.without_findings()), self._clock())
+        self._rebuilt[records] = _Rebuilt(self._send(snapshot.without_findings()), grants, self._clock())
         return True
+
+    def _is_full(self, grants: int) -> bool:
+        held = sum(one.grants for one in self._rebuilt.values())
+        return len(self._rebuilt) >= self._most or held + grants > GRANTS_HELD
 
     def _has_time(self) -> bool:
         now = self._clock()
@@ -150,5 +159,10 @@ class NamedOffsets:
         while self._gone:
             self._gone.pop().destroy()
         for records, rebuilt in list(self._rebuilt.items()):
-            if self._clock() - rebuilt.used_at > HELD_SECONDS:
+            if self._clock() - rebuilt.rebuilt_at > HELD_SECONDS:
                 self._gone.append(self._rebuilt.pop(records).broadcast)
+
+
+def _grants_of(snapshot: Snapshot) -> int:
+    """How large a snapshot is."""
+    return sum(sum(map(len, policy_set.grants.values())) for policy_set in snapshot.policy_sets.values())

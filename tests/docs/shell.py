@@ -35,8 +35,8 @@ SERVER, SERVED = "lockkeeper serve ", "localhost:8080"
 
 NEEDS_BROKER = re.compile(
     r"lockkeeper (run|serve|request|tail|report|decisions|doctor|status|topics (create|check)"
-    r"|policy (apply|get|delete|log|show|rollback|status|diff live|diff .*--newest))"
-    r"|lockkeeper .* --(live|decision)"
+    r"|policy (apply|get|delete|log|show|rollback|status|diff live|diff .*--newest))\b"
+    r"|lockkeeper .* --(live|decision)\b"
     r"|python (ask|report_access|publish|follow)\.py"
     r"|curl .*localhost:8080/"
 )

@@ -15,7 +15,7 @@ from streaming.records.answered import offsets_key
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.broadcasts import Published
 from streaming.snapshots.documents import DocumentRecord
-from streaming.snapshots.named_offsets import KNOWN, REBUILDS, NamedOffsets
+from streaming.snapshots.named_offsets import KNOWN, NamedOffsets
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.test_past import Clock, Sent
 from tests.stream.world import group
@@ -102,7 +102,7 @@ def test_what_was_never_there_is_never_known_and_costs_no_rebuild(documents: Doc
 def test_rebuilding_is_bounded_in_number_time_and_memory(documents: DocumentLog) -> None:
     named = _named(documents)
     named.resolve(map(_key, range(40)))
-    assert len(named.named()) - 1 <= KEPT <= REBUILDS
+    assert len(named.named()) - 1 <= KEPT
     assert len(named.broadcasts()) == KEPT
     gone = list(named.broadcasts())
     named.resolve(map(_key, range(40, 45)))
