@@ -1,11 +1,22 @@
 """Questions about policies: findings, differences, escalations, who can do what."""
 
+from policy.analysis.concerned import concerned
 from policy.analysis.decision_tree import Node, draw_trees
 from policy.analysis.diff import Changed, Difference, compare, replay
 from policy.analysis.edits import Edit, said
 from policy.analysis.escalation import Escalation, analyse, open_to_everyone
-from policy.analysis.impact import KnownNames, Who, known_names, what_is_permitted, who_can
+from policy.analysis.impact import (
+    EffectivePermission,
+    KnownNames,
+    Permitted,
+    Who,
+    known_names,
+    what_is_permitted,
+    what_subject_can,
+    who_can,
+)
 from policy.analysis.lint import Finding, lint
+from policy.analysis.nearest_grants import Nearest, nearest_grants
 from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
@@ -16,10 +27,13 @@ __all__ = [
     "Changed",
     "Difference",
     "Edit",
+    "EffectivePermission",
     "Escalation",
     "Finding",
     "KnownNames",
+    "Nearest",
     "Node",
+    "Permitted",
     "Statement",
     "UnknownName",
     "Who",
@@ -27,12 +41,14 @@ __all__ = [
     "Widenings",
     "analyse",
     "compare",
+    "concerned",
     "document_lines",
     "draw_trees",
     "grant_text",
     "known_names",
     "lint",
     "literal_name",
+    "nearest_grants",
     "open_to_everyone",
     "replay",
     "said",
@@ -41,6 +57,7 @@ __all__ = [
     "unknown_terms",
     "uses",
     "what_is_permitted",
+    "what_subject_can",
     "who_can",
     "widenings",
     "window_text",

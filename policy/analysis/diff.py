@@ -21,6 +21,8 @@ SIGNS: tuple[Sign, ...] = ("removed", "changed", "added")
 Written = TypeVar("Written", Grant, Membership)
 
 
+Compared = Grant | Membership | Statement | None
+
 Contents = dict[tuple[Effect, str, Window], tuple[Statement, str]]
 """What an engine's statements do; each with the first of them that does so, and its document."""
 
@@ -37,8 +39,8 @@ class Changed(msgspec.Struct, frozen=True):
 class Difference(msgspec.Struct, frozen=True):
     """A grant, membership or fact that came, went or changed.
 
-    ``widens``: more may get through than before. A grant that another one gave or still gives does not
-    count; of a fact that is not known without evaluation, so it counts.
+    ``widens``: more may get through than before; ``narrows``: less. A grant that another one gave or still gives does
+    not count; of a fact that is not known without evaluation, so it widens. Grants are in the notation of their system.
     """
 
     system: str
@@ -46,6 +48,7 @@ class Difference(msgspec.Struct, frozen=True):
     text: str
     document: str
     widens: bool
+    narrows: bool = False
 
 
 def replay(
@@ -64,7 +67,12 @@ def _outcomes(decision: Decision) -> list[str]:
 
 def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
     """Every grant, membership and fact that differs, by system and document, removed ones first."""
-    found: list[Difference] = []
+    return [difference for difference, _ in compare_written(old, new)]
+
+
+def compare_written(old: Snapshot, new: Snapshot) -> list[tuple[Difference, Compared]]:
+    """The same, each with the grant, membership or statement that it is; None: a fact."""
+    found: list[tuple[Difference, Compared]] = []
     for system, policy_set in new.policy_sets.items():
         before = old.policy_sets[system]
         found += [
@@ -72,23 +80,25 @@ def compare(old: Snapshot, new: Snapshot) -> list[Difference]:
             *_of_one_side(system, "added", policy_set, before),
         ]
         found += _of_facts(system, before, policy_set)
-    return sorted(found, key=lambda d: (d.system, d.document, SIGNS.index(d.sign), d.text))
+    return sorted(found, key=lambda d: (d[0].system, d[0].document, SIGNS.index(d[0].sign), d[0].text))
 
 
-def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> Iterator[Difference]:
+def _of_one_side(system: str, sign: Sign, here: PolicySet, there: PolicySet) -> Iterator[tuple[Difference, Compared]]:
     """What is ``here`` and not ``there``; where it is written counts for nothing."""
     known = {placeless(grant) for grant in _grants(there)}
     grants = [grant for grant in _grants(here) if placeless(grant) not in known]
     principals = {grant.principal for grant in grants}
     others = SubsumptionIndex(grant for principal in principals for grant in there.grants.get(principal, ()))
-    yield from (_of_grant(system, sign, grant, others) for grant in grants)
-    memberships = {placeless(way) for way in _memberships(there)}
-    ways = [way for way in _memberships(here) if placeless(way) not in memberships]
+    yield from ((_of_grant(system, sign, grant, others), grant) for grant in grants)
+    links = {placeless(way) for way in _memberships(there)}
+    ways = [way for way in _memberships(here) if placeless(way) not in links]
     # A new one widens by the allows it leads to, a lost one by the denies.
     opening = _leading_to(here, ALLOW if sign == "added" else DENY) if ways else set[str]()
+    closing = _leading_to(here, DENY if sign == "added" else ALLOW) if ways else set[str]()
     for way in ways:
-        widens = way.principal in opening
-        yield Difference(system, sign, membership_text(way), way.statement_id.document, widens)
+        widens, narrows = way.principal in opening, way.principal in closing
+        text, document = membership_text(way), way.statement_id.document
+        yield Difference(system, sign, text, document, widens, narrows), way
 
 
 def _grants(policy_set: PolicySet) -> list[Grant]:
@@ -106,8 +116,10 @@ def placeless(written: Written) -> Written:
 
 def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -> Difference:
     more = (sign == "added") == (grant.effect == ALLOW)
-    widens = more and not others.says_as_much(grant)
-    return Difference(system, sign, grant_text(grant), grant.statement_id.document, widens)
+    is_effective = not others.says_as_much(grant)
+    text = grant_text(grant, all_systems()[system])
+    widens, narrows = more and is_effective, not more and is_effective
+    return Difference(system, sign, text, grant.statement_id.document, widens, narrows)
 
 
 def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
@@ -124,7 +136,7 @@ def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
     return found
 
 
-def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[Difference]:
+def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:
     engine = engine_of(all_systems()[system])
     kinds = list(all_systems()[system].kinds)
     if engine is not None:  # the policies themselves are facts, of other kinds than the documents
@@ -139,10 +151,12 @@ def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[Differenc
                 places = (fact.statement_id.document for versions in facts for fact in versions if fact.statement_id)
                 document = next(places, f"{system}/{kind}/{name}")  # one may hold several facts
                 text = f"what is known of {kind} {name.removesuffix(f'#{document}')}"
-                yield Difference(system, sign, text, document, True)
+                yield Difference(system, sign, text, document, True), None
 
 
-def _of_statements(system: str, engine: Engine, old: PolicySet, new: PolicySet) -> Iterator[Difference]:
+def _of_statements(
+    system: str, engine: Engine, old: PolicySet, new: PolicySet
+) -> Iterator[tuple[Difference, Compared]]:
     """The statements of an engine that are on one side alone, wherever they are written."""
     before, after = (_by_content(engine, side) for side in (old, new))
     sides: tuple[tuple[Sign, Contents, Contents], ...] = (("removed", before, after), ("added", after, before))
@@ -150,7 +164,7 @@ def _of_statements(system: str, engine: Engine, old: PolicySet, new: PolicySet) 
         for content, (statement, document) in here.items():
             if content not in there:
                 widens = (sign == "added") == (statement.effect == ALLOW)
-                yield Difference(system, sign, grant_text(statement), document, widens)
+                yield Difference(system, sign, grant_text(statement), document, widens, not widens), statement
 
 
 def _by_content(engine: Engine, side: PolicySet) -> Contents:

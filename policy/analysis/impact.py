@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from policy.core.model import DENY, Grant, in_force
+from policy.core.model import DENY, Grant, Unanswerable, in_force
 from policy.core.pattern import covers, overlaps
 from policy.core.request import CLAIMS, MalformedRequest, Request, parse_request, usable_time
 from policy.evaluation.authorize import decide
@@ -20,6 +20,7 @@ from policy.evaluation.explain import route
 from policy.store.snapshot import EffectivePrincipals, PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
+from policy.systems.kit.system import UNTYPED, ListsActions, ListsResourceTypes
 
 UNKNOWN_PRINCIPAL = "somebody-whom-no-document-names"
 UNKNOWN_PRINCIPALS = (UNKNOWN_PRINCIPAL, f"user:{UNKNOWN_PRINCIPAL}")  # not every system takes a bare name
@@ -90,6 +91,30 @@ def who_can(
     return Reach(subjects, True, but, engine is None)
 
 
+def who_among(
+    snapshot: Snapshot, request: Mapping[str, Any], names: Iterable[str], trust: frozenset[str] = CLAIMS
+) -> Iterator[Who]:
+    """Those of ``names``, as documents have them, whom ``decide`` allows the request. Raises MalformedRequest."""
+    system = _single(request).system
+    base = {**request, "subject": _subject(UNKNOWN_PRINCIPAL, _shared(request))}
+    engine = engine_of(all_systems()[system])
+    types = [(type_, name) for type_, name in engine.subjects(snapshot.policy_sets[system].facts)] if engine else []
+    wanted, found = set(names), set[Who]()
+    candidates = [Who(name, "", "" if type_ == USER else type_) for type_, name in types if name in wanted]
+    candidates += [] if engine else [who for name in sorted(wanted) for who in _spellings(name, trust)]
+    for who in candidates:
+        if who not in found and "allow" in _outcomes(snapshot, base, who, trust):
+            found.add(who)
+            yield who
+
+
+def _spellings(name: str, trust: frozenset[str]) -> Iterator[Who]:
+    """A name of the documents as a subject, with and without its kind, and as a claim."""
+    bare = name.partition(":")[2]
+    yield from (Who(text) for text in (name, bare) if text)
+    yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+
+
 def _allows_unknown(snapshot: Snapshot, request: Mapping[str, Any], type_: str, trust: frozenset[str]) -> bool:
     """Whether a subject of a type is allowed that no document names."""
     return any("allow" in _outcomes(snapshot, request, Who(name, "", type_), trust) for name in UNKNOWN_PRINCIPALS)
@@ -109,9 +134,7 @@ def _candidates(policy_set: PolicySet, system: str, also: Iterable[str], trust: 
         yield from map(Who, also)
         return
     for name in {*document_names(policy_set, system), *also}:
-        bare = name.partition(":")[2]
-        yield from (Who(text) for text in (name, bare) if text)
-        yield from (Who(bare or name, claim) for claim in CLAIMED if claim in trust)
+        yield from _spellings(name, trust)
 
 
 def document_names(policy_set: PolicySet, system: str) -> Iterator[str]:
@@ -230,3 +253,48 @@ def _effective_permission(
 def subsumes(wide: Grant, narrow: Grant) -> bool:
     """Whether ``wide`` matches everything that ``narrow`` does; windows and principals left aside."""
     return covers(wide.permission, narrow.permission) and covers(wide.object, narrow.object)
+
+
+def what_subject_can(
+    snapshot: Snapshot,
+    system: str,
+    subject: Mapping[str, Any],
+    at: int | None = None,
+    trust: frozenset[str] = CLAIMS,
+) -> tuple[EffectivePermission, ...] | tuple[Permitted, ...]:
+    """What a subject may do, without an action or resource: its grants, each with the denies that meet it.
+
+    Of a system with an engine of its own, which has no grants, each action on each resource that documents name and
+    that is allowed. ``at``: the moment, ms. Raises MalformedRequest, also where the system does not know the subject.
+    """
+    policy_set = snapshot.policy_sets.get(system)
+    if policy_set is None:
+        raise MalformedRequest(f"system {system!r} is not one of {', '.join(snapshot.policy_sets)}")
+    base = {"id": "what-can", "system": system, "subject": dict(subject), "time": at}
+    trust |= {"time"}
+    if engine_of(all_systems()[system]) is not None:
+        named = {"action": {"name": "any"}, "resource": {"type": UNTYPED, "id": "any"}}
+        return what_is_permitted(snapshot, base | named, trust=trust)
+    why = ""
+    for probe in _probes(policy_set, system):
+        try:
+            return what_can(snapshot, base | probe, trust=trust)
+        except Unanswerable as unanswerable:
+            why = unanswerable.reason.message
+    raise MalformedRequest(why)
+
+
+ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
+
+
+def _probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
+    """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
+    known = all_systems()[system]
+    actions = list(known.actions()) if isinstance(known, ListsActions) else []
+    facts = [name for kind in known.kinds for name in itertools.islice(policy_set.facts.names(kind), 1)]
+    types = list(known.resource_types()) if isinstance(known, ListsResourceTypes) else []
+    for action in actions:
+        ids = [*facts, *(f"{type_}:any" for type_ in types), *(f"{type_}:any/any/any" for type_ in types), "any"]
+        for id_, type_ in itertools.product(ids, [known.resource_type(action, "any"), *types]):
+            resource = {"type": type_, "id": id_, "properties": ANYWHERE}
+            yield {"action": {"name": action}, "resource": resource}

@@ -37,13 +37,18 @@ def literal_name(pattern: Pattern) -> Name | None:
     return None if pattern.open or len(found) < len(pattern.parts) else found
 
 
-def grant_text(grant: Grant | Statement) -> str:
-    """ "role:readers allow kafka/List* on kafka/topic/**"; of an engine's statement its own text."""
+def grant_text(grant: Grant | Statement, system: System | None = None) -> str:
+    """ "role:readers allow kafka/List* on kafka/topic/**"; of an engine's statement its own text.
+
+    ``system``: that of the grant, for its notation: "role:readers allow kafka:List* on kafka:topic:*".
+    """
     window = window_text(grant.window)
     if isinstance(grant, Statement):
         text = grant.text
     else:
-        text = f"{grant.principal} {grant.effect} {pattern_text(grant.permission)} on {pattern_text(grant.object)}"
+        plain = GrantWords(pattern_text(grant.permission), pattern_text(grant.object))
+        action, resource = plain if system is None else grant_words(system, grant)
+        text = f"{grant.principal} {grant.effect} {action} on {resource}"
     return f"{text} {window}" if window else text
 
 

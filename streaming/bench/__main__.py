@@ -23,8 +23,7 @@ import msgspec
 import structlog
 import typer
 
-from streaming.bench import stream, traffic
-from streaming.bench.machine import commit, machine, stamped
+from streaming.bench import commit, machine, stamped, stream, traffic
 from streaming.bench.stream import Round, fresh, own_process
 from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings

@@ -27,8 +27,7 @@ import typer
 from confluent_kafka import Consumer, TopicPartition
 
 import policy
-from streaming.bench import stream
-from streaming.bench.machine import commit, machine, stamped
+from streaming.bench import commit, machine, stamped, stream
 from streaming.bench.stream import fresh, own_process
 from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings

@@ -20,9 +20,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from streaming.bench import opa, traffic
+from streaming.bench import commit, opa, private_memory, stamped, traffic
 from streaming.bench.engines import ENGINES, Request, referenced
-from streaming.bench.machine import commit, private_memory, stamped
 
 SIZES = (100, 1_000, 10_000, 100_000)
 OPA = "OPA"

@@ -19,7 +19,7 @@ from streaming.monitor_settings import (
     UNAUTHORIZED,
     UNREQUESTED,
 )
-from streaming.records.verdict import Named, Thing, Verdict, encode_verdict
+from streaming.records.audit import Named, Thing, Verdict, encode_verdict
 
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
 SECOND, MINUTE, DAY = 1_000, 60_000, 24 * 60 * 60_000
@@ -28,7 +28,7 @@ TYPES = ("lrn", "topic", "resource")  # which Lenses 6 does not read: any will d
 START = 1_795_000_000_000
 
 
-class Record(msgspec.Struct, frozen=True, order=True):
+class MonitorRecord(msgspec.Struct, frozen=True, order=True):
     """A record of one of the monitor's topics. `known`: when the enforcer wrote it, ms; `to`: which topic."""
 
     known: int
@@ -45,7 +45,7 @@ class Day:
     def __init__(self, seed: int = 1, accesses: int = 20_000, each: int = 20) -> None:
         self._rng = random.Random(seed)
         self._number = 0
-        self._records: list[Record] = []
+        self._records: list[MonitorRecord] = []
         self.incidents: set[tuple[str, str]] = set()
         for _ in range(accesses):
             self._ordinary(self._moment(), f"user-{self._rng.randrange(USERS)}")
@@ -133,7 +133,7 @@ class Day:
             self._decision(at + number * 100, subject, self._topic(), "deny")
 
     def _malformed(self, at: int, _subject: str) -> None:
-        self._records += [Record(at + number * 100, DEAD_LETTERS, b"?") for number in range(100)]
+        self._records += [MonitorRecord(at + number * 100, DEAD_LETTERS, b"?") for number in range(100)]
 
     def _contradiction(self, at: int, subject: str) -> None:
         reason = Reason(CONTRADICTION, "the request claims what no document says")
@@ -156,7 +156,7 @@ class Day:
         context = {"outcome": outcome, "reasons": reasons, "request": request}
         record = {"id": self._id(), "system": SYSTEM, "time": to_text(at), "context": context}
         later = at + self._rng.randrange(100, 1000) if known is None else known
-        self._records.append(Record(later, DECISIONS, msgspec.json.encode(record)))
+        self._records.append(MonitorRecord(later, DECISIONS, msgspec.json.encode(record)))
 
     def _access(self, at: int, subject: str, topic: str, outcome: Any = "allow", known: int | None = None) -> None:
         id_ = self._id()
@@ -174,7 +174,7 @@ class Day:
             policy_version="",
         )
         later = at + self._rng.randrange(100, 1000) if known is None else known
-        self._records.append(Record(later, VERDICTS, encode_verdict(verdict)))
+        self._records.append(MonitorRecord(later, VERDICTS, encode_verdict(verdict)))
 
     def _id(self) -> str:
         self._number += 1

@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from policy import to_text
-from streaming.bench import incidents
-from streaming.bench.machine import machine
+from streaming.bench import incidents, machine
 from streaming.broker import EmbeddedBroker
 from streaming.enforcer.source import session_settings
 from streaming.kafka.clients import admin_client
@@ -31,8 +30,8 @@ from streaming.kafka.committed import committed_records
 from streaming.kafka.topics import create_topics
 from streaming.monitor.query import MonitorQuery, monitor_session
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.logs import log_warnings_alone
-from streaming.records.verdict import Heartbeat, encode_verdict
+from streaming.ops.telemetry import log_warnings_alone
+from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.runtime.spark import start_session
 from streaming.settings import Settings
 from streaming.topics import TopicNames, dead_letters_of

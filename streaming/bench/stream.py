@@ -18,10 +18,9 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streaming.application import run
-from streaming.bench import traffic
-from streaming.bench.machine import largest_worker
+from streaming.bench import largest_worker, traffic
 from streaming.client.connection import FIXED, USUAL
-from streaming.client.records import Record
+from streaming.client.records import ProducerRecord
 from streaming.commit.checkpoint import write_plainly
 from streaming.enforcer.source import session_settings, source_options
 from streaming.kafka.clients import partitions_of
@@ -115,7 +114,7 @@ def produce_documents(producer: Producer, settings: Settings, documents: list[tr
         fact, value = traffic.is_fact(document), msgspec.json.encode(document)
         topic = settings.topics.facts if fact else topics[document["system"]]
         key = f"{document['system']}/{name}" if fact else name
-        produce(producer, Record(topic, key.encode(), value, [], ""))
+        produce(producer, ProducerRecord(topic, key.encode(), value, [], ""))
 
 
 def produce_requests(
@@ -126,7 +125,7 @@ def produce_requests(
         produce(producer, record)
 
 
-def produce(producer: Producer, record: Record) -> None:
+def produce(producer: Producer, record: ProducerRecord) -> None:
     """Produce a record, and wait while the producer is full."""
     while True:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from streaming.bench import workload
 from streaming.bench.workload import Skew
-from streaming.client.records import Record, request_record
+from streaming.client.records import ProducerRecord, request_record
 
 Document = dict[str, Any]
 Request = dict[str, Any]
@@ -62,7 +62,7 @@ def policies(statements: int, seed: int = 1, mix: bool = True) -> tuple[list[Doc
 
 def client_records(
     topic: str, draw: Draw, count: int, timeout: float, seed: int = 1, distinct: int | None = None
-) -> Iterator[Record]:
+) -> Iterator[ProducerRecord]:
     """So many requests as the client sends them: with key, a deadline in `timeout` seconds, and a trace in headers.
 
     `distinct`: after so many the same requests come again, in the same order, with other ids and traces.

@@ -1,6 +1,5 @@
-"""`lockkeeper policy lint | test | diff`: tools for policy authors, before policies are applied."""
+"""`lockkeeper policy lint | test`: tools for policy authors, before policies are applied."""
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,21 +9,18 @@ import typer
 from streaming.cli.app import (
     FAILED,
     MISUSED,
-    Bootstrap,
-    Config,
     Failure,
     Json,
     echo,
     echo_err,
     echo_json,
     policy_app,
-    settings_of,
 )
-from streaming.cli.explaining import AllowUnknown
+from streaming.cli.request_options import AllowUnknown
 
 if TYPE_CHECKING:
     from policy import Located, Place, Snapshot
-    from policy.analysis import Changed, Difference, Finding
+    from policy.analysis import Finding
     from policy.testing import CaseNames, Coverage, Result
 
 Documents = Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)]
@@ -213,108 +209,3 @@ def _show_results(results: dict[str, list["Result"]], coverage: "Coverage", as_j
     for statement_id in coverage.idle:
         echo(f"not covered by any case: {statement_id}")
     echo(f"{total - len(wrong)} of {total} expectations hold; {coverage.percent:.1f} % of the statements decided")
-
-
-@policy_app.command("diff")
-def diff(
-    old: Annotated[Path, typer.Argument(help="The old documents.", show_default=False)],
-    new: Annotated[Path, typer.Argument(help="The new documents.", show_default=False)],
-    requests: Annotated[
-        Path | None, typer.Option("--requests", "-r", help="Requests as JSON lines, decided with both.")
-    ] = None,
-    newest: Annotated[int, typer.Option(min=0, help="Decide this many of the newest requests in Kafka with both.")] = 0,
-    fail_on: Annotated[str, typer.Option(help="What fails: any, widening or nothing.")] = "any",
-    config: Config = None,
-    bootstrap: Bootstrap = None,
-    as_json: Json = False,
-) -> None:
-    """Show what a change of policies changes: grants, memberships, facts, and decisions of requests.
-
-    + added, - removed; an exclamation mark where more may be allowed than before. Exit code 1: there is a
-    difference; with --fail-on widening: a difference that may allow more, or a request that is allowed now.
-
-    \b
-    Examples:
-      lockkeeper policy diff policies-before/ policies/
-      lockkeeper policy diff policies-before/ policies/ --requests requests.jsonl --fail-on widening
-      lockkeeper policy diff policies-before/ policies/ --newest 10000 --bootstrap localhost:9092
-    """
-    from policy.analysis import compare, replay
-
-    if fail_on not in ("any", "widening", "nothing"):
-        raise Failure(f"--fail-on {fail_on}: must be any, widening or nothing", MISUSED)
-    before, after = (_sound(path)[1] for path in (old, new))
-    differences = compare(before, after)
-    request = [*_requests(requests), *(_newest(newest, config, bootstrap) if newest else ())]
-    changes = list(replay(before, after, request))
-    _show_difference(differences, changes, as_json)
-    widened = any(d.widens for d in differences) or any(c.after.allowed for c in changes)
-    if (fail_on == "any" and (differences or changes)) or (fail_on == "widening" and widened):
-        raise typer.Exit(FAILED)
-
-
-def _newest(count: int, config: Path | None, bootstrap: str | None) -> Iterator[dict[str, Any]]:
-    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
-
-    Without records that are no requests: the job writes these to the dead letters.
-    """
-    import msgspec
-
-    from streaming.cli.app import reach
-    from streaming.kafka.committed import newest_requests
-
-    settings = settings_of(config, bootstrap)
-    reach(settings, *settings.topics.requests)
-    for at, value in newest_requests(settings, count):
-        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
-            yield msgspec.json.decode(value, type=dict[str, Any]) | {"time": at}
-
-
-def _requests(path: Path | None) -> list[dict[str, Any]]:
-    """The requests of a file of JSON lines. Raises Failure for a line that is no JSON object."""
-    import msgspec
-
-    if path is None:
-        return []
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                found.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
-    return found
-
-
-def _show_difference(differences: Sequence["Difference"], changes: Sequence["Changed"], as_json: bool) -> None:
-    from policy.testing import describe
-
-    if as_json:
-        echo_json({"differences": [_plain(d) for d in differences], "changes": [_change(c) for c in changes]})
-        return
-    marks = {"added": "+", "removed": "-", "changed": "~"}
-    for difference in differences:
-        warning = "!" if difference.widens else " "
-        echo(f"{marks[difference.sign]}{warning} {difference.document}: {difference.text}")
-    for change in changes:
-        what = describe(dict(change.request))
-        echo(f"request {change.number}: {what}: {change.before.outcome} → {change.after.outcome}")
-        for reason in change.after.reasons:
-            echo(f"  {reason.message}")
-    echo(f"{len(differences)} differences, {len(changes)} decisions would change")
-
-
-def _plain(difference: "Difference") -> dict[str, Any]:
-    import msgspec
-
-    found: dict[str, Any] = msgspec.to_builtins(difference)
-    return found
-
-
-def _change(change: "Changed") -> dict[str, Any]:
-    before, after = change.before.to_record(), change.after.to_record()
-    return {"number": change.number, "request": dict(change.request), "before": before, "after": after}

@@ -1,6 +1,5 @@
 """`lockkeeper policy apply | get | delete`: documents to Kafka and back."""
 
-import difflib
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -216,6 +215,10 @@ def get(
     key: Annotated[
         str, typer.Argument(metavar="[SYSTEM[/KIND[/NAME]]]", help="Which documents; all when left out.")
     ] = "",
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIME|CHANGE|VERSION", help="Those in force then, or after this change."),
+    ] = None,
     config: Config = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -230,23 +233,25 @@ def get(
       lockkeeper policy get
       lockkeeper policy get lenses6/Role/topic-readers
       lockkeeper policy get lenses6 --json
+      lockkeeper policy get --at 2026-11-24T14:03:00Z > then.yaml
     """
     settings = settings_of(config, bootstrap)
-    found = _found(settings, key)
+    found = _found(settings, key, at)
     for stored in found:
         _show_stored(stored, as_json)
     if broken := [stored for stored in found if stored.error is not None]:
         raise Failure("\n".join(f"{s.key}: offset {s.offset} of {s.topic}: {s.error}" for s in broken))
 
 
-def _found(settings: "Settings", key: str) -> list["Stored"]:
-    """The documents at or below `key`. Raises Failure when there is none."""
+def _found(settings: "Settings", key: str, at: str | None = None) -> list["Stored"]:
+    """The documents at or below `key`, those in force `at` a point. Raises Failure when there is none."""
+    from streaming.cli.restoring import documents_at
     from streaming.kafka.committed import read_stored
 
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
-    stored = read_stored(settings, systems)
+    stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:
         raise Failure(_unknown(key, [one.key for one in stored]))
@@ -262,9 +267,9 @@ def _systems(key: str, known: Collection[str]) -> list[str]:
 
 
 def _unknown(key: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(key, known)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`lockkeeper policy get` lists what there is"
-    return f"{key}: no such document; {hint}"
+    from policy import nearest
+
+    return f"{key}: no such document{nearest(key, known) or '; `lockkeeper policy get` lists what there is'}"
 
 
 def _show_stored(stored: "Stored", as_json: bool) -> None:

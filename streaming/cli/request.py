@@ -1,6 +1,8 @@
-"""`lockkeeper request`: send one request and wait for the decision."""
+"""`lockkeeper request` and `lockkeeper tail`: send a request and wait for the decision; follow decisions or alerts."""
 
 import contextlib
+import enum
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,12 +18,15 @@ from streaming.cli.app import (
     Json,
     app,
     echo,
+    echo_err,
     echo_err_after,
     echo_json,
+    echo_now,
     reach,
     settings_of,
+    stop_on_signals,
 )
-from streaming.cli.explaining import (
+from streaming.cli.request_options import (
     ActionOption,
     AllowUnknown,
     ContextOption,
@@ -38,7 +43,10 @@ from streaming.cli.explaining import (
 
 if TYPE_CHECKING:
     from streaming.client import Decision
+    from streaming.records.registry import Deserializer
+    from streaming.records.schemas import Kind
     from streaming.settings import Settings
+
 
 REACH_SECONDS = 15.0
 IS_IT_RUNNING = "Is `lockkeeper run` running with these topics?"
@@ -134,3 +142,76 @@ def explanation(decision: "Decision") -> list[str]:
     reasons = [(reason.message, reason.rule) for reason in decision.reasons]
     reasons += [(lack.message, lack.rule) for lack in decision.missing]
     return [f"{message} [{rule}]" if rule else message for message, rule in reasons]
+
+
+class Stream(enum.StrEnum):
+    """The topics that can be followed."""
+
+    decisions = "decisions"
+    alerts = "alerts"
+
+
+KINDS: dict[Stream, "Kind"] = {Stream.decisions: "decision", Stream.alerts: "alert"}
+
+
+@app.command("tail")
+def tail(
+    what: Annotated[Stream, typer.Argument(show_default=False)],
+    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="Begin with the oldest.")] = False,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Print decisions or alerts as they are committed, until Ctrl-C or SIGTERM.
+
+    \b
+    Examples:
+      lockkeeper tail decisions
+      lockkeeper tail alerts --from-beginning --json
+      lockkeeper tail decisions --count 10
+    """
+    from streaming.kafka.reader import follow
+    from streaming.records.registry import Deserializer
+
+    settings = settings_of(config, bootstrap)
+    topic = settings.topics.decisions if what is Stream.decisions else settings.topics.alerts
+    reach(settings, topic)
+    echo_err(f"following {topic} at {settings.bootstrap_servers}")
+    deserializer = Deserializer(settings.schema_registry)
+    with stop_on_signals() as stop:
+        records = follow(settings, topic, from_beginning, stop.is_set)
+        for message in itertools.islice(records, count):
+            _show_record(what, message.value() or b"", deserializer, as_json)
+
+
+def _show_record(what: Stream, value: bytes, deserializer: "Deserializer", as_json: bool) -> None:
+    import msgspec
+
+    from streaming.records.avro import Undecodable
+
+    try:
+        record = msgspec.json.decode(deserializer.json(KINDS[what], value), type=dict[str, Any])
+    except Undecodable as error:
+        echo_err(f"a record that cannot be read: {error}")
+        return
+    except ValueError:
+        echo_err(f"a record that is no JSON object, {len(value)} bytes")
+        return
+    if as_json:
+        echo_json(record)
+    else:
+        echo_now(_decision_line(record) if what is Stream.decisions else _alert_line(record))
+
+
+def _decision_line(record: dict[str, Any]) -> str:
+    context = record.get("context", {})
+    outcome = str(context.get("outcome", "?")).upper()
+    reasons = "; ".join(reason["message"] for reason in context.get("reasons", []))
+    time, system, asker = (record.get(field, "?") for field in ("time", "system", "request_id"))
+    return f"{time:24}  {outcome:5}  {system}  {asker}  {reasons}"
+
+
+def _alert_line(record: dict[str, Any]) -> str:
+    time, severity, kind, message = (record.get(field, "?") for field in ("time", "severity", "kind", "message"))
+    return f"{time:24}  {severity:8}  {kind:20}  {message}"

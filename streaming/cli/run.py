@@ -48,7 +48,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
       lockkeeper run --config lockkeeper.yaml
       LOCKKEEPER_BOOTSTRAP_SERVERS=kafka:9092 lockkeeper run
     """
-    from streaming.ops.logs import configure_logs
+    from streaming.ops.telemetry import configure_logs
     from streaming.ops.watch import observing
 
     settings = settings_of(config, bootstrap)

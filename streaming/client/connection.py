@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from streaming.client.decision import ClientError, Place
-from streaming.client.records import Record
+from streaming.client.records import ProducerRecord
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets
 from streaming.kafka.permissions import (
     CLIENT_GROUP,
@@ -129,7 +129,7 @@ class IdempotentProducer:
     def _make(self) -> Producer:
         return self._connection.make(Producer, USUAL, FIXED)
 
-    def send(self, record: Record, report: Report) -> None:
+    def send(self, record: ProducerRecord, report: Report) -> None:
         """Begin to send. The report comes from `poll`, or at once for what cannot be sent."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:

@@ -13,7 +13,7 @@ from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import ClientError, Decision, Place, Unreadable, read_decision
 from streaming.kafka.permissions import Permission, is_not_authorized, topic_permissions
 from streaming.records.avro import Undecodable
-from streaming.records.registry import CompiledDocuments, RegistryDown
+from streaming.records.registry import Deserializer, RegistryDown
 from streaming.records.schemas import Kind
 from streaming.topics import dead_letters_of
 
@@ -74,7 +74,7 @@ class RecordConsumer(Generic[T]):
     def __init__(self, connection: Connection | str, group: str, topics: Sequence[str]) -> None:
         connection = connection_to(connection)
         self._connection, self._group = connection, group
-        self._readings = CompiledDocuments(connection.schema_registry)
+        self._deserializer = Deserializer(connection.schema_registry)
         self._stopped = threading.Event()
         self._at_hand: Message | None = None
         self._consumer = connection.make(Consumer, USUAL, {**FIXED, "group.id": group})
@@ -88,7 +88,7 @@ class RecordConsumer(Generic[T]):
         """The item in a record of whatever encoding. Waits for a schema registry that does not answer."""
         while True:
             try:
-                return decode(self._readings.json(kind, message.value() or b""))
+                return decode(self._deserializer.json(kind, message.value() or b""))
             except RegistryDown as error:
                 log.warning("%s waits: %s", _place(message), error)
                 if self._stopped.wait(RETRY_SECONDS):

@@ -87,14 +87,14 @@ class _Context(msgspec.Struct):
     enforced: bool = True
 
 
-class _Record(msgspec.Struct):
+class _WireDecision(msgspec.Struct):
     decision: bool
     context: _Context
     id: str = ""
     request_id: str = ""
     system: str = ""
     time: str = ""
-    evaluations: tuple["_Record", ...] = ()
+    evaluations: tuple["_WireDecision", ...] = ()
 
 
 class _SourceAlone(msgspec.Struct):
@@ -106,7 +106,7 @@ class _Glance(msgspec.Struct):
     request_id: str = ""
 
 
-_read = msgspec.json.Decoder(_Record).decode
+_read = msgspec.json.Decoder(_WireDecision).decode
 _glance = msgspec.json.Decoder(_Glance).decode
 
 
@@ -127,7 +127,7 @@ def read_decision(value: bytes) -> Decision:
         raise Unreadable(f"not a decision: {error}") from error
 
 
-def _typed(record: _Record, raw: bytes, enforced: bool = True) -> Decision:
+def _typed(record: _WireDecision, raw: bytes, enforced: bool = True) -> Decision:
     context = record.context
     if record.decision is not (context.outcome == "allow"):
         raise Unreadable(f"not a decision: decision is {record.decision}, and the outcome is {context.outcome}")

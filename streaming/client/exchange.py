@@ -20,10 +20,10 @@ from confluent_kafka import Message
 from streaming.client.connection import Connection, IdempotentProducer, Lost, TopicConsumer
 from streaming.client.consumers import read_dead_letter
 from streaming.client.decision import Decision, NotReported, Place, Unreadable, glance, read_decision, undecided
-from streaming.client.records import Record
+from streaming.client.records import ProducerRecord
 from streaming.records.avro import Undecodable
 from streaming.records.formats import shorten_id
-from streaming.records.registry import CompiledDocuments, RegistryDown
+from streaming.records.registry import Deserializer, RegistryDown
 from streaming.topics import dead_letters_of
 
 RETRY_SECONDS = 0.5
@@ -39,7 +39,7 @@ class Pending(msgspec.Struct):
     """A question on its way. Its future's result is a decision; it never raises."""
 
     ticket: int
-    record: Record
+    record: ProducerRecord
     future: "Future[Decision]"
 
 
@@ -52,7 +52,7 @@ class Exchange:
         self._decisions, self._dead_letters = connection.topics.decisions, dead_letters_of(requests)
         self._producer = IdempotentProducer(connection)
         self._consumer = TopicConsumer(connection, (self._decisions, self._dead_letters), (requests,))
-        self._readings = CompiledDocuments(connection.schema_registry)
+        self._deserializer = Deserializer(connection.schema_registry)
         self._lock = threading.Lock()  # for what follows
         self._correlation: Correlation[Message] = Correlation()
         self._waiting: dict[int, Pending] = {}
@@ -68,7 +68,7 @@ class Exchange:
         """How many questions wait for their answers."""
         return len(self._waiting)
 
-    def send(self, record: Record) -> Pending:
+    def send(self, record: ProducerRecord) -> Pending:
         """Send a request now, or as soon as its answer cannot be missed. Call `forget` when no caller waits."""
         if self._is_forked():  # before the lock, which may never be released
             return answered(record, "client-forked", FORKED)
@@ -94,13 +94,13 @@ class Exchange:
         """Whether questions are sent at once; waits so long for it."""
         return not self._is_forked() and self._at_end.wait(seconds) and not self._closing.is_set()
 
-    def report(self, record: Record) -> "Future[Place]":
+    def report(self, record: ProducerRecord) -> "Future[Place]":
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
         future: Future[Place] = Future()
         if self._is_forked() or self._closing.is_set():
-            _resolve(future, None, FORKED if self._is_forked() else CLOSED)
+            resolve(future, None, FORKED if self._is_forked() else CLOSED)
         else:
-            self._producer.send(record, partial(_resolve, future))
+            self._producer.send(record, partial(resolve, future))
         return future
 
     def forget(self, pending: Pending) -> None:
@@ -209,12 +209,12 @@ class Exchange:
     def _in_json(self, message: Message) -> bytes:
         """A decision record as JSON; empty when it cannot be read: then it is no answer to a request of this client."""
         try:
-            return self._readings.json("decision", message.value() or b"")
+            return self._deserializer.json("decision", message.value() or b"")
         except (Undecodable, RegistryDown) as error:
             log.warning("a decision cannot be read: %s", error)
             return b""
 
-    def _read(self, message: Message, record: Record, place: Place) -> Decision:
+    def _read(self, message: Message, record: ProducerRecord, place: Place) -> Decision:
         if message.topic() != self._decisions:
             dead_letter = read_dead_letter(message)
             return undecided(record.id, "dead-letter", dead_letter.message if dead_letter else "", place)
@@ -233,7 +233,7 @@ class Exchange:
             self._correlation.forget(ticket)
             pending = self._waiting.pop(ticket, None)
         if pending is not None:
-            _settle(pending, decision)
+            settle(pending, decision)
 
     def _fail(self, questions: Iterable[Pending], code: str, message: str) -> None:
         for pending in questions:
@@ -244,19 +244,19 @@ class Exchange:
             return list(self._waiting.values())
 
 
-def answered(record: Record, code: str, message: str) -> Pending:
+def answered(record: ProducerRecord, code: str, message: str) -> Pending:
     """A question that is not sent: its answer is an error, and is there already."""
     pending = Pending(NEVER_SENT, record, Future())
-    _settle(pending, undecided(record.id, code, message))
+    settle(pending, undecided(record.id, code, message))
     return pending
 
 
-def _settle(pending: Pending, decision: Decision) -> None:
+def settle(pending: Pending, decision: Decision) -> None:
     with contextlib.suppress(InvalidStateError):  # the waiting caller has just cancelled
         pending.future.set_result(decision)
 
 
-def _resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
+def resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
     with contextlib.suppress(InvalidStateError):
         if place is None:
             future.set_exception(NotReported(why))

@@ -12,7 +12,7 @@ from policy import MalformedRequest
 from policy.testing import CaseFileError, full_request
 from streaming.client.decision import Offsets
 from streaming.client.guarding import Subject, acting_subject
-from streaming.records.audit_event import read_event
+from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import Limits
@@ -83,7 +83,7 @@ class RequestFields(Fields, total=False):
 HOW = frozenset(RequestFields.__annotations__) - frozenset(Fields.__annotations__)
 
 
-class Record(msgspec.Struct, frozen=True):
+class ProducerRecord(msgspec.Struct, frozen=True):
     """A record to be sent. `items`: of a request, how many evaluations it has."""
 
     topic: str
@@ -100,10 +100,12 @@ class InvalidRequest(Exception):
     def __init__(self, request_id: str, code: str, message: str, items: int = 0) -> None:
         super().__init__(message)
         self.code = code
-        self.record = Record("", None, b"", [], request_id, items)
+        self.record = ProducerRecord("", None, b"", [], request_id, items)
 
 
-def request_record(topic: str, request: Mapping[str, Any] | None, timeout: float, fields: Mapping[str, Any]) -> Record:
+def request_record(
+    topic: str, request: Mapping[str, Any] | None, timeout: float, fields: Mapping[str, Any]
+) -> ProducerRecord:
     """The record of a whole request, or of one in short. It gets an id and a deadline where it has none.
 
     Raises TypeError for what no service can mean, and InvalidRequest for values that make no request.
@@ -158,10 +160,10 @@ def _item_demanding(item: Any, offsets: Offsets) -> Any:
     return {**item, "context": {NAMES_OFFSETS: offsets, **item["context"]}}
 
 
-def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> Record:
+def _encoded(topic: str, whole: dict[str, Any], headers: list[Header], items: int) -> ProducerRecord:
     id_ = whole["id"] if isinstance(whole["id"], str) else ""
     try:
-        return Record(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
+        return ProducerRecord(topic, key_of(whole.get("subject")), msgspec.json.encode(whole), headers, id_, items)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise InvalidRequest(id_, "malformed-request", f"the request cannot be written: {error}", items) from error
 
@@ -172,7 +174,7 @@ def key_of(party: Any) -> bytes | None:
     return name.encode() if isinstance(name, str) else None
 
 
-def event_record(topic: str, event: Mapping[str, Any], decision_id: str | None) -> Record:
+def event_record(topic: str, event: Mapping[str, Any], decision_id: str | None) -> ProducerRecord:
     """The record of an audit event in the form of the contracts. It gets an id and the time where it has none.
 
     Its subject is that of `acting_as` where it names none. Raises ValueError, as the job would refuse it.
@@ -188,4 +190,4 @@ def event_record(topic: str, event: Mapping[str, Any], decision_id: str | None) 
         read_event(value, key, Limits(), Reader(JSON_ALONE))
     except (TypeError, ValueError, RecursionError, OverflowError, MalformedRequest) as error:
         raise ValueError(str(error)) from error
-    return Record(topic, key, value, trace_headers(), str(whole["id"]))
+    return ProducerRecord(topic, key, value, trace_headers(), str(whole["id"]))

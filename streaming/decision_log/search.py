@@ -12,13 +12,13 @@ from policy import matches
 from streaming.kafka.clients import Partition, first_offsets, last_stable_offsets, offsets_since, partitions_of
 from streaming.kafka.committed import records_between
 from streaming.records.avro import Undecodable
-from streaming.records.registry import CompiledDocuments
-from streaming.report.gather import DISORDER_MS, Topics, record_of
-from streaming.report.records import Record
-from streaming.report.span import Span
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord, Span
+from streaming.report.gather import Topics, record_of
 from streaming.settings import Settings
 
 WILDCARD = "*"
+CLOCKS_MS = 60_000  # by how much the clocks of brokers and producers may differ
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Query(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     """A decision and the record that it stands in."""
 
-    record: Record
+    record: ConsumerRecord
     decision: dict[str, Any]
 
 
@@ -104,10 +104,12 @@ def find_decision(
     return None
 
 
-def records_since(settings: Settings, admin: AdminClient, topics: Iterable[str], since: int) -> Iterator[Record]:
+def records_since(
+    settings: Settings, admin: AdminClient, topics: Iterable[str], since: int
+) -> Iterator[ConsumerRecord]:
     """The committed records of topics from a moment (ms) on, and some before: clocks differ. Raises as `search`."""
     ends = last_stable_offsets(admin, partitions_of(admin, topics))
-    starts = offsets_since(admin, ends, max(since - DISORDER_MS, 0)) if since else first_offsets(admin, ends)
+    starts = offsets_since(admin, ends, max(since - CLOCKS_MS, 0)) if since else first_offsets(admin, ends)
     yield from map(record_of, records_between(settings, starts, ends))
 
 
@@ -132,10 +134,10 @@ class Decoder:
     """Records of decisions as plain data, whatever their encoding. ``unreadable``: how many were none."""
 
     def __init__(self, settings: Settings) -> None:
-        self._documents = CompiledDocuments(settings.schema_registry)
+        self._documents = Deserializer(settings.schema_registry)
         self.unreadable = 0
 
-    def __call__(self, record: Record) -> dict[str, Any] | None:
+    def __call__(self, record: ConsumerRecord) -> dict[str, Any] | None:
         """The decision; None: the record is none."""
         try:
             return msgspec.json.decode(self._documents.json("decision", record.value), type=dict[str, Any])
@@ -144,7 +146,7 @@ class Decoder:
             return None
 
     @staticmethod
-    def is_avro(record: Record) -> bool:
+    def is_avro(record: ConsumerRecord) -> bool:
         """Whether it is no JSON, so that its bytes say nothing."""
         return not record.value.startswith(b"{")
 

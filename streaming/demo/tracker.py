@@ -15,8 +15,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from streaming.verify.findings import CHECKS as VERIFIED
-from streaming.verify.findings import Findings
+from streaming.verify import CHECKS as VERIFIED
+from streaming.verify import Findings
 
 NEWEST = 5
 

@@ -16,13 +16,21 @@ from streaming.enforcer.answers import FIRST, Answers, Query, QueryParts, has_ma
 from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
-from streaming.records.audit_event import AuditEvent, read_event
+from streaming.records.audit import (
+    AuditEvent,
+    Lifecycle,
+    Named,
+    Thing,
+    Verdict,
+    VerdictOutcome,
+    encode_verdict,
+    read_event,
+)
 from streaming.records.avro import Reader, is_avro
 from streaming.records.dead_letter import Rejection, dead_letter
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
-from streaming.records.verdict import Lifecycle, Named, Thing, Verdict, VerdictOutcome, encode_verdict
 from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies that were in force at that time are not known any more")

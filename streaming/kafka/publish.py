@@ -46,7 +46,7 @@ class PublisherFenced(PublishFailed):
     """Another publisher was active at the same time. Whether this one's transaction was committed may be unknown."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class PolicyRecord(msgspec.Struct, frozen=True):
     """A record for a policy topic; `value` None deletes."""
 
     topic: str
@@ -102,7 +102,7 @@ def publish_prepared(
     headers = _headers(change)
     attempts = _Attempts(settings, written, change.change)
 
-    def records() -> Iterator[Record]:
+    def records() -> Iterator[PolicyRecord]:
         attempts.check_unpublished()
         yield from _records(topics, prepare(), headers)
 
@@ -118,7 +118,7 @@ def _headers(change: Authorship) -> Headers:
         raise PublishFailed(f"nothing was published: {error}") from None
 
 
-def _records(topics: Mapping[str, str], publication: Publication, headers: Headers) -> Iterator[Record]:
+def _records(topics: Mapping[str, str], publication: Publication, headers: Headers) -> Iterator[PolicyRecord]:
     documents, deletions = publication
     written = [(identify(document), encode_document(document)) for document in documents]
     for key, value in (*written, *((key, None) for key in deletions)):
@@ -176,7 +176,7 @@ class _Attempts:
             raise _AlreadyPublished(found)
 
 
-def _write(settings: Settings, systems: Collection[str], records: Iterable[Record]) -> Offsets:
+def _write(settings: Settings, systems: Collection[str], records: Iterable[PolicyRecord]) -> Offsets:
     try:
         return write(transactional_producer(settings, systems), records)
     except PublishFailed as failed:
@@ -207,10 +207,10 @@ def _last_stable_offsets(admin: AdminClient, partitions: Iterable[Partition]) ->
         raise PublishFailed(f"published; whether it is readable yet, Kafka does not answer: {error}") from error
 
 
-def _record(topics: Mapping[str, str], key: Key, value: bytes | None, headers: Headers) -> Record:
+def _record(topics: Mapping[str, str], key: Key, value: bytes | None, headers: Headers) -> PolicyRecord:
     if key.system not in topics:
         raise PublishFailed(f"{key}: system {key.system!r} is not one of {', '.join(topics)}")
-    return Record(topics[key.system], f"{key.kind}/{key.name}".encode(), value, headers)
+    return PolicyRecord(topics[key.system], f"{key.kind}/{key.name}".encode(), value, headers)
 
 
 def _check_topics(settings: Settings, topics: Collection[str]) -> None:
@@ -256,7 +256,7 @@ def transactional_producer(settings: Settings, systems: Collection[str]) -> Prod
     )
 
 
-def write(producer: Producer, records: Iterable[Record]) -> Offsets:
+def write(producer: Producer, records: Iterable[PolicyRecord]) -> Offsets:
     """Write the records in one transaction; they are asked for once other publishers are fenced.
 
     Raises PublishFailed, and PublisherFenced.

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy import to_text
-from streaming.monitor.inputs import ACCESS_BYTES, Decided, Happened
+from streaming.monitor import ACCESS_BYTES, Decided, Happened
 from streaming.monitor_settings import KindRule, Rules, Severity
 
 SAMPLES = 5  # occurrences that an alert shows

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from streaming.monitor.inputs import (
+from streaming.monitor import (
     Decided,
     Fact,
     Happened,

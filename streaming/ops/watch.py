@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streaming.ops.health import Health, serving
-from streaming.ops.metrics import Compiled, Lags, Metrics, Step
-from streaming.ops.tally import OTHER, Compared, Tally
-from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.metrics import Lags, Metrics, Step
+from streaming.ops.tally import OTHER, Compared, Compiled, Tally
+from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings
 
@@ -114,7 +114,7 @@ NO_BATCH = -1
 DIFFERENCES_LOGGED = 5  # of a micro-batch
 
 
-Record = TypeVar("Record", bound=tuple[str, bytes | None, bytes | None, Any])
+AnyRecord = TypeVar("AnyRecord", bound=tuple[str, bytes | None, bytes | None, Any])
 """Topic, key, value and headers of a record that the job writes."""
 
 
@@ -215,12 +215,12 @@ class Watch:
             trace = BatchTrace(self._name, batch.number, batch.began, batch.steps, batch.version, batch.counts)
             self._tracing.batch(trace, batch.traces, failure)
 
-    def committed(self, records: Iterable[Record]) -> None:
+    def committed(self, records: Iterable[AnyRecord]) -> None:
         """A transaction of the enforcer is committed; `records`: its records, alerts among them."""
         self.metrics.committed(time.time())
         self.alerted(records)
 
-    def alerted(self, records: Iterable[Record]) -> None:
+    def alerted(self, records: Iterable[AnyRecord]) -> None:
         """Records are committed, among which may be alerts."""
         for topic, _, value, _ in records:
             if topic == self._topics.alerts and value is not None:
@@ -321,7 +321,7 @@ class _Context(msgspec.Struct):
     outcome: str
 
 
-class Decision(msgspec.Struct):
+class LoggedDecision(msgspec.Struct):
     """The part of a decision record that no client wrote."""
 
     id: str
@@ -329,7 +329,7 @@ class Decision(msgspec.Struct):
 
 
 _alert = msgspec.json.Decoder(_Alert).decode
-_decision = msgspec.json.Decoder(Decision).decode
+_decision = msgspec.json.Decoder(LoggedDecision).decode
 
 
 def kind_of(alert: bytes) -> str:
@@ -340,7 +340,7 @@ def kind_of(alert: bytes) -> str:
         return OTHER
 
 
-def read_decision(record: bytes) -> Decision | None:
+def read_decision(record: bytes) -> LoggedDecision | None:
     """A decision's id and outcome; None when they cannot be read."""
     try:
         return _decision(own_json("decision", record))

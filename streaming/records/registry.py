@@ -95,8 +95,8 @@ class Registry:
         return RegistryRefused(f"the schema registry says: {said} (HTTP {status})")
 
 
-class CompiledDocuments:
-    """Holds the schemas that it has met."""
+class Deserializer:
+    """Records in any encoding as JSON. It keeps the schemas that it has read from the registry."""
 
     def __init__(self, settings: SchemaRegistry) -> None:
         self._settings = settings

@@ -8,9 +8,19 @@ import msgspec
 
 from policy import Grant, StatementId, all_systems, to_ms
 from policy.analysis import Statement, grant_text
-from streaming.report.records import OUTCOMES, Decision, Reason, Record, read_decision
+from streaming.report import (
+    DAY,
+    MINUTE,
+    MOST_STEPS,
+    OUTCOMES,
+    SECOND,
+    ConsumerRecord,
+    DecisionSummary,
+    Reason,
+    Span,
+    read_decision,
+)
 from streaming.report.requests import Answered, Replay, Replayed, denials
-from streaming.report.span import DAY, MINUTE, MOST_STEPS, SECOND, Span
 from streaming.report.untrusted import BoundedCounter, Ranking
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
@@ -171,7 +181,7 @@ class Tally:
         self._denied = self._unreadable = 0
         self.named: dict[StatementId, int] = {}
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ConsumerRecord) -> None:
         """Count one record, unless its time lies outside of the range."""
         if not self._span.holds(record.at):
             return
@@ -187,7 +197,7 @@ class Tally:
         for answer in [item.context for item in decision.evaluations] or [decision.context]:
             self._explain(answer.outcome, answer.reasons, decision.context.policy_offsets)
 
-    def _time(self, decision: Decision, at: int) -> None:
+    def _time(self, decision: DecisionSummary, at: int) -> None:
         """A decision's time is the timestamp of its request's record, unless that may claim another."""
         if decision.time is not None and decision.context.source.topic not in self._claimed:
             with contextlib.suppress(ValueError):
@@ -224,7 +234,7 @@ def _totals(system: str, steps: list[list[int]]) -> SystemTotals:
 
 
 def tally(
-    records: Iterable[Record],
+    records: Iterable[ConsumerRecord],
     span: Span,
     stored: Mapping[StatementId, StoredVersion],
     answered: Answered,

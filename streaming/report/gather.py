@@ -15,14 +15,19 @@ from streaming.kafka.clients import Partition, first_offsets, last_stable_offset
 from streaming.kafka.committed import SECONDS, records_between
 from streaming.kafka.topics import dead_letters_of
 from streaming.records.avro import Undecodable, is_avro
-from streaming.records.registry import CompiledDocuments
+from streaming.records.registry import Deserializer
 from streaming.records.schemas import Kind
-from streaming.report.alerts import AlertTotals, DeadLetterTotals, sum_up_alerts, sum_up_dead_letters
-from streaming.report.changes import ChangeTotals, sum_up_changes
+from streaming.report import ConsumerRecord, Span
 from streaming.report.decisions import DecisionTotals, StatementTotals, StoredVersion, find_unused, tally
-from streaming.report.records import Record
+from streaming.report.incidents import (
+    AlertTotals,
+    ChangeTotals,
+    DeadLetterTotals,
+    sum_up_alerts,
+    sum_up_changes,
+    sum_up_dead_letters,
+)
 from streaming.report.requests import Answered, Denied, Range, Replay, study
-from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
@@ -86,19 +91,19 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     now_in_force = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
-    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
+    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in names.inputs], span)
     dead_letters = sum_up_dead_letters(dead_letter_records, span)
-    readings = CompiledDocuments(settings.schema_registry)
-    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), readings), span)
+    deserializer = Deserializer(settings.schema_registry)
+    alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
     answered = Answered(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
-    decided = tally(_in_json("decision", written, readings), span, now_in_force.stored, answered, claimed)
+    decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
-    replayed = study(_in_json("request", requests, readings), answered, trust, replay)
+    replayed = study(_in_json("request", requests, deserializer), answered, trust, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,
@@ -113,14 +118,14 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     )
 
 
-def _in_json(kind: Kind, records: Iterable[Record], readings: CompiledDocuments) -> Iterator[Record]:
+def _in_json(kind: Kind, records: Iterable[ConsumerRecord], deserializer: Deserializer) -> Iterator[ConsumerRecord]:
     """The records, those in Avro as JSON; what cannot be read stays as it is, and is counted so."""
     for record in records:
         if not is_avro(record.value):
             yield record
             continue
         with contextlib.suppress(Undecodable):
-            record = msgspec.structs.replace(record, value=readings.json(kind, record.value))
+            record = msgspec.structs.replace(record, value=deserializer.json(kind, record.value))
         yield record
 
 
@@ -144,7 +149,7 @@ def _documents(settings: Settings, policies: Policies) -> Iterator[tuple[str, St
             yield str(key), StoredVersion(topics[key.system], version.order, version.at)
 
 
-def _watched(records: Iterable[Record], what: str, progress: Progress) -> Iterator[Record]:
+def _watched(records: Iterable[ConsumerRecord], what: str, progress: Progress) -> Iterator[ConsumerRecord]:
     """The records as they come, and every few seconds how many they were; at the end too."""
     reported_at, count = time.monotonic(), 0
     for count, record in enumerate(records, 1):
@@ -168,7 +173,7 @@ class Topics:
     def __init__(self, settings: Settings, admin: AdminClient) -> None:
         self._settings, self._admin = settings, admin
 
-    def in_span(self, topics: Iterable[str], span: Span) -> Iterator[Record]:
+    def in_span(self, topics: Iterable[str], span: Span) -> Iterator[ConsumerRecord]:
         """The records with a time in ``span``, found by Kafka's index of times.
 
         One that is dated more than `DISORDER_MS` before what was written ahead of it may be missing at the end.
@@ -180,14 +185,14 @@ class Topics:
         until = self._since(ends, span.end + DISORDER_MS)
         yield from (record for record in self._read(starts, until) if span.start <= record.at < span.end)
 
-    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[Record]:
+    def up_to(self, topics: Iterable[str], moment: int) -> Iterator[ConsumerRecord]:
         """The records from the topics' beginning to the last before ``moment`` (ms). Raises as `in_span`."""
         partitions = partitions_of(self._admin, topics)
         ends = last_stable_offsets(self._admin, partitions)
         until = self._since(ends, moment + DISORDER_MS)
         yield from (r for r in self._read(first_offsets(self._admin, partitions), until) if r.at < moment)
 
-    def at(self, ranges: Mapping[Partition, Range]) -> Iterator[Record]:
+    def at(self, ranges: Mapping[Partition, Range]) -> Iterator[ConsumerRecord]:
         """The records at these offsets, as far as they are still there. Raises as `in_span`."""
         if not ranges:
             return
@@ -199,7 +204,7 @@ class Topics:
             starts, {partition: min(found.end, ends[partition]) for partition, found in wanted.items()}
         )
 
-    def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[Record]:
+    def _read(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> Iterator[ConsumerRecord]:
         return map(record_of, records_between(self._settings, starts, ends))
 
     def _since(self, ends: Mapping[Partition, int], moment: int) -> Offsets:
@@ -217,9 +222,9 @@ def _found(consumer: Consumer, ends: Mapping[Partition, int], moment: int) -> It
         yield (tp.topic, tp.partition), min(tp.offset, end) if tp.offset >= 0 else end
 
 
-def record_of(message: Message) -> Record:
+def record_of(message: Message) -> ConsumerRecord:
     """A consumed record; an empty key or value and none are the same."""
-    return Record(
+    return ConsumerRecord(
         message.topic() or "",
         message.partition() or 0,
         message.offset() or 0,

@@ -21,12 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from policy import to_text
-from streaming.report.alerts import SEVERITIES, AlertTotals
-from streaming.report.changes import MANNERS
+from streaming.report import DAY, HOUR, OUTCOMES, Span
 from streaming.report.decisions import DecisionTotals, SystemTotals
 from streaming.report.gather import Report
-from streaming.report.records import OUTCOMES
-from streaming.report.span import DAY, HOUR, Span
+from streaming.report.incidents import MANNERS, SEVERITIES, AlertTotals
 from streaming.report.untrusted import shortened, visible
 
 REASONS: dict[str, dict[str, str]] = yaml.safe_load(

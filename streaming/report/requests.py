@@ -12,7 +12,7 @@ from streaming.client.decision import Place
 from streaming.enforcer.answers import TIME
 from streaming.enforcer.requests import Envelope, Parts, moment, open_envelope
 from streaming.kafka.clients import Partition
-from streaming.report.records import OUTCOMES, Decision, Record
+from streaming.report import OUTCOMES, ConsumerRecord, DecisionSummary
 from streaming.report.untrusted import BoundedCounter, Ranking, shortened
 
 CHUNK = 1 << 16  # offsets
@@ -45,7 +45,7 @@ class Answered:
         self._batches: dict[Place, bytes] = {}
         self._ranges: dict[Partition, Range] = {}
 
-    def note(self, decision: Decision) -> None:
+    def note(self, decision: DecisionSummary) -> None:
         """Remember how a request, or each evaluation of a batch, was answered."""
         source, items = decision.context.source, decision.evaluations
         code = BATCH if items else CODES[decision.context.outcome]
@@ -87,7 +87,7 @@ class Answered:
         return dict(self._ranges)
 
 
-def denials(decision: Decision) -> int:
+def denials(decision: DecisionSummary) -> int:
     """How many answers of a decision are deny: each evaluation of a batch is one."""
     if not decision.evaluations:
         return int(decision.context.outcome == "deny")
@@ -228,7 +228,7 @@ class Study:
         self._denied = 0
         self._parts = Parts()
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ConsumerRecord) -> None:
         """Look at one request record."""
         outcomes = self._answered.of(Place(record.topic, record.partition, record.offset))
         if not outcomes:
@@ -238,7 +238,7 @@ class Study:
         except MalformedRequest:  # it was decided, so it was a request: of another encoding, or a re-created topic
             return
 
-    def _look(self, record: Record, outcomes: tuple[Outcome, ...]) -> None:
+    def _look(self, record: ConsumerRecord, outcomes: tuple[Outcome, ...]) -> None:
         envelope = open_envelope(record.value)
         trusted = "time" in self._trust[record.topic]
         at = moment(envelope.time) if trusted and envelope.time is not None else record.at
@@ -265,7 +265,9 @@ class Study:
         return self._combinations.denied(self._denied, *rankings, top)
 
 
-def study(records: Iterable[Record], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> Study:
+def study(
+    records: Iterable[ConsumerRecord], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay
+) -> Study:
     """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
     made = Study(answered, trust, replay)
     for record in records:

@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING, Any
 
-from streaming.ops.tracing import open_provider
+from streaming.ops.telemetry import open_provider
 from streaming.settings import TracingSettings
 
 if TYPE_CHECKING:

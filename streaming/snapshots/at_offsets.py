@@ -37,7 +37,7 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, Kept, Loader, Record, kept_version
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, Kept, Loader, kept_version
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
@@ -80,7 +80,7 @@ class _Log:
         self.end = 0
         self.seen_from: int | None = None  # from here on every record was seen: the end when the log was opened
         self.floor = NOTHING_READ  # the oldest offset that can still be asked for
-        self.records: list[Record] = []
+        self.records: list[DocumentRecord] = []
         self._offsets: list[int] = []
         self._times: list[int] = []  # the newest timestamp so far: a clock may run backwards, the log orders
 
@@ -88,12 +88,12 @@ class _Log:
         """Whether something is of this topic, as far as it is known of which topic it is."""
         return not topic_id or not self._id or topic_id == self._id.encode()
 
-    def append(self, record: Record) -> None:
+    def append(self, record: DocumentRecord) -> None:
         self.records.append(record)
         self._offsets.append(record.offset)
         self._times.append(max(record.at, self._times[-1] if self._times else record.at))
 
-    def insert(self, records: Iterable[Record]) -> None:
+    def insert(self, records: Iterable[DocumentRecord]) -> None:
         """Add records that stood before others; those whose offset is there already are left out."""
         there = set(self._offsets)
         merged = [*self.records, *(record for record in records if record.offset not in there)]
@@ -105,7 +105,16 @@ class _Log:
         """How many records there are up to an offset."""
         return bisect.bisect_right(self._offsets, offset)
 
-    def between(self, after: int, upto: int) -> list[Record]:
+    def next_time(self, offset: int) -> int | None:
+        """When the first record beyond an offset came, ms."""
+        count = self.count(offset)
+        return self.records[count].at if count < len(self.records) else None
+
+    def at(self, offset: int) -> DocumentRecord:
+        """The record at an offset, which must be there."""
+        return self.records[self.count(offset) - 1]
+
+    def between(self, after: int, upto: int) -> list[DocumentRecord]:
         return self.records[self.count(after) : self.count(upto)]
 
     def offset_at(self, moment: int) -> int:
@@ -214,7 +223,7 @@ class DocumentLog:
         """Whether nothing can have been removed from any of the topics."""
         return all(log.is_complete() for log in self._logs.values())
 
-    def records(self, topic: str) -> list[Record]:
+    def records(self, topic: str) -> list[DocumentRecord]:
         """The records of one topic that are held, in the order of the log."""
         return list(self._logs[topic].records)
 
@@ -231,7 +240,7 @@ class DocumentLog:
         if found is not None and self._logs[found.record.topic].is_of(found.topic_id):
             self._kept[found.record.topic][found.record.offset] = found
 
-    def add(self, record: Record) -> None:
+    def add(self, record: DocumentRecord) -> None:
         """Take a record of a policy or facts topic, the next one of its log."""
         self._logs[record.topic].append(record)
 
@@ -244,7 +253,7 @@ class DocumentLog:
                 log.insert(self._restored(log, self._kept.pop(topic, {})))
                 log.seen_from = end
 
-    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[Record]:
+    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[DocumentRecord]:
         """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
         there = {record.offset for record in log.records} | kept.keys()
         for record, successor in ((one.record, one.successor) for one in kept.values()):
@@ -259,17 +268,22 @@ class DocumentLog:
         """What the policies say at the ends that were read, without facts. Raises NoLongerKnown."""
         return self.snapshot_at({topic: {"0": self.end(topic) - 1} for topic in self._policies.topics}, None)
 
-    def offsets_at(self, moment: int) -> tuple[Offsets, int]:
-        """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.
+    def documents_at(self, policy_offsets: Offsets, moment: int | None = None) -> dict[Key, DocumentRecord]:
+        """The records of the policy documents in force at these offsets, see `snapshot_at`. Raises NoLongerKnown."""
+        offsets = {topic: partitions.get("0", NOTHING_READ) for topic, partitions in policy_offsets.items()}
+        state, topics = self._state(self._policies, offsets, moment, Snapshot), self._names.policy_topics()
+        in_force = ((key, history.in_force) for key, history in state.store.histories.items())
+        return {
+            key: self._logs[topics[key.system]].at(version.order)
+            for key, version in in_force
+            if version is not None and not version.deleted
+        }
+
+    def policies_at(self, moment: int) -> Span:
+        """The policy offsets at a moment (ms) by the records' timestamps, and when they were the newest.
 
         Raises NoLongerKnown when records of that time may have been removed.
         """
-        found = {topic: log.check_moment(moment) for topic, log in self._logs.items()}
-        facts = found.pop(self._names.facts)
-        return {topic: {"0": offset} for topic, offset in found.items()}, facts
-
-    def policies_at(self, moment: int) -> Span:
-        """The policy offsets at a moment (ms), and when they were the newest. Raises NoLongerKnown, as above."""
         logs = {topic: self._logs[topic] for topic in self._policies.topics}
         offsets = {topic: {"0": log.check_moment(moment)} for topic, log in logs.items()}
         times = [log.around(moment) for log in logs.values()]
@@ -288,6 +302,32 @@ class DocumentLog:
             return snapshot
         overlay: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
         return snapshot.with_facts(overlay)
+
+    def newest_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
+        """The offset of the newest record of each policy topic up to these offsets: the same for the same policies."""
+        return tuple(
+            (topic, self._last_record(topic, policy_offsets.get(topic, {}).get("0", NOTHING_READ)))
+            for topic in self._policies.topics
+        )
+
+    def checked_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
+        """The same of policies that are still known. Raises NoLongerKnown, also for offsets beyond the end.
+
+        A topic that is not named was not read.
+        """
+        if unknown := policy_offsets.keys() - set(self._policies.topics):
+            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
+        for topic, partitions in policy_offsets.items():
+            if partitions.keys() != {"0"} or partitions["0"] < NOTHING_READ:
+                raise NoLongerKnown(f"{topic}: has one partition, 0, and offsets from {NOTHING_READ} on")
+        for topic in self._policies.topics:
+            self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
+        return self.newest_records(policy_offsets)
+
+    def superseded(self, policy_offsets: Offsets) -> dict[str, int]:
+        """By policy topic, when the first record beyond these offsets came (ms); none: there is none yet."""
+        found = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
+        return {topic: at for topic, at in found if at is not None}
 
     def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:
         """The state at these offsets, compiled; a topic that is not named was not read."""
@@ -323,7 +363,7 @@ class DocumentLog:
         refused = tuple(key for key, document_history in store.histories.items() if document_history.in_force is None)
         return _State(dict(offsets), store, refused)
 
-    def _mark_lost(self, store: DocumentStore, key: Key | None, record: Record) -> None:
+    def _mark_lost(self, store: DocumentStore, key: Key | None, record: DocumentRecord) -> None:
         """Versions before the first one that is known may be missing, as at a start of the job."""
         document_history = store.histories.get(key) if key is not None else None
         if document_history is None:
@@ -424,9 +464,9 @@ def read_retention(settings: Settings) -> dict[str, Retention]:
     return {topic: Retention(lags[topic], log.start, log.id) for topic, log in logs.items()}
 
 
-def document_record(message: Message) -> Record:
+def document_record(message: Message) -> DocumentRecord:
     """A consumed record of a policy or facts topic."""
     topic, offset, (_, at) = message.topic(), message.offset(), message.timestamp()
     assert topic is not None
     assert offset is not None
-    return Record(topic, message.key() or b"", message.value() or b"", offset, at)
+    return DocumentRecord(topic, message.key() or b"", message.value() or b"", offset, at)

@@ -109,13 +109,13 @@ class _Context(msgspec.Struct):
     outcome: Outcome
 
 
-class _Record(msgspec.Struct):
+class _ComparedDecision(msgspec.Struct):
     id: str
     system: str
     context: _Context
 
 
-_read = msgspec.json.Decoder(_Record).decode
+_read = msgspec.json.Decoder(_ComparedDecision).decode
 
 
 def compare(live: Packed, candidate: Packed) -> Compared:
@@ -132,5 +132,5 @@ def compare(live: Packed, candidate: Packed) -> Compared:
     return Compared([(*labels, count) for labels, count in counts.items()], samples)
 
 
-def _decisions(packed: Packed) -> Iterator[tuple[_Record, bytes]]:
+def _decisions(packed: Packed) -> Iterator[tuple[_ComparedDecision, bytes]]:
     return ((_read(value), value) for value in packed.decisions())

@@ -21,9 +21,9 @@ from policy import DocumentStore, Key, Version, to_text
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
 from streaming.records.change import DocumentChange, Manner, PolicyChange, PolicyState, change_record, shortened
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.settings import Settings
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 
 MOST_AT_START = 1000  # changes of before the first start that are written, the newest
 NOTHING_READ = -1
@@ -84,7 +84,7 @@ class ChangeLog:
         self._state = PolicyState(read, None if started else version)
         self._pending: list[Result] = []
 
-    def note(self, key: Key | None, record: Record, authorship: Authorship, store: DocumentStore) -> str:
+    def note(self, key: Key | None, record: DocumentRecord, authorship: Authorship, store: DocumentStore) -> str:
         """Note a record that is about to be put into the document store. Returns the id of its change."""
         id_, published = self._id_of(record, authorship), self._published[record.topic]
         self._current = None
@@ -101,7 +101,7 @@ class ChangeLog:
         self._current.offset = record.offset
         return id_
 
-    def _id_of(self, record: Record, authorship: Authorship) -> str:
+    def _id_of(self, record: DocumentRecord, authorship: Authorship) -> str:
         """What its header says, else what identifies records without one: topic and first offset."""
         offset, id_, is_nameless = self._last.get(record.topic, (NOTHING_READ, "", False))
         if authorship.change:

@@ -29,7 +29,7 @@ from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Wo
 from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, said, widenings
 from streaming.kafka.clients import Partition
 from streaming.records.change import ChangeWidens, widens_record
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import (
     Published,
@@ -38,7 +38,7 @@ from streaming.snapshots.alerts import (
     privilege_escalation,
     unknown_escalation,
 )
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 
 log = structlog.get_logger()
 
@@ -110,7 +110,7 @@ class Changes:
         self._unpublished: list[Result] = []
         self._analysis = _Analysis(self._found)
 
-    def note(self, key: Key, record: Record, store: DocumentStore, change: str = "") -> None:
+    def note(self, key: Key, record: DocumentRecord, store: DocumentStore, change: str = "") -> None:
         """Note a record of a policy topic that is about to be put into the document store; `change`: its id."""
         published = self._published.get(record.topic)
         if published is None or record.offset < published:
@@ -124,7 +124,7 @@ class Changes:
             known.newest = newest
             known.changes[change] = None
 
-    def _close_before(self, record: Record, store: DocumentStore) -> None:
+    def _close_before(self, record: DocumentRecord, store: DocumentStore) -> None:
         """After a restart: compare the changes of before it one by one, though they are read in one go."""
         boundaries = self._boundaries.get(record.topic)
         while boundaries and record.offset >= boundaries[0]:

@@ -10,13 +10,13 @@ import msgspec
 from policy import LAST_MS, DocumentStore, Key, Unreadable, Version, read_value
 from streaming.commit.offsets import FORMAT, check_format
 from streaming.kafka.reader import TopicLog, parse_log
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.topics import DAY_MS
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it
 
 
-class Record(msgspec.Struct, frozen=True):
+class DocumentRecord(msgspec.Struct, frozen=True):
     """A record of a policy or facts topic. `at`: the broker's timestamp, ms. An empty value deletes."""
 
     topic: str
@@ -43,7 +43,7 @@ class Loader(msgspec.Struct, frozen=True):
     system: str | None
     max_bytes: int
 
-    def key_of(self, record: Record) -> Key | None:
+    def key_of(self, record: DocumentRecord) -> Key | None:
         """The document that a record is a version of; None when its key is none."""
         try:
             text = record.key.decode()
@@ -52,13 +52,13 @@ class Loader(msgspec.Struct, frozen=True):
         parts = (text if self.system is None else f"{self.system}/{text}").split("/", 2)
         return Key(*parts) if len(parts) == 3 and all(parts) else None
 
-    def take(self, record: Record) -> Refused | None:
+    def take(self, record: DocumentRecord) -> Refused | None:
         """Add a record to the document store. Returns why it was refused, or None."""
         key = self.key_of(record)
         errors = self._shelve(key, record) if key is not None else self._without_key(record)
         return Refused(record.topic, record.offset, record.at, str(key or "?"), errors) if errors else None
 
-    def _shelve(self, key: Key, record: Record) -> tuple[str, ...]:
+    def _shelve(self, key: Key, record: DocumentRecord) -> tuple[str, ...]:
         if not record.value:
             self.store.delete(key, record.at, record.offset)
             return ()
@@ -71,13 +71,13 @@ class Loader(msgspec.Struct, frozen=True):
         rejected = self.store.put(value, record.at, record.offset)
         return rejected.errors if rejected else ()
 
-    def _read(self, record: Record) -> Any:
+    def _read(self, record: DocumentRecord) -> Any:
         """What the record says; raises Unreadable when it cannot be a document."""
         if len(record.value) > self.max_bytes:
             raise Unreadable(f"{len(record.value)} bytes; at most {self.max_bytes}")
         return read_value(record.value)
 
-    def _without_key(self, record: Record) -> tuple[str, ...]:
+    def _without_key(self, record: DocumentRecord) -> tuple[str, ...]:
         """Of a policy topic it may be any document: refused until a record with the same key has an empty value."""
         if self.system is not None:
             key = Key(self.system, NO_KIND, record.key.decode(errors="backslashreplace"))
@@ -87,7 +87,7 @@ class Loader(msgspec.Struct, frozen=True):
             self.store.refuse(key, [self._no_key(record)], record.at, record.offset)
         return (self._no_key(record),)
 
-    def _no_key(self, record: Record) -> str:
+    def _no_key(self, record: DocumentRecord) -> str:
         form = "<kind>/<name>" if self.system else "<system>/<kind>/<name>"
         return f"the record's key {record.key!r} is not {form}; nothing is in force by it"
 
@@ -123,20 +123,20 @@ class History:
     def __init__(self, topic: str, names: Mapping[str, str], max_bytes: int, logs: Mapping[str, TopicLog]) -> None:
         self._topic, self._names, self._max_bytes, self._logs = topic, names, max_bytes, logs
         self.known_logs: dict[str, TopicLog] = {}
-        self._versions: dict[Key, dict[int, Record]] = {}  # by offset
+        self._versions: dict[Key, dict[int, DocumentRecord]] = {}  # by offset
         self._written: dict[Key, set[int]] = {}  # offsets
         self._void: set[Place] = set()  # on the history topic, but of a topic that is no more
         self._successors: dict[Place, int] = {}
         self._changed: set[Key] = set()  # documents whose versions are others than at the last commit
 
-    def note(self, key: Key, record: Record) -> None:
+    def note(self, key: Key, record: DocumentRecord) -> None:
         """Hold a version that was read, until it is known whether it is needed."""
         self._versions.setdefault(key, {})[record.offset] = record
         self._changed.add(key)
 
     def read_back(
         self, key: bytes, value: bytes | None, headers: Iterable[Any], trusted: Container[str] = ()
-    ) -> Record | None:
+    ) -> DocumentRecord | None:
         """The version that a record of the history topic keeps; None for a deletion or what is not ours.
 
         `trusted`: topics whose id is the one of before, also for records of lockkeeper 0.1.0, which name none.
@@ -245,7 +245,7 @@ def _versions_of(store: DocumentStore, key: Key) -> list[Version]:
 class Kept(msgspec.Struct, frozen=True):
     """A version on the history topic. `successor`: the offset of the next one. `topic_id`: None before 0.2."""
 
-    record: Record
+    record: DocumentRecord
     successor: int
     topic_id: bytes | None
 
@@ -270,7 +270,7 @@ def kept_version(
         return None
     document, offset = place
     short = f"{document.kind}/{document.name}".encode()
-    record = Record(names[document.system], short, value, offset, at)
+    record = DocumentRecord(names[document.system], short, value, offset, at)
     return Kept(record, successor, fields.get(TOPIC_ID))
 
 

@@ -26,15 +26,14 @@ from streaming.errors import CannotStart, Stopping
 from streaming.kafka.authorship import Authorship, authorship_of
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
-from streaming.ops.metrics import Compiled
-from streaming.ops.tally import OTHER
-from streaming.records.packing import Result
+from streaming.ops.tally import OTHER, Compiled
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
 from streaming.snapshots.change_log import ChangeLog
 from streaming.snapshots.changes import Changes, Unanalysed
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, History, Loader, Record, Refused
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, KEPT_BY_TOPIC_MS, DocumentRecord, History, Loader, Refused
 from streaming.topics import DAY_MS
 
 log = structlog.get_logger()
@@ -132,7 +131,7 @@ class Policies:
 
     def _read_history(self, trusted: Container[str], stop: threading.Event) -> None:
         """However long it takes: a reading that is cut short goes on where it was."""
-        kept: dict[bytes, Record | None] = {}
+        kept: dict[bytes, DocumentRecord | None] = {}
         with contextlib.closing(TopicReader(self._settings, [self._settings.topics.history])) as reader:
             while not self._take_history(reader, kept, trusted):
                 if stop.wait(HISTORY_PAUSE_SECONDS):
@@ -141,7 +140,9 @@ class Policies:
             if record is not None:
                 self._shelve(record)
 
-    def _take_history(self, reader: TopicReader, kept: dict[bytes, Record | None], trusted: Container[str]) -> bool:
+    def _take_history(
+        self, reader: TopicReader, kept: dict[bytes, DocumentRecord | None], trusted: Container[str]
+    ) -> bool:
         """Read on; whether the end is reached. A deletion may come in a later reading than what it deletes."""
         try:
             for message in reader.read_to_end(HISTORY_ATTEMPT_SECONDS):
@@ -179,7 +180,7 @@ class Policies:
         self._change_log.close(self.snapshot.version, self.policy_offsets())
         self._complete = True
 
-    def _shelve(self, record: Record, authorship: Authorship | None = None) -> Refused | None:
+    def _shelve(self, record: DocumentRecord, authorship: Authorship | None = None) -> Refused | None:
         """`authorship`: None for what the history topic keeps, which is no change."""
         loader = self._loaders[record.topic]
         key = loader.key_of(record)
@@ -197,14 +198,15 @@ class Policies:
         return refused
 
     def _apply_facts(self) -> None:
-        """Take over into the layer what the documents read say now."""
+        """Take over into the layer what the documents read say now, in the order of the log."""
+        changes: list[FactChange] = []
         for key, count in self._facts_read.items():
             document_history = self._facts.histories.get(key)
-            changes = list(changes_of(key, document_history, count)) if document_history is not None else []
-            for change in changes:
-                self.overlay.apply(change)
+            changes += changes_of(key, document_history, count) if document_history is not None else []
             self._facts.forget(key)
-            self._fact_changes += changes
+        for change in sorted(changes, key=lambda change: change.order):
+            self.overlay.apply(change)
+            self._fact_changes.append(change)
         self._facts_read.clear()
         if not self._complete:
             self.overlay.sees_all_from_now(self._deleted_before)

@@ -1,6 +1,7 @@
 """One decision against the slow reference evaluator, at the offsets that it names."""
 
-from collections.abc import Callable, Iterator, Mapping
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -20,9 +21,11 @@ from policy import (
 from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
+from streaming.records.answered import offsets_in, read_answer
 from streaming.records.formats import shorten_id
-from streaming.report.records import Record
+from streaming.report import ConsumerRecord
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
+from streaming.snapshots.documents import DocumentRecord
 
 CLOCK_MS = 5_000  # by how much the clocks of the job and a broker may differ
 ANSWERS_HELD = 100_000
@@ -75,6 +78,17 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
+class _Checked(msgspec.Struct, frozen=True):
+    verified: bool
+
+
+class _Findings(msgspec.Struct):
+    answered: _Checked = _Checked(False)
+
+
+_decode_findings = msgspec.json.Decoder(_Findings).decode
+
+
 class Answers:
     """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
 
@@ -90,13 +104,47 @@ class Answers:
         self._snapshots: dict[Any, Snapshot] = {}
         self._outcomes: dict[Any, Outcomes] = {}
 
-    def check(self, request: Record, value: bytes, decision: Decision, at: int) -> Iterator[Contradiction | Unknown]:
+    def check(
+        self, request: ConsumerRecord, value: bytes, decision: Decision, at: int
+    ) -> Iterator[Contradiction | Unknown]:
         """What is wrong with a decision that was written at a moment (ms). `value`: the request in JSON.
 
         Raises MalformedRequest when the record is no request.
         """
         trust = self._trust_of(request.topic)
         asked = read_request(value, request.at, trust, self._max_claimed_groups)
+        yield from self._check(
+            request, asked, trust, decision, lambda: _check_deadline(asked, request.at, decision, at)
+        )
+
+    def check_again(
+        self, request: ConsumerRecord, value: bytes, decision: Decision, skew: int
+    ) -> Iterator[Contradiction | Unknown]:
+        """The same of a request that was answered elsewhere. `skew`: see `Settings.answer_clock_skew`, ms."""
+        answer = read_answer(value)
+        at = answer.at if abs(answer.at - request.at) <= skew else request.at
+        asked = read_request(value, at, frozenset(), self._max_claimed_groups)
+        trust = self._trust_of(request.topic)
+        trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        found = _decode_findings(decision.raw).answered
+        if not found.verified and decision.outcome == "error":
+            yield "the job did not know the policies that an answer names"
+            return
+        if found.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
+            yield Contradiction("unlike_reference", "the offsets that the answer names", str(decision.policy_offsets))
+        deadline = asked.envelope.deadline
+        late = decision.code == TOO_LATE and deadline is not None and deadline < at
+        yield from self._check(request, asked, trust, decision, lambda: [] if late else None)
+
+    def _check(
+        self,
+        request: ConsumerRecord,
+        asked: RecordedRequest,
+        trust: frozenset[str],
+        decision: Decision,
+        deadline: Callable[[], list[Contradiction] | None],
+    ) -> Iterator[Contradiction | Unknown]:
+        """`deadline`: what is wrong where it decides; None: it does not."""
         trust |= TIME  # the time of evaluation is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
@@ -107,7 +155,7 @@ class Answers:
             yield str(unknown)
             return
         yield from self._check_version(snapshot, decision)
-        late = _check_deadline(asked, request.at, decision, at)
+        late = deadline()
         if late is not None:
             yield from late
             return
@@ -232,3 +280,59 @@ def _covers(named: Mapping[str, Mapping[str, int]], demand: Any) -> bool:
 
 def _text(outcomes: Outcomes) -> str:
     return f"{outcomes[0]} of {', '.join(outcomes[1:])}" if len(outcomes) > 1 else outcomes[0]
+
+
+class Acknowledged:
+    """Offsets of one topic, each with a moment (ms, the broker's clock) by which it could be read.
+
+    A record is dated when it is appended. One that belongs to a transaction can be read when that is committed, and
+    its marker leaves a gap in the offsets. So a record before a gap counts from the record after the gap on, which is
+    younger than the marker, or from the first decision that named it (`name`). `end`: where the log ends.
+    """
+
+    def __init__(self, records: Iterable[DocumentRecord] = (), end: int = 0) -> None:
+        self._by_append = _Steps()
+        self._by_decision = _Steps()
+        for offset, at in _readable(records, end):
+            self._by_append.add(at, offset)
+
+    def name(self, offset: int, at: int) -> None:
+        """Note that a decision which was written at a moment names this offset."""
+        self._by_decision.add(at, offset)
+
+    def before(self, moment: int, clocks_ms: int, decisions_clock_ms: int) -> int:
+        """The newest offset that could surely be read before a moment; -1: none is known.
+
+        `clocks_ms`: by how much clocks of two brokers may differ; `decisions_clock_ms`: a broker's and the job's.
+        """
+        return max(self._by_append.before(moment - clocks_ms), self._by_decision.before(moment - decisions_clock_ms))
+
+
+class _Steps:
+    """Offsets that rise over time."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._offsets: list[int] = []
+
+    def add(self, at: int, offset: int) -> None:
+        if self._offsets and offset <= self._offsets[-1]:
+            return
+        self._times.append(max(at, self._times[-1]) if self._times else at)
+        self._offsets.append(offset)
+
+    def before(self, moment: int) -> int:
+        index = bisect.bisect_left(self._times, moment)
+        return self._offsets[index - 1] if index else -1
+
+
+def _readable(records: Iterable[DocumentRecord], end: int) -> Iterator[tuple[int, int]]:
+    """Each offset with the moment by which it could be read; those before a gap at the end are left out."""
+    run: list[DocumentRecord] = []
+    for record in records:
+        if run and record.offset != run[-1].offset + 1:
+            yield from ((one.offset, record.at) for one in run)
+            run = []
+        run.append(record)
+    if run and run[-1].offset + 1 == end:
+        yield from ((one.offset, one.at) for one in run)

@@ -15,15 +15,15 @@ import msgspec
 from policy import MalformedRequest
 from streaming.client.decision import Decision, Place, Unreadable, read_decision
 from streaming.kafka.clients import Partition
+from streaming.records.answered import offsets_in, read_answer
 from streaming.records.avro import Undecodable, is_avro
 from streaming.records.schemas import Kind
-from streaming.report.records import Record
+from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of
-from streaming.verify.acknowledged import Acknowledged
-from streaming.verify.answers import CLOCK_MS, Answers, read_request
-from streaming.verify.findings import Findings, Violation
+from streaming.verify import Findings, Violation
+from streaming.verify.answers import CLOCK_MS, Acknowledged, Answers, read_request
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
@@ -53,7 +53,7 @@ class Range(msgspec.Struct, frozen=True):
 class _Answer(msgspec.Struct, frozen=True):
     """A decision, or a dead letter (None), and its record."""
 
-    record: Record
+    record: ConsumerRecord
     decision: Decision | None
 
 
@@ -63,7 +63,7 @@ class _Requests:
     def __init__(self, found: Range) -> None:
         self.range = found
         self.position = found.start
-        self.open: dict[int, Record] = {}
+        self.open: dict[int, ConsumerRecord] = {}
         self.gaps: list[tuple[int, int]] = []  # offsets without a record: markers, and what was aborted
         self.early: dict[int, _Answer] = {}
         self.overtaken: list[tuple[int, int]] = []  # offsets that were answered and when, rising
@@ -81,7 +81,7 @@ class _Requests:
             return self.range.decided
         return max((offset for offset, at in self.overtaken if at < newest - LAST_TRANSACTION_MS), default=0)
 
-    def add(self, record: Record) -> _Answer | None:
+    def add(self, record: ConsumerRecord) -> _Answer | None:
         if record.offset > self.position:
             self.gaps.append((self.position, record.offset))
         self.position = record.offset + 1
@@ -128,7 +128,8 @@ class Checker:
         names = settings.topics
         self.findings = Findings()
         self._decisions_topic, self._facts_topic = names.decisions, names.facts
-        self._dead_letters = {dead_letters_of(topic) for topic in names.requests}
+        self._dead_letters = {dead_letters_of(topic) for topic in names.asking}
+        self._answered_topics, self._skew = names.answered, round(settings.answer_clock_skew * 1000)
         self._limit, self._newest = settings.limits.record_in, 0
         self._trust_of = settings.trust_of
         self._requests = {partition: _Requests(found) for partition, found in ranges.items()}
@@ -138,7 +139,7 @@ class Checker:
         self._answers = Answers(log, names.facts, settings.trust_of, settings.limits.claimed_groups)
         self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ConsumerRecord) -> None:
         """Take the next record of a request topic, the decisions topic or a dead-letter topic."""
         if record.topic == self._decisions_topic:
             self._take_decision(record)
@@ -162,13 +163,13 @@ class Checker:
                 self._violated("unasked", answer.record, "a request record at its source", "none")
         return self.findings
 
-    def _take_request(self, record: Record) -> None:
+    def _take_request(self, record: ConsumerRecord) -> None:
         self.findings.requests += 1
         early = self._requests[record.topic, record.partition].add(record)
         if early is not None:
             self._compare(record, early)
 
-    def _take_decision(self, record: Record) -> None:
+    def _take_decision(self, record: ConsumerRecord) -> None:
         self.findings.decisions += 1
         try:
             decision = read_decision(self._json("decision", record.value))
@@ -180,13 +181,14 @@ class Checker:
         if source is None:
             self._violated("unasked", record, "context.source", "none")
             return
-        self._check_output(record, decision, source)
+        if source.topic not in self._answered_topics:  # those are decided by the policies that each names
+            self._check_output(record, decision, source)
         if source.topic in self._topic_ids and not decision.id.startswith(f"{self._topic_ids[source.topic]}-"):
             self._unknown("the decision is of a topic that was deleted and created again")
             return
         self._match(source, _Answer(record, decision))
 
-    def _take_dead_letter(self, record: Record) -> None:
+    def _take_dead_letter(self, record: ConsumerRecord) -> None:
         self.findings.dead_letters += 1
         headers = {name: value.decode("utf-8", "replace") for name, value in record.headers}
         try:
@@ -217,7 +219,7 @@ class Checker:
         if requests is not None and requests.range.decided is None:
             requests.answered(offset, answer.record.at)
 
-    def _check_output(self, record: Record, decision: Decision, source: Place) -> None:
+    def _check_output(self, record: ConsumerRecord, decision: Decision, source: Place) -> None:
         """The record against those before it in its partition."""
         output, named = self._outputs[record.partition], _named(decision, self._facts_topic)
         if output.named is not None:
@@ -234,7 +236,7 @@ class Checker:
         if record.key:
             self._check_order(record, output, source)
 
-    def _check_order(self, record: Record, output: _Output, source: Place) -> None:
+    def _check_order(self, record: ConsumerRecord, output: _Output, source: Place) -> None:
         key = (record.key, source.topic, source.partition)
         before = output.order.pop(key, -1)
         if source.offset < before:
@@ -243,7 +245,7 @@ class Checker:
         if len(output.order) > KEYS_HELD:
             output.order.popitem(last=False)
 
-    def _compare(self, request: Record, answer: _Answer) -> None:
+    def _compare(self, request: ConsumerRecord, answer: _Answer) -> None:
         record, decision = answer.record, answer.decision
         trust = self._trust_of(request.topic)
         try:
@@ -251,6 +253,8 @@ class Checker:
             if len(request.value) + len(request.key) > self._limit:
                 raise MalformedRequest(f"more than {self._limit} bytes")
             read_request(value, request.at, trust)
+            if request.topic in self._answered_topics:
+                offsets_in(read_answer(value).policy_offsets)
         except (MalformedRequest, Undecodable) as error:
             if decision is not None:
                 self._violated("unlike_reference", record, f"a dead letter ({error})", decision.outcome)
@@ -261,11 +265,19 @@ class Checker:
             else:
                 self._violated("unlike_reference", record, "a decision: the record is a request", "a dead letter")
             return
-        self._check_freshness(request, record, decision)
+        is_answered = request.topic in self._answered_topics
+        if not is_answered:
+            self._check_freshness(request, record, decision)
         if zlib.crc32(decision.id.encode()) >= self._sampled_below:
             return
         sound = True
-        for found in self._answers.check(request, value, decision, record.at):
+        answers = self._answers
+        checked = (
+            answers.check_again(request, value, decision, self._skew)
+            if is_answered
+            else answers.check(request, value, decision, record.at)
+        )
+        for found in checked:
             sound = False
             if isinstance(found, str):
                 self._unknown(found)
@@ -273,7 +285,7 @@ class Checker:
                 self._violated(found.check, record, found.expected, found.found)
         self.findings.verified += sound
 
-    def _check_freshness(self, request: Record, record: Record, decision: Decision) -> None:
+    def _check_freshness(self, request: ConsumerRecord, record: ConsumerRecord, decision: Decision) -> None:
         named, demanded = _named(decision, self._facts_topic), self._demanded.get(decision.request_id, {})
         for topic, known in self._acknowledged.items():
             least = max(known.before(request.at, self._clocks_ms, CLOCK_MS), demanded.get(topic, -1))
@@ -281,7 +293,7 @@ class Checker:
                 expected = f"{topic} up to offset {least}, acknowledged before the request"
                 self._violated("judged_by_older_policy", record, expected, f"up to {named.get(topic, -1)}")
 
-    def _violated(self, check: str, record: Record, expected: str, found: str) -> None:
+    def _violated(self, check: str, record: ConsumerRecord, expected: str, found: str) -> None:
         self.findings.violated(Violation(check, record.topic, record.partition, record.offset, expected, found))
 
     def _unknown(self, reason: str) -> None:

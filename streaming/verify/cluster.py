@@ -1,11 +1,24 @@
-"""The checker on the topics of a cluster. Reads alone: nothing is written, no group is joined."""
+"""The checker on the topics of a cluster (`verify`), and requests and policy changes of its own (`Traffic`).
 
+`verify` reads alone and joins no group. `Traffic` disturbs nothing that is live: its documents have names of their own
+and grant to subjects and on resources that no other principal has. What was once denied above an allow is never
+allowed later, so no change raises an alert, nor do several that the job reads at once. So many subjects send requests
+that none of them is denied in a burst. At the end the documents are deleted.
+"""
+
+import json
+import random
+import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from policy import to_text
 from streaming.kafka.clients import (
     SECONDS,
     Partition,
@@ -19,14 +32,15 @@ from streaming.kafka.clients import (
     topic_ids,
 )
 from streaming.kafka.committed import records_by_time
-from streaming.records.registry import CompiledDocuments
+from streaming.kafka.publish import await_visible
+from streaming.records.registry import Deserializer
+from streaming.report import Span
 from streaming.report.gather import record_of
-from streaming.report.span import Span
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
 from streaming.topics import dead_letters_of
+from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
-from streaming.verify.findings import Findings
 
 BROKERS_CLOCKS_MS = 1_000  # by how much the clocks of two brokers may differ
 TRANSACTION_MS = 900_000  # Kafka's `transaction.max.timeout.ms`, unless it was changed
@@ -51,10 +65,10 @@ def verify(
     """
     admin, names = admin_client(settings), settings.topics
     # In this order: what is committed has its answers below `ends`, and every answer its request below `log_ends`.
-    committed = _committed(settings, partitions_of(admin, names.requests))
-    outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.requests)))
+    committed = _committed(settings, partitions_of(admin, names.asking))
+    outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.asking)))
     ends = _settled_ends(admin, outputs)
-    requests = last_stable_offsets(admin, partitions_of(admin, names.requests))
+    requests = last_stable_offsets(admin, partitions_of(admin, names.asking))
     ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, outputs, ends), span)
     progress("reading policies and facts")
     log = read_document_log(settings)
@@ -63,10 +77,10 @@ def verify(
         settings,
         log,
         ranges,
-        topic_ids(admin, names.requests),
+        topic_ids(admin, names.asking),
         demanded,
         BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
-        CompiledDocuments(settings.schema_registry).json,
+        Deserializer(settings.schema_registry).json,
         sample,
     )
     first = first_offsets(admin, outputs)
@@ -142,3 +156,175 @@ def _ranges(
         partition: Range(starts[partition], ends[partition], end, committed.get(partition), answers_from)
         for partition, end in log_end.items()
     }
+
+
+SYSTEM = "lenses6"
+FLUSH_SECONDS = 30.0
+KEYS = 20
+SEMANTICS = ("execute_all", "deny_on_first_deny", "permit_on_first_permit")
+IN_A_ROW = 4  # requests of one subject …
+SECONDS_BETWEEN = 20  # … and then none for so long: fewer denials a minute than a burst has
+HOUR_MS = 3_600_000
+
+
+class Sent(msgspec.Struct):
+    """What was sent. `demanded`: by request id, the newest offset by topic acknowledged before it was produced.
+
+    `last`: the newest offset by partition. `first_at`, `last_at`: when the broker got the first and the last, ms.
+    """
+
+    requests: int = 0
+    changes: int = 0
+    demanded: dict[str, dict[str, int]] = {}
+    last: dict[Partition, int] = {}
+    first_at: int = 0
+    last_at: int = 0
+
+
+class Traffic:
+    """Sends for one run. Raises KafkaException when the cluster does not take it."""
+
+    def __init__(self, settings: Settings, rate: float) -> None:
+        self.run = f"verify-{secrets.token_hex(4)}"
+        self.subjects = max(100, int(rate * SECONDS_BETWEEN / IN_A_ROW))
+        self.sent = Sent(demanded={}, last={})
+        self._settings, self._rate = settings, rate
+        self._topic = settings.topics.policy_topics()[SYSTEM]
+        common = {"log_level": "2", **settings.kafka, "bootstrap.servers": settings.bootstrap_servers}
+        self._producer = Producer({**common, "enable.idempotence": True, "linger.ms": 2})
+        self._publisher = Producer({**common, "enable.idempotence": True})
+        self._acknowledged: dict[str, int] = {}
+        self._failure: Exception | None = None
+
+    def send(self, seconds: float, change_every: float, stopped: Callable[[], bool] = lambda: False) -> Sent:
+        """Publish, and send requests for so long while policies change. Call `delete` once all are decided."""
+        over = threading.Event()
+        changes = threading.Thread(target=self._change, args=(change_every, over), daemon=True)
+        self.publish(self.group(), self.role(0))
+        try:
+            changes.start()
+            self._send(time.monotonic() + seconds, stopped)
+        finally:
+            over.set()
+            changes.join()
+        if self._failure is not None:
+            raise self._failure
+        return self.sent
+
+    def _send(self, end: float, stopped: Callable[[], bool]) -> None:
+        due, numbers = time.monotonic(), self._numbers()
+        while (now := time.monotonic()) < end and not stopped() and self._failure is None:
+            if due > now:
+                self._producer.poll(due - now)
+                continue
+            request = self.request(next(numbers))
+            self.sent.demanded[request["id"]] = dict(self._acknowledged)
+            key = f"{self.run}-{self.sent.requests % KEYS}"
+            topic = self._settings.topics.requests[0]
+            self._producer.produce(topic, msgspec.json.encode(request), key, on_delivery=self._note)
+            self.sent.requests += 1
+            due += 1 / self._rate
+        if self._producer.flush(FLUSH_SECONDS):
+            raise TimeoutError(f"the broker did not acknowledge the requests within {FLUSH_SECONDS:g} s")
+
+    def _numbers(self) -> Iterator[int]:
+        number = 0
+        while True:
+            yield number
+            number += 1
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failure = KafkaException(error)
+            return
+        topic, partition, offset, (_, at) = message.topic(), message.partition(), message.offset(), message.timestamp()
+        assert topic is not None
+        assert partition is not None
+        assert offset is not None
+        self.sent.last[topic, partition] = max(offset, self.sent.last.get((topic, partition), -1))
+        self.sent.first_at = min(at, self.sent.first_at or at)
+        self.sent.last_at = max(at, self.sent.last_at)
+
+    def _change(self, every: float, over: threading.Event) -> None:
+        try:
+            while not over.wait(every):
+                self.sent.changes += 1
+                self.publish(self.role(self.sent.changes))
+        except Exception as failure:  # raised where the requests are sent
+            self._failure = failure
+
+    def publish(self, *documents: dict[str, Any]) -> None:
+        """Publish documents, and return once they can be read: from then on they must be known."""
+        self._write([(f"{d['kind']}/{d['name']}", json.dumps(d).encode()) for d in documents])
+
+    def delete(self) -> None:
+        """Delete the documents that were published."""
+        self._write([(f"{kind}/{self.run}", None) for kind in ("Group", "Role")])
+
+    def _write(self, records: list[tuple[str, bytes | None]]) -> None:
+        written: list[int] = []
+        refused: list[KafkaError] = []
+
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                refused.append(error)
+            elif (offset := message.offset()) is not None:
+                written.append(offset)
+
+        for key, value in records:
+            self._publisher.produce(self._topic, value, key, partition=0, on_delivery=note)
+        self._publisher.flush(FLUSH_SECONDS)
+        if refused:
+            raise KafkaException(refused[0])
+        if len(written) < len(records):
+            raise TimeoutError(f"the broker did not acknowledge the policies within {FLUSH_SECONDS:g} s")
+        await_visible(self._settings, {self._topic: {"0": max(written)}})
+        self._acknowledged = {self._topic: max(written)}
+
+    def group(self) -> dict[str, Any]:
+        """The group of all subjects, which has the role."""
+        members = [f"user:{self.run}-{number}" for number in range(self.subjects)]
+        return {"system": SYSTEM, "kind": "Group", "name": self.run, "spec": {"roles": [self.run], "members": members}}
+
+    def role(self, change: int) -> dict[str, Any]:
+        """The role after so many changes. Of orders it in turn says allow, deny above an allow, and nothing.
+
+        Then come other orders. Payments are always allowed, and refunds always denied above an allow.
+        """
+        orders = _orders(change)
+        of_orders: tuple[list[dict[str, str]], ...] = (
+            [self._says("allow", orders)],
+            [self._says(e, orders) for e in ("allow", "deny")],
+            [],
+        )
+        always = [self._says("allow", "payments"), self._says("allow", "refunds"), self._says("deny", "refunds")]
+        spec = {"statements": [*of_orders[change % 3], *always]}
+        return {"system": SYSTEM, "kind": "Role", "name": self.run, "spec": spec}
+
+    def _says(self, effect: str, topic: str) -> dict[str, str]:
+        return {"effect": effect, "action": "kafka:ReadTopicData", "resource": f"kafka:topic:{self.run}/main/{topic}"}
+
+    def request(self, number: int) -> dict[str, Any]:
+        """A request: each subject asks some in a row; every tenth is a batch, and of some the deadline is past."""
+        rng = random.Random(number)
+        topics = (_orders(self.sent.changes), "payments", "refunds")
+        resources = [{"type": "lrn", "id": f"kafka:topic:{self.run}/main/{topic}"} for topic in topics]
+        request: dict[str, Any] = {
+            "id": f"{self.run}-{number}",
+            "system": SYSTEM,
+            "subject": {"type": "user", "id": f"user:{self.run}-{number // IN_A_ROW % self.subjects}"},
+            "action": {"name": "kafka:ReadTopicData"},
+            "resource": rng.choice(resources),
+        }
+        if number % 10 == 3:
+            items = [{"resource": resource} for resource in rng.sample(resources, len(resources))]
+            request |= {"evaluations": items, "options": {"evaluations_semantic": rng.choice(SEMANTICS)}}
+        if number % 10 == 7:
+            ahead = rng.choice((HOUR_MS, -HOUR_MS))
+            request["deadline"] = to_text(time.time_ns() // 1_000_000 + ahead)
+        return request
+
+
+def _orders(change: int) -> str:
+    """The topic that the role is about after so many changes: another one after each deny."""
+    return f"orders-{change // 3}"

@@ -15,14 +15,13 @@ import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewPartitions
 
-from streaming.bench.machine import machine
+from streaming.bench import machine
 from streaming.kafka.clients import log_ends, partitions_of
 from streaming.monitor_settings import MonitorSettings
-from streaming.report.span import Span
+from streaming.report import Span
 from streaming.settings import Settings
-from streaming.verify.cluster import await_decided, verify
-from streaming.verify.findings import Findings
-from streaming.verify.traffic import Sent
+from streaming.verify import Findings
+from streaming.verify.cluster import Sent, await_decided, verify
 from tests.chaos.processes import ROOT, Broker, Job
 from tests.chaos.traffic import RATE, LastingTraffic, Sending, retried
 from tests.stream.world import World

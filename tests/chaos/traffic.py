@@ -7,7 +7,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaException
 
 from streaming.kafka.publish import PublishFailed
-from streaming.verify.traffic import Sent, Traffic
+from streaming.verify.cluster import Sent, Traffic
 
 RATE = 50.0
 CHANGE_EVERY = 1.0

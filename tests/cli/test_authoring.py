@@ -187,10 +187,10 @@ def test_diff_tells_grants_and_decisions_that_change(
     asked.write_text(lines(request(), request(topic="payments"), request(topic="other")))
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--requests", str(asked))
     assert shown.code == 1
-    assert "+! lenses6/Role/more: role:more allow kafka/Get* on kafka/topic/prod/main/payments" in shown.out
+    assert "+! lenses6/Role/more: role:more allow kafka:Get* on kafka:topic:prod/main/payments" in shown.out
     assert "+! lenses6/Group/readers: group:readers is role:more" in shown.out
     assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.out
-    assert shown.out.endswith("2 differences, 1 decisions would change\n")
+    assert shown.out.endswith("2 differences, 1 of 3 decisions would change\n")
 
 
 def test_diff_fails_for_what_it_is_told_to_fail_for(lockkeeper: Command, policies: Path, changed: Path) -> None:
@@ -234,6 +234,6 @@ def test_diff_replays_the_newest_requests_of_the_request_topic(
         producer.produce(topics.requests[0], value)
         assert producer.flush(30) == 0
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "2", "--config", str(config))
-    assert shown.out.endswith("2 differences, 2 decisions would change\n")
+    assert shown.out.endswith("2 differences, 2 of 2 decisions would change\n")
     shown = lockkeeper("policy", "diff", str(policies), str(changed), "--newest", "9", "--config", str(config))
-    assert shown.out.endswith("2 differences, 3 decisions would change\n")
+    assert shown.out.endswith("2 differences, 3 of 4 decisions would change\n")

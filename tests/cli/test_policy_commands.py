@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from policy.store.repository import read_documents
 from streaming.kafka.committed import read_stored
-from streaming.kafka.publish import PublishFailed, Record, transactional_producer, write
+from streaming.kafka.publish import PolicyRecord, PublishFailed, transactional_producer, write
 from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
 from tests.cli.documents import BROKEN, GROUP, ROLE, readers_folder
@@ -219,8 +219,8 @@ def test_of_two_that_publish_at_once_the_first_publishes_nothing_and_is_told(
 ) -> None:
     """And what it had begun does not stand in anybody's way."""
 
-    def interrupted() -> Iterator[Record]:
-        yield Record(policies.topic, b"Role/never", b"{}")
+    def interrupted() -> Iterator[PolicyRecord]:
+        yield PolicyRecord(policies.topic, b"Role/never", b"{}")
         assert policies("apply", str(folder)).code == 0
 
     with pytest.raises(PublishFailed, match="another publisher was active at the same time and nothing"):

@@ -10,16 +10,16 @@ import pytest
 from policy import parse_request
 from policy.core.request import Request
 from streaming.client import acting_as
-from streaming.client.records import InvalidRequest, Record, event_record, request_record
+from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
 
 SHORT: dict[str, Any] = {"system": "lenses6", "action": "kafka:ListTopic", "resource": "kafka:topic:a/b/c"}
 
 
-def _record(request: dict[str, Any] | None = None, timeout: float = 5.0, **fields: Any) -> Record:
+def _record(request: dict[str, Any] | None = None, timeout: float = 5.0, **fields: Any) -> ProducerRecord:
     return request_record("requests", request, timeout, fields)
 
 
-def _value(record: Record) -> dict[str, Any]:
+def _value(record: ProducerRecord) -> dict[str, Any]:
     value: dict[str, Any] = json.loads(record.value)
     return value
 

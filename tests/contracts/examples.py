@@ -16,7 +16,7 @@ from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.monitor.inputs import Decided, Happened, Input, Key, Occurred, access_id
+from streaming.monitor import Decided, Happened, Input, Key, Occurred, access_id
 from streaming.monitor.processor import encode_alert
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import DENIAL_BURST, MonitorSettings

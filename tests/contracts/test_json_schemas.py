@@ -12,7 +12,7 @@ from referencing import Registry, Resource
 from policy.core.request import MalformedRequest
 from policy.systems import all_systems
 from policy.systems.streamsets.catalogue import catalogue
-from streaming.records.audit_event import read_event
+from streaming.records.audit import read_event
 from streaming.records.avro import Reader
 from streaming.records.formats import JSON_ALONE
 from streaming.records.schemas import read

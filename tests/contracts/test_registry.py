@@ -20,7 +20,7 @@ from streaming.kafka.topics import TopicNames
 from streaming.monitor.intake import Intake
 from streaming.records.avro import Reader, Undecodable, Writer
 from streaming.records.encodings import ASKED_AT_ONCE, Encodings, open_encodings
-from streaming.records.registry import CompiledDocuments, Registry, RegistryDown, RegistryRefused
+from streaming.records.registry import Deserializer, Registry, RegistryDown, RegistryRefused
 from streaming.records.schemas import read
 from streaming.settings import DEFAULT_TRUST, Limits, SchemaRegistry, Settings
 from tests.contracts import examples
@@ -240,7 +240,7 @@ def test_without_an_answer_the_monitor_reads_what_needs_no_registry() -> None:
 
 def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Settings) -> None:
     record, encodings = examples.decisions()[0], Encodings(settings)
-    readings = CompiledDocuments(settings.schema_registry)
+    readings = Deserializer(settings.schema_registry)
     confluent = Writer("decision", "avro-confluent", encodings.formats().ids["decision"]).encode(record)
     single = Writer("decision", "avro-single-object").encode(record)
     for value in (record, single, confluent, confluent):
@@ -248,7 +248,7 @@ def test_tools_read_whatever_the_encoding_and_ask_for_a_schema_once(settings: Se
     with pytest.raises(Undecodable, match="id 987654 cannot be read by: the schema registry says"):
         readings.json("decision", b"\0" + (987_654).to_bytes(4) + b"x")
     with pytest.raises(Undecodable, match=r"set schema_registry\.url"):
-        CompiledDocuments(SchemaRegistry()).json("decision", confluent)
+        Deserializer(SchemaRegistry()).json("decision", confluent)
 
 
 def test_an_unknown_subject_is_told_from_a_registry_that_is_away(registry: Apicurio) -> None:

@@ -13,7 +13,7 @@ from policy.store.repository import read_documents
 from streaming.demo import tracker as tracker_module
 from streaming.demo import traffic
 from streaming.demo.tracker import Change, RequestTracker, View, percentiles, show_summary
-from streaming.verify.findings import CHECKS, Findings, Violation
+from streaming.verify import CHECKS, Findings, Violation
 
 TOPIC = "authz.policies.lenses6.v1"
 OFFSET = 9

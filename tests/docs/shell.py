@@ -34,12 +34,14 @@ JOB = "lockkeeper run "
 SERVER, SERVED = "lockkeeper serve ", "localhost:8080"
 
 NEEDS_BROKER = re.compile(
-    r"lockkeeper (run|serve|request|tail|report|topics (create|check)|policy (apply|get|delete|diff .*--newest))\b"
+    r"lockkeeper (run|serve|request|tail|report|decisions|doctor|status|topics (create|check)"
+    r"|policy (apply|get|delete|log|show|rollback|status|diff live|diff .*--newest))"
+    r"|lockkeeper .* --(live|decision)"
     r"|python (ask|report_access|publish|follow)\.py"
     r"|curl .*localhost:8080/"
 )
 
-LEAVES_NOTHING = re.compile(r"lockkeeper (decide|explain|who-can|policy (lint|test|diff))\b")
+LEAVES_NOTHING = re.compile(r"lockkeeper (decide|explain|who-can|policy (lint|test))\b")
 """What no later command of a page can rest on."""
 
 

@@ -54,7 +54,10 @@ def environment(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: 
         ("topics", "requests"): json.dumps([f"{prefix}.requests"]),
         ("topics", "audit"): json.dumps([f"{prefix}.audit"]),
         ("topics", "policies"): json.dumps({system: f"{prefix}.policies.{system}" for system in all_systems()}),
-        **{("topics", name): f"{prefix}.{name}" for name in ("facts", "history", "decisions", "verdicts", "alerts")},
+        **{
+            ("topics", name): f"{prefix}.{name}"
+            for name in ("facts", "history", "decisions", "verdicts", "alerts", "changes")
+        },
     }
     return environment_of(**{variable(path): value for path, value in values.items()})
 

@@ -22,7 +22,7 @@ from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSourc
 from streaming.enforcer.rendering import echo, to_json
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.snapshots.documents import Record as DocumentRecord
+from streaming.snapshots.documents import DocumentRecord
 from streaming.topics import DAY_MS, TopicNames
 from tests.monitor.pure import DECISIONS, LETTERS, T0, VERDICTS, Record
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policy.core.times import to_text
-from streaming.monitor.inputs import Fact, Input, Key
+from streaming.monitor import Fact, Input, Key
 from streaming.monitor.intake import Intake, merge_decided
 from streaming.monitor.processor import alert_of
 from streaming.monitor.state import Monitor, Raised, State

@@ -13,7 +13,7 @@ from opentelemetry.trace import StatusCode
 
 from streaming.ops.metrics import Step
 from streaming.ops.tally import Tally
-from streaming.ops.tracing import LINKS, BatchTrace, Tracing, open_tracing
+from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.ops.watch import Watch
 from streaming.settings import Settings, SettingsError, TracingSettings
 

@@ -31,7 +31,7 @@ STREAMING = (
     ("streaming.snapshots",),
     ("streaming.enforcer",),
     ("streaming.monitor",),
-    ("streaming.application", "streaming.client", "streaming.serve"),
+    ("streaming.application", "streaming.client", "streaming.imported", "streaming.serve"),
     ("streaming.broker", "streaming.decision_log", "streaming.report", "streaming.verify"),
     ("streaming.bench", "streaming.demo"),
     ("streaming.cli",),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming import DISTRIBUTION
-from streaming.ops.tracing import NOT_INSTALLED
+from streaming.ops.telemetry import NOT_INSTALLED
 from tests.cli.lockkeeper import Command
 
 ROOT = Path(__file__).parents[2]

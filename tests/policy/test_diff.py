@@ -59,7 +59,7 @@ def test_a_window_is_part_of_a_grant() -> None:
     (lost, new) = differences([bound], [role("r", READ)])
     assert lost == (
         "removed",
-        "role:r allow kafka/ReadTopicData on kafka/topic/a/** until 2026-01-01T00:00:00.000Z",
+        "role:r allow kafka:ReadTopicData on kafka:topic:a/* until 2026-01-01T00:00:00.000Z",
         False,
     )
     assert (new[0], new[2]) == ("added", True)

@@ -3,8 +3,8 @@
 import msgspec
 
 from policy import DocumentStore
-from streaming.report.changes import sum_up_changes
 from streaming.report.gather import Report
+from streaming.report.incidents import sum_up_changes
 from streaming.settings import MIB
 from tests.report.world import BEGIN, DECISIONS, REQUESTS, SPAN, World, decision_record, query, record, role
 

@@ -2,8 +2,8 @@
 
 import json
 
-from streaming.report.alerts import AlertTotals, sum_up_alerts, sum_up_dead_letters
-from streaming.report.records import Record
+from streaming.report import ConsumerRecord
+from streaming.report.incidents import AlertTotals, sum_up_alerts, sum_up_dead_letters
 from streaming.report.untrusted import Row
 from tests.report.world import ALERTS, BEGIN, SPAN, World, record
 
@@ -109,7 +109,7 @@ def test_dead_letters_are_counted_by_reason_whatever_the_numbers_in_it() -> None
         world.dead_letter(f"not a request: invalid character (byte {number})")
     world.dead_letter("not a request: no id", topic="audit")
     world.dead_letter("too late", at=SPAN.end)
-    world.dead.append(Record("requests.dlq", 0, 99, BEGIN, b"", b"", (("__connect.errors.topic", b"\xff"),)))
+    world.dead.append(ConsumerRecord("requests.dlq", 0, 99, BEGIN, b"", b"", (("__connect.errors.topic", b"\xff"),)))
     totals = sum_up_dead_letters(world.dead, SPAN)
     assert totals.total == 5
     assert totals.reasons.rows == (

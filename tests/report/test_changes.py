@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from streaming.report.changes import Change, ChangeTotals, SystemChanges, sum_up_changes
-from streaming.report.records import Record
+from streaming.report import ConsumerRecord
+from streaming.report.incidents import Change, ChangeTotals, SystemChanges, sum_up_changes
 from streaming.settings import MIB
 from tests.report.world import BEGIN, SPAN, group, record, role
 
@@ -12,7 +12,7 @@ ORDERS = "kafka:topic:prod/main/orders"
 
 def _changes(*versions: tuple[int, str, Any]) -> ChangeTotals:
     """Of versions: time, key and value, in the order of their offsets."""
-    records: list[Record] = [record("p", n, at, value, key) for n, (at, key, value) in enumerate(versions)]
+    records: list[ConsumerRecord] = [record("p", n, at, value, key) for n, (at, key, value) in enumerate(versions)]
     return sum_up_changes(records, {"p": "lenses6"}, MIB, SPAN)
 
 

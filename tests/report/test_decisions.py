@@ -2,10 +2,9 @@
 
 from policy import Request, parse_request
 from streaming.client.decision import Place
+from streaming.report import Span, read_decision
 from streaming.report.decisions import Latency, tally
-from streaming.report.records import read_decision
 from streaming.report.requests import CHUNK, Answered, Combinations
-from streaming.report.span import Span
 from streaming.report.untrusted import Ranking, Row
 from tests.report.world import (
     BEGIN,

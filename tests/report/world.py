@@ -10,13 +10,11 @@ import msgspec
 from policy import DocumentStore, Snapshot, decide, to_text
 from policy.analysis.usage import statements
 from policy.core.document import identify
-from streaming.report.alerts import sum_up_alerts, sum_up_dead_letters
-from streaming.report.changes import sum_up_changes
+from streaming.report import ConsumerRecord, Span
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
-from streaming.report.records import Record
+from streaming.report.incidents import sum_up_alerts, sum_up_changes, sum_up_dead_letters
 from streaming.report.requests import Answered, Replay, Study, study
-from streaming.report.span import Span
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
@@ -57,9 +55,11 @@ def decision_record(request: dict[str, Any], answer: dict[str, Any], offset: int
     return {**head, **answer, "context": about}
 
 
-def record(topic: str, offset: int, at: int, value: Any, key: str = "k") -> Record:
+def record(topic: str, offset: int, at: int, value: Any, key: str = "k") -> ConsumerRecord:
     """A record; bytes stand as they are, anything else becomes JSON."""
-    return Record(topic, 0, offset, at, key.encode(), value if isinstance(value, bytes) else json.dumps(value).encode())
+    return ConsumerRecord(
+        topic, 0, offset, at, key.encode(), value if isinstance(value, bytes) else json.dumps(value).encode()
+    )
 
 
 class World:
@@ -67,7 +67,7 @@ class World:
 
     def __init__(self, *documents: dict[str, Any], published: int = 0) -> None:
         store = DocumentStore()
-        self.policies: list[Record] = []
+        self.policies: list[ConsumerRecord] = []
         for offset, document in enumerate(documents):
             assert store.put(document, published, offset) is None
             key = f"{document['kind']}/{document['name']}"
@@ -76,10 +76,10 @@ class World:
         versions = {str(identify(d)): StoredVersion("policies", n, published) for n, d in enumerate(documents)}
         self.written = statements(self.snapshot)
         self.stored = {origin: versions[origin.document] for origin in self.written}
-        self.requests: list[Record] = []
-        self.decisions: list[Record] = []
-        self.alerts: list[Record] = []
-        self.dead: list[Record] = []
+        self.requests: list[ConsumerRecord] = []
+        self.decisions: list[ConsumerRecord] = []
+        self.alerts: list[ConsumerRecord] = []
+        self.dead: list[ConsumerRecord] = []
 
     def ask(self, request: dict[str, Any], times: int = 1, at: int = BEGIN, took: int = 0, **context: Any) -> None:
         """Send a request, some times, and decide it as the job does, so many ms later."""
@@ -106,7 +106,7 @@ class World:
         """A record that was no request."""
         fields = {"topic": topic, "exception.message": why}
         headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in fields.items())
-        self.dead.append(Record(DEAD, 0, len(self.dead), at, b"k", b"?", headers))
+        self.dead.append(ConsumerRecord(DEAD, 0, len(self.dead), at, b"k", b"?", headers))
 
     def tally(self, span: Span = SPAN) -> tuple[Tally, Answered]:
         """The decisions, counted."""
@@ -125,7 +125,7 @@ class World:
         _, asked = self.study(answered, replay)
         return find_unused(self.written, self.stored, counted.named, asked, span)
 
-    def report(self, span: Span = SPAN, top: int = 20, changes: Iterable[Record] = ()) -> Report:
+    def report(self, span: Span = SPAN, top: int = 20, changes: Iterable[ConsumerRecord] = ()) -> Report:
         """All of it."""
         counted, answered = self.tally(span)
         looked_at, asked = self.study(answered)

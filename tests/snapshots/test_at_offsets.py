@@ -10,7 +10,7 @@ from policy import compile_documents, decide
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import Loader, Record
+from streaming.snapshots.documents import DocumentRecord, Loader
 from streaming.topics import DAY_MS, TopicNames
 
 NAMES = TopicNames()
@@ -46,14 +46,14 @@ def may_read(snapshot: Snapshot, topic: str = "orders") -> str:
     return decide(snapshot, request).outcome
 
 
-def put(offset: int, document: Any, at: int, key: str | None = None) -> Record:
+def put(offset: int, document: Any, at: int, key: str | None = None) -> DocumentRecord:
     """A record of the policy topic; `document` None deletes, bytes are taken as they are."""
     data = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
     name = key or f"{document['kind']}/{document['name']}"
-    return Record(POLICIES, name.encode(), data, offset, at)
+    return DocumentRecord(POLICIES, name.encode(), data, offset, at)
 
 
-def log_of(records: Iterable[Record], end: int, **retention: Retention) -> DocumentLog:
+def log_of(records: Iterable[DocumentRecord], end: int, **retention: Retention) -> DocumentLog:
     """A log opened NOW with these records, whose policy topic ends at `end`."""
     known = {POLICIES: Retention(LAG), NAMES.facts: Retention(LAG), NAMES.history: Retention(LAG)}
     log = DocumentLog(
@@ -159,12 +159,12 @@ def test_a_topic_that_is_not_in_the_settings_is_not_guessed() -> None:
         log_of([], end=0).snapshot_at({"elsewhere": {"0": 1}}, -1)
 
 
-def _kept(log: DocumentLog, record: Record, successor: int, *more: tuple[str, bytes]) -> None:
+def _kept(log: DocumentLog, record: DocumentRecord, successor: int, *more: tuple[str, bytes]) -> None:
     headers = [("at", b"%d" % record.at), ("next", b"%d" % successor), ("format", b"1"), *more]
     log.add_kept(b"lenses6/%b/%d" % (record.key, record.offset), record.value, headers)
 
 
-def _compacted(kept: Record | None, *records: Record, end: int, history_lag: int = LAG) -> DocumentLog:
+def _compacted(kept: DocumentRecord | None, *records: DocumentRecord, end: int, history_lag: int = LAG) -> DocumentLog:
     known = {POLICIES: Retention(LAG), NAMES.facts: Retention(LAG), NAMES.history: Retention(history_lag)}
     log = DocumentLog(NAMES, 1 << 20, NOW, known)
     if kept is not None:
@@ -219,27 +219,26 @@ def test_the_offsets_of_a_moment_are_those_of_the_newest_records_by_then() -> No
     log = log_of(
         [put(0, DANA, YOUNG), put(1, role("readers", "orders"), YOUNG + 5), put(3, role("readers"), YOUNG + 9)], end=5
     )
-    found = [log.offsets_at(YOUNG + after)[0][POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
+    found = [log.policies_at(YOUNG + after).offsets[POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
     assert found == [-1, 0, 2, 2, 4, 4]
-    assert log.offsets_at(YOUNG)[1] == -1
 
 
 def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
     log = log_of(
         [put(0, DANA, YOUNG + 9), put(1, role("readers", "orders"), YOUNG), put(2, role("readers"), YOUNG + 10)], end=3
     )
-    assert log.offsets_at(YOUNG + 9)[0][POLICIES]["0"] == 1
+    assert log.policies_at(YOUNG + 9).offsets[POLICIES]["0"] == 1
 
 
 def test_the_offsets_of_a_moment_below_the_cutoff_are_not_known() -> None:
     log = log_of([put(0, DANA, OLD), put(1, role("readers"), OLD + 5)], end=2)
     with pytest.raises(NoLongerKnown, match="at 1797"):
-        log.offsets_at(OLD + 6)
+        log.policies_at(OLD + 6)
 
 
-def _login(offset: int, at: int, login_at: int) -> Record:
+def _login(offset: int, at: int, login_at: int) -> DocumentRecord:
     session = {"system": "streamsets", "kind": "Session", "name": "miguel", "spec": {"login_at": login_at}}
-    return Record(NAMES.facts, b"streamsets/Session/miguel", json.dumps(session).encode(), offset, at)
+    return DocumentRecord(NAMES.facts, b"streamsets/Session/miguel", json.dumps(session).encode(), offset, at)
 
 
 def test_facts_have_offsets_of_their_own_and_a_snapshot_does_not_change() -> None:

@@ -7,16 +7,16 @@ import pytest
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.kafka.reader import TopicLog
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, History, Loader, Record
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, History, Loader
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role
 
 LOG = TopicLog("topic-id")
 DOCUMENTS = (role("readers", "orders"), role("readers", "carts"), role("readers"), b"{", None)
 
 
-def _published(rng: random.Random) -> tuple[list[Record], int]:
+def _published(rng: random.Random) -> tuple[list[DocumentRecord], int]:
     """Some versions of two roles over a month, with gaps where a transaction's marker stands; and the log's end."""
     records, offset, time = [put(0, DANA, NOW - 31 * LAG // 7)], 0, NOW - 30 * LAG // 7
     for _ in range(rng.randint(1, 10)):
@@ -29,7 +29,7 @@ def _published(rng: random.Random) -> tuple[list[Record], int]:
     return records, records[-1].offset + 1 + rng.randint(0, 1)
 
 
-def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
+def _run_job(records: list[DocumentRecord]) -> tuple[dict[int, Snapshot], list[tuple[int, Result]]]:
     """The snapshot of a job that reads each record as it comes, by offset; and what it writes to the history, when."""
     store, history = DocumentStore(), History(NAMES.history, NAMES.policy_topics(), 1 << 20, {POLICIES: LOG})
     loader, snapshots, written = Loader(store, "lenses6", 1 << 20), {-1: Snapshot(DocumentStore())}, []
@@ -45,7 +45,7 @@ def _run_job(records: list[Record]) -> tuple[dict[int, Snapshot], list[tuple[int
     return snapshots, written
 
 
-def _compacted(records: list[Record], rng: random.Random, lag: int) -> list[Record]:
+def _compacted(records: list[DocumentRecord], rng: random.Random, lag: int) -> list[DocumentRecord]:
     """What the cleaner leaves after it went up to some place: the newest of each key, perhaps without deletions."""
     cleanable = [record for record in records if record.at < NOW - lag]
     cleaned = cleanable[: rng.randint(0, len(cleanable))]
@@ -64,7 +64,9 @@ def test_a_rebuilt_snapshot_is_that_of_the_job_or_no_longer_known(history_lag: i
         snapshots, written = _run_job(records)
         retention = {POLICIES: Retention(LAG, topic_id=LOG.id), NAMES.history: Retention(history_lag)}
         log = DocumentLog(NAMES, 1 << 20, NOW, retention)
-        kept = [Record("", key or b"", value or b"", n, at) for n, (at, (_, key, value, _)) in enumerate(written)]
+        kept = [
+            DocumentRecord("", key or b"", value or b"", n, at) for n, (at, (_, key, value, _)) in enumerate(written)
+        ]
         for record in _compacted(kept, rng, history_lag):
             log.add_kept(record.key, record.value or None, written[record.offset][1][3])
         for record in _compacted(records, rng, LAG):

@@ -20,8 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from streaming.application import run
 from streaming.ops.health import serving
-from streaming.ops.logs import configure_logs
-from streaming.ops.tracing import Tracing
+from streaming.ops.telemetry import Tracing, configure_logs
 from streaming.ops.watch import Watch
 from streaming.settings import Settings
 

@@ -13,8 +13,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from streaming.topics import TopicSpec
-from streaming.verify.cluster import await_decided
-from streaming.verify.traffic import Traffic
+from streaming.verify.cluster import Traffic, await_decided
 from tests.brokers import TestBroker, any_broker
 from tests.stream.releases import (
     CHECKPOINT,

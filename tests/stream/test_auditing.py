@@ -7,7 +7,7 @@ import pytest
 
 from policy import Snapshot, compile_documents
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
-from streaming.records.verdict import Lifecycle, Verdict, decode_verdict
+from streaming.records.audit import Lifecycle, Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST, Limits
 from tests.stream.world import group, request, role
 

@@ -13,7 +13,7 @@ from streaming.records.change import DocumentChange, PolicyChange, PolicyState, 
 from streaming.records.size_gate import ALWAYS_FITS
 from streaming.settings import Settings
 from streaming.snapshots.change_log import MOST_AT_START, ChangeLog
-from streaming.snapshots.documents import Loader, Record
+from streaming.snapshots.documents import DocumentRecord, Loader
 from tests.stream.world import LOOKS_BACK, SYSTEM, group, role
 
 SETTINGS = Settings()
@@ -39,7 +39,7 @@ class Reading:
         for value in records:
             key = value if isinstance(value, str) else "Role/broken" if isinstance(value, bytes) else _key(value)
             data = b"" if isinstance(value, str) else value if isinstance(value, bytes) else json.dumps(value).encode()
-            record = Record(topic, key.encode(), data, self._ends[topic], 1000 + self._ends[topic])
+            record = DocumentRecord(topic, key.encode(), data, self._ends[topic], 1000 + self._ends[topic])
             shelved = loader.key_of(record)
             self.log.note(shelved, record, by, self.store)
             refused = loader.take(record)

@@ -14,7 +14,7 @@ from streaming.kafka.clients import Partition
 from streaming.settings import Settings
 from streaming.snapshots import changes
 from streaming.snapshots.changes import Changes
-from streaming.snapshots.documents import Loader, Record
+from streaming.snapshots.documents import DocumentRecord, Loader
 from tests.stream.world import LOOKS_BACK, SYSTEM, group
 from tests.waiting import wait_until
 
@@ -58,7 +58,7 @@ class CompiledDocument:
         for value in records:
             key = value if isinstance(value, str) else f"{value['kind']}/{value['name']}"
             data = b"{" if isinstance(value, str) else json.dumps(value).encode()
-            record = Record(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
+            record = DocumentRecord(topic, key.encode(), data, self._next[topic], 1000 + self._next[topic])
             shelved = self._loaders[topic].key_of(record)
             assert shelved is not None
             self.changes.note(shelved, record, self._store)

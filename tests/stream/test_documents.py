@@ -9,16 +9,16 @@ from policy.store.documents import DocumentStore
 from policy.store.overlay import layer_of
 from policy.store.snapshot import Snapshot
 from streaming.kafka.reader import TopicLog
-from streaming.snapshots.documents import History, Loader, Record, Refused
+from streaming.snapshots.documents import DocumentRecord, History, Loader, Refused
 from tests.stream.world import role
 
 TOPIC = "policies"
 ROLE = role("r", "kafka:topic:a/b/c")
 
 
-def _record(value: Any, offset: int = 0, key: bytes = b"Role/r") -> Record:
+def _record(value: Any, offset: int = 0, key: bytes = b"Role/r") -> DocumentRecord:
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return Record(TOPIC, key, data, offset, 1000 + offset)
+    return DocumentRecord(TOPIC, key, data, offset, 1000 + offset)
 
 
 class DocumentHistory:
@@ -29,7 +29,7 @@ class DocumentHistory:
         self.loader = Loader(self.store, "lenses6", 1 << 20)
         self.history = History("history", {"lenses6": TOPIC}, 1 << 20, {TOPIC: TopicLog(topic_id)})
 
-    def take(self, record: Record) -> Refused | None:
+    def take(self, record: DocumentRecord) -> Refused | None:
         """Add a record as the job does."""
         key = self.loader.key_of(record)
         if key is not None:
@@ -140,7 +140,7 @@ def test_what_the_history_keeps_is_read_back_with_its_offset_and_time() -> None:
     assert after.changes() == []
 
 
-def _restarted(kept: list[Any], *records: Record) -> DocumentHistory:
+def _restarted(kept: list[Any], *records: DocumentRecord) -> DocumentHistory:
     """A job that starts with what the history and the policy topic still hold."""
     document_history = DocumentHistory()
     for _, key, value, headers in kept:
@@ -182,11 +182,11 @@ def test_a_kept_version_does_not_stand_in_for_a_lost_good_one_below_a_newer_refu
 def test_a_log_is_ordered_by_offsets_even_where_its_clock_ran_backwards() -> None:
     document_history = DocumentHistory()
     document_history.take(_record(ROLE, 0))
-    document_history.take(Record(TOPIC, b"Role/r", b"", 1, 5))
+    document_history.take(DocumentRecord(TOPIC, b"Role/r", b"", 1, 5))
     assert document_history.statements() == []
 
 
-def _started(topic_id: str, kept: list[Any], *records: Record) -> DocumentHistory:
+def _started(topic_id: str, kept: list[Any], *records: DocumentRecord) -> DocumentHistory:
     """A job that starts with kept versions, and with a policy topic of this id."""
     document_history = DocumentHistory(topic_id)
     for _, key, value, headers in kept:

@@ -4,7 +4,7 @@ import json
 
 from policy.store.documents import DocumentStore
 from streaming.kafka.reader import TopicLog
-from streaming.snapshots.documents import History, Loader, Record
+from streaming.snapshots.documents import DocumentRecord, History, Loader
 from tests.stream.world import role
 from tests.work import work
 
@@ -20,7 +20,7 @@ def _commit(documents: int) -> int:
     )
 
     def read(name: str, offset: int, value: bytes) -> None:
-        record = Record(TOPIC, f"Role/{name}".encode(), value, offset, offset)
+        record = DocumentRecord(TOPIC, f"Role/{name}".encode(), value, offset, offset)
         key = loader.key_of(record)
         assert key is not None
         history.note(key, record)

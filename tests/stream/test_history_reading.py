@@ -12,7 +12,7 @@ from streaming.kafka.reader import TopicLog
 from streaming.settings import Settings
 from streaming.snapshots import policies
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import History, Record
+from streaming.snapshots.documents import DocumentRecord, History
 from streaming.snapshots.policies import Policies
 from tests.stream.world import SYSTEM, role
 
@@ -52,12 +52,12 @@ class Slow:
         self.closed = True
 
 
-def _policies(monkeypatch: pytest.MonkeyPatch, reader: Slow) -> tuple[Any, list[Record]]:
+def _policies(monkeypatch: pytest.MonkeyPatch, reader: Slow) -> tuple[Any, list[DocumentRecord]]:
     """As far as the history is read, with a list of what was taken from it."""
     monkeypatch.setattr(policies, "TopicReader", lambda *_: reader)
     monkeypatch.setattr(policies, "HISTORY_PAUSE_SECONDS", 0.0)
     reading: Any = Policies.__new__(Policies)
-    taken: list[Record] = []
+    taken: list[DocumentRecord] = []
     reading._settings, reading._shelve = SETTINGS, taken.append
     reading._history = History("history", {SYSTEM: TOPIC}, 1 << 20, {TOPIC: TopicLog("id")})
     reading.documents = DocumentLog(SETTINGS.topics, 1 << 20, 0)

@@ -14,7 +14,7 @@ from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
 from streaming.snapshots.broadcasts import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Facts, Past
-from streaming.snapshots.documents import Record
+from streaming.snapshots.documents import DocumentRecord
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
 
@@ -50,7 +50,7 @@ def _documents(first_at: int = NOW) -> DocumentLog:
     log = DocumentLog(NAMES, 1 << 20, NOW, {topic: Retention(7 * DAY_MS) for topic in NAMES.policy_topics().values()})
     for offset in range(CHANGES):
         value = json.dumps(group("readers", f"user:{offset}")).encode()
-        log.add(Record(TOPIC, b"Group/readers", value, offset, first_at + 1000 * offset))
+        log.add(DocumentRecord(TOPIC, b"Group/readers", value, offset, first_at + 1000 * offset))
     log.read_to({(topic, 0): CHANGES if topic == TOPIC else 0 for topic in NAMES.policy_topics().values()})
     return log
 

@@ -20,13 +20,13 @@ from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
 from streaming.records.avro import Writer
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import Formats, shorten_id
-from streaming.records.packing import Outgoing, Packed, Result
+from streaming.records.formats import Formats, Result, shorten_id
+from streaming.records.packing import Outgoing, Packed
 from streaming.records.schemas import Kind
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
 from streaming.snapshots.alerts import Published, policy_rejected, policy_stale, privilege_escalation
-from streaming.snapshots.documents import Loader, Record, Refused
+from streaming.snapshots.documents import DocumentRecord, Loader, Refused
 from streaming.topics import ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
 from tests.stream.arrow import records_batch
@@ -155,7 +155,7 @@ def test_a_refused_document_of_440_kb_makes_a_small_alert_that_says_what_it_leav
     statements = [{"effect": "allow", "action": ["a:b"], "resource": [], "x" + CONTROL * 20: 1}] * 2200
     document = {"system": "lenses6", "kind": "Role", "name": "r", "spec": {"statements": statements}}
     value = msgspec.json.encode(document)
-    refused = Loader(DocumentStore(), "lenses6", MIB).take(Record("policies", b"Role/r", value, 5, AT))
+    refused = Loader(DocumentStore(), "lenses6", MIB).take(DocumentRecord("policies", b"Role/r", value, 5, AT))
     assert refused is not None
     assert len(msgspec.json.encode(refused.errors)) > 400_000
     alert = _alert(policy_rejected("alerts", refused))

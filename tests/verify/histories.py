@@ -10,14 +10,14 @@ import msgspec
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.report.records import Record
+from streaming.report import ConsumerRecord
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog, Retention
+from streaming.snapshots.documents import DocumentRecord as Document
 from streaming.snapshots.documents import Loader
-from streaming.snapshots.documents import Record as Document
 from streaming.topics import DAY_MS, dead_letters_of
+from streaming.verify import Findings
 from streaming.verify.checker import Checker, Range
-from streaming.verify.findings import Findings
 
 SETTINGS = Settings()
 NAMES = SETTINGS.topics
@@ -35,8 +35,8 @@ class History:
     def __init__(self) -> None:
         self.now = BEGAN
         self.documents: list[Document] = []
-        self.records: dict[str, list[Record]] = {REQUESTS: [], LETTERS: []}
-        self.decisions: list[list[Record]] = [[] for _ in range(OUTPUT_PARTITIONS)]
+        self.records: dict[str, list[ConsumerRecord]] = {REQUESTS: [], LETTERS: []}
+        self.decisions: list[list[ConsumerRecord]] = [[] for _ in range(OUTPUT_PARTITIONS)]
         self.ends = {POLICIES: 0, REQUESTS: 0, LETTERS: 0, **{f"{DECISIONS}-{n}": 0 for n in range(OUTPUT_PARTITIONS)}}
         self.committed = 0
         self.read_policies_to: int | None = None  # a reader that stands still
@@ -61,7 +61,7 @@ class History:
         """Send a request; returns its offset."""
         value = request if isinstance(request, bytes) else msgspec.json.encode(request)
         offset = self._next(REQUESTS)
-        self.records[REQUESTS].append(Record(REQUESTS, 0, offset, self._tick(), key, value))
+        self.records[REQUESTS].append(ConsumerRecord(REQUESTS, 0, offset, self._tick(), key, value))
         return offset
 
     def skip(self) -> None:
@@ -70,9 +70,9 @@ class History:
 
     def decide(
         self,
-        wanted: Callable[[Record], bool] | None = None,
+        wanted: Callable[[ConsumerRecord], bool] | None = None,
         change: Callable[[dict[str, Any]], None] = lambda _decision: None,
-        extra: Iterable[Record] = (),
+        extra: Iterable[ConsumerRecord] = (),
     ) -> None:
         """One batch and its transaction: what is not decided yet, unless `wanted` says which; then its marker."""
         end = self.ends[POLICIES] if self.read_policies_to is None else self.read_policies_to
@@ -93,11 +93,11 @@ class History:
                 change(decision)
                 self.write(key or b"", decision)
             else:
-                letter = Record(LETTERS, 0, self._next(LETTERS), now, b"", value or b"", tuple(headers or ()))
+                letter = ConsumerRecord(LETTERS, 0, self._next(LETTERS), now, b"", value or b"", tuple(headers or ()))
                 self.records[LETTERS].append(letter)
         self.commit()
 
-    def _undecided(self, record: Record) -> bool:
+    def _undecided(self, record: ConsumerRecord) -> bool:
         """Rule 2 of exactly once."""
         return record.offset >= self.committed
 
@@ -106,7 +106,7 @@ class History:
         number = sum(key) % OUTPUT_PARTITIONS
         offset = self._next(f"{DECISIONS}-{number}")
         value = msgspec.json.encode(decision)
-        self.decisions[number].append(Record(DECISIONS, number, offset, self.now, key, value))
+        self.decisions[number].append(ConsumerRecord(DECISIONS, number, offset, self.now, key, value))
 
     def commit(self) -> None:
         """End the transaction: its marker takes an offset of each partition."""

@@ -9,8 +9,8 @@ import pytest
 from policy.core.model import DENY
 from policy.core.times import to_text
 from policy.evaluation.trace import ExpressionResult
-from streaming.report.records import Record
-from streaming.verify.findings import Findings
+from streaming.report import ConsumerRecord
+from streaming.verify import Findings
 from tests.verify.histories import DECISIONS, LETTERS, POLICIES, REQUESTS, History, group, request, role
 
 
@@ -100,7 +100,7 @@ def test_dirty_reads_of_requests_show_as_decisions_without_a_request(history: Hi
     history.skip()
     history.skip()
     history.ask(request("after"))
-    history.decide(extra=[Record(REQUESTS, 0, offset, history.now, b"k", value)])
+    history.decide(extra=[ConsumerRecord(REQUESTS, 0, offset, history.now, b"k", value)])
     assert _broken(history.verify())["unasked"] == 1
 
 

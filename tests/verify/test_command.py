@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from streaming.cli.verify import _show
-from streaming.verify.findings import CHECKS, Findings, Violation
+from streaming.cli.reviewing import _show
+from streaming.verify import CHECKS, Findings, Violation
 from tests.cli.lockkeeper import Command
 
 

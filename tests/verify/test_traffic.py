@@ -11,7 +11,7 @@ from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from streaming.monitor_settings import DEFAULTS, DENIAL_BURST
 from streaming.settings import Settings
-from streaming.verify.traffic import Traffic
+from streaming.verify.cluster import Traffic
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ import re
 from collections.abc import Iterator
 
 from policy.core.facts import Facts
-from policy.core.model import ALLOW, DENY, Fact
+from policy.core.model import ALLOW, DENY, Fact, Unanswerable
+from policy.core.request import Request
 from policy.systems.cedar import engine
 from policy.systems.cedar.entities import ENTITY, Entity
 from policy.systems.cedar.policies import POLICY, Policy
-from policy.systems.cedar.settings import DEFAULT, settings_of_all_times
+from policy.systems.cedar.request import cedar_request
+from policy.systems.cedar.settings import DEFAULT, current_settings, settings_of_all_times
 from policy.systems.cedar.uid import Uid, text_of
-from policy.systems.kit.engine import Engine, EngineFinding, Privilege, Statement, statement_facts
+from policy.systems.kit.engine import Engine, EngineFinding, NearStatement, Privilege, Statement, statement_facts
 
 DECLARED = re.compile(r'^action "([^"\\]*)"', re.MULTILINE)  # in a schema as Cedar writes it, without a namespace
 SCOPELESS = Privilege("a permit without scope", "wildcard", "high")
@@ -51,6 +53,29 @@ class CedarEngine(Engine):
         declared = (name for text in texts for name in DECLARED.findall(text))
         named = (id_ for type_, id_ in self._named(facts) if type_ in actions)
         yield from sorted({*named, *declared})
+
+    def near(self, facts: Facts, request: Request, trust: frozenset[str]) -> Iterator[NearStatement]:
+        """Permits whose scope has the subject and all but one of the rest. Where all of the scope fits, it is a
+        condition that is not satisfied: Cedar does not say which part of it.
+        """
+        try:
+            asked = cedar_request(request, facts, trust, current_settings(facts))
+        except Unanswerable:
+            return
+        within = {part: frozenset(asked.known.ancestors(uid)) for part, uid in asked.parts.items()}
+        for fact in statement_facts(self, facts):
+            policy: Policy = fact.body
+            off = [part for part, uid in asked.parts.items() if not getattr(policy, part).fits(uid, within[part])]
+            if policy.effect != "permit" or "principal" in off or len(off) > 1:
+                continue
+            statement_id = fact.statement_id or policy.statement_id
+            if off:
+                detail = f"not for {text_of(asked.parts[off[0]])}"
+                yield NearStatement(statement_id, policy.named, "action" if off == ["action"] else "resource", detail)
+            elif facts.get(POLICY, fact.name) is not policy:
+                yield NearStatement(statement_id, policy.named, "validity", "not valid at this time")
+            else:
+                yield NearStatement(statement_id, policy.named, "condition", "its conditions are not satisfied")
 
     def _never_asked(self, facts: Facts) -> Iterator[EngineFinding]:
         """Policies for actions of other types than requests have: a forbid for one forbids nothing."""

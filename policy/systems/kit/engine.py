@@ -12,12 +12,13 @@ know more. What cannot be worked out, tools say.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from policy.core.facts import Facts
 from policy.core.model import Effect, Fact, StatementId
+from policy.core.request import Request
 from policy.core.times import ALWAYS, Window
 from policy.systems.kit.privileged import PowerKind, Severity
 
@@ -53,6 +54,15 @@ class EngineFinding(msgspec.Struct, frozen=True):
     message: str
 
 
+class NearStatement(NamedTuple):
+    """A statement that would allow a request but for ``lacks``; ``detail`` says what falls short."""
+
+    statement_id: StatementId
+    text: str
+    lacks: Literal["action", "resource", "validity", "condition"]
+    detail: str
+
+
 class Engine:
     """What tools ask of a system with an engine of its own. To be derived from; the defaults know nothing."""
 
@@ -73,6 +83,10 @@ class Engine:
 
     def actions(self, facts: Facts) -> Iterable[str]:
         """Names of the actions that policies and facts know; of one without a catalogue (`ListsActions`) alone."""
+        return ()
+
+    def near(self, facts: Facts, request: Request, trust: frozenset[str]) -> Iterable[NearStatement]:
+        """Statements that would allow a denied request but for one thing, of those for its subject."""
         return ()
 
     def findings(self, facts: Facts) -> Iterable[EngineFinding]:

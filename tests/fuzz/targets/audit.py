@@ -11,10 +11,9 @@ from streaming.enforcer.answers import TIME
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
 from streaming.monitor.intake import Intake
-from streaming.records.audit_event import read_event
+from streaming.records.audit import Verdict, decode_verdict, read_event
 from streaming.records.avro import Reader, Undecodable
 from streaming.records.size_gate import fits, record_size
-from streaming.records.verdict import Verdict, decode_verdict
 from streaming.settings import DEFAULT_TRUST
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, OTHERS, mutate_bytes, mutate_data, to_json

@@ -19,7 +19,7 @@ from streaming.records.size_gate import fits, record_size
 from streaming.settings import Limits, Settings
 from streaming.snapshots.alerts import policy_rejected
 from streaming.snapshots.at_offsets import DocumentLog
-from streaming.snapshots.documents import History, Loader, Record
+from streaming.snapshots.documents import DocumentRecord, History, Loader
 from tests.fuzz.harness import Execution, Violation
 from tests.fuzz.mutation import FAULTY, LARGE, mutate_bytes, mutate_data, mutate_text, to_json
 from tests.fuzz.samples import Data, all_documents, all_requests, draw_sample, system_of, words
@@ -73,7 +73,7 @@ class Documents:
         refused, overlay = None, FactOverlay()
         for offset, (key, value, topic) in enumerate(given["records"]):
             key = key if topic == "facts" else key.partition(b"/")[2]
-            record = Record(topic, key, value, offset, AT - 1000 + offset)
+            record = DocumentRecord(topic, key, value, offset, AT - 1000 + offset)
             refused = loaders[topic].take(record)
             if refused is not None:
                 alert = policy_rejected("alerts", refused)

@@ -1,21 +1,23 @@
-"""Alerts summed up: by kind and severity, and the newest with their evidence."""
+"""Alerts, dead letters and policy changes, summed up: by kind, and the newest with what they say."""
 
 import hashlib
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
 
 import msgspec
 
-from streaming.report.records import Alert, Record, read_alert
-from streaming.report.span import Span
+from policy import Document, DocumentStore, Key, Version
+from policy.analysis import document_lines
+from streaming.report import Alert, ConsumerRecord, Span, read_alert
 from streaming.report.untrusted import BoundedCounter, Newest, Ranking, shortened
+from streaming.snapshots.documents import DocumentRecord, Loader
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 GRAVE = SEVERITIES[:2]
 OTHER = "other"
 MOST_KINDS = 50
-NEWEST = 25
+NEWEST_ALERTS = 25
 LONGEST_EVIDENCE = 1500
 MOST_EPISODES = 100_000
 
@@ -67,10 +69,10 @@ class Episodes:
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._seen: dict[bytes, tuple[str, int]] = {}
-        self.severe, self.others = Newest[ShownAlert](NEWEST), Newest[ShownAlert](NEWEST)
+        self.severe, self.others = Newest[ShownAlert](NEWEST_ALERTS), Newest[ShownAlert](NEWEST_ALERTS)
         self.updates = 0
 
-    def take(self, record: Record, alert: Alert) -> None:
+    def take(self, record: ConsumerRecord, alert: Alert) -> None:
         """Count an alert, in place of an older one of its episode."""
         episode = _episode(record, alert)
         kind, severity = _kind(alert, self._counts), _severity(alert)
@@ -93,13 +95,13 @@ class Episodes:
         return tuple(sorted(found, key=_gravest_first))
 
 
-def _episode(record: Record, alert: Alert) -> bytes:
+def _episode(record: ConsumerRecord, alert: Alert) -> bytes:
     """The alert's id; for an alert without one, its topic, partition and offset."""
     text = alert.id or f"{record.topic}\0{record.partition}\0{record.offset}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def sum_up_alerts(records: Iterable[Record], span: Span) -> AlertTotals:
+def sum_up_alerts(records: Iterable[ConsumerRecord], span: Span) -> AlertTotals:
     """Count the episodes of the alerts whose records lie in the range."""
     episodes, unreadable = Episodes(), 0
     for record in records:
@@ -131,7 +133,7 @@ def _severity(alert: Alert) -> int:
     return SEVERITIES.index(alert.severity) if alert.severity in SEVERITIES else len(SEVERITIES)
 
 
-def _shown(record: Record, alert: Alert) -> ShownAlert:
+def _shown(record: ConsumerRecord, alert: Alert) -> ShownAlert:
     severity = alert.severity if alert.severity in SEVERITIES else shortened(alert.severity)
     listed = alert.evidence if isinstance(alert.evidence, list) else [alert.evidence]
     evidence = tuple(_text(item, LONGEST_EVIDENCE) for item in listed[:5] if item is not None)
@@ -194,7 +196,7 @@ class DeadLetterTotals(msgspec.Struct, frozen=True):
     reasons: Ranking
 
 
-def sum_up_dead_letters(records: Iterable[Record], span: Span) -> DeadLetterTotals:
+def sum_up_dead_letters(records: Iterable[ConsumerRecord], span: Span) -> DeadLetterTotals:
     """Count the dead letters whose records lie in the range."""
     total, topics, reasons = 0, BoundedCounter(), BoundedCounter()
     for record in records:
@@ -214,3 +216,126 @@ def _reason(headers: dict[str, bytes]) -> str:
 
 def _header(headers: dict[str, bytes], name: str) -> str:
     return headers.get(HEADERS + name, b"").decode("utf-8", "replace")
+
+
+Manner = Literal["added", "changed", "deleted", "refused"]
+MANNERS: tuple[Manner, ...] = ("added", "changed", "deleted", "refused")
+NEWEST_CHANGES = 100
+DETAILS = 6
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One record of a policy topic that changed something, or was refused. ``details``: what, line by line.
+
+    ``at``: the broker's timestamp, ms. ``more``: how many further lines there would be.
+    """
+
+    at: int
+    topic: str
+    offset: int
+    document: str
+    manner: Manner
+    details: tuple[str, ...]
+    more: int
+
+
+class SystemChanges(msgspec.Struct, frozen=True):
+    """How many documents of one system changed in which manner. ``same``: published again as they were."""
+
+    system: str
+    added: int
+    changed: int
+    deleted: int
+    refused: int
+    same: int
+
+
+class ChangeTotals(msgspec.Struct, frozen=True):
+    """Changes in the range, and the newest of them."""
+
+    total: int
+    refused: int
+    systems: tuple[SystemChanges, ...]
+    newest: tuple[Change, ...]
+
+
+def sum_up_changes(
+    records: Iterable[ConsumerRecord], by_topic: Mapping[str, str], max_bytes: int, span: Span
+) -> ChangeTotals:
+    """Follow the policy topics from their beginning, and count what changed in the range.
+
+    ``by_topic``: the system of each topic. Memory: the documents in force, one version each.
+    """
+    store = DocumentStore()
+    loaders = {topic: Loader(store, system, max_bytes) for topic, system in by_topic.items()}
+    counts: dict[tuple[str, str], int] = {}
+    newest = Newest[Change](NEWEST_CHANGES)
+    for record in records:
+        change, key = _follow(loaders[record.topic], record)
+        if span.holds(record.at):
+            system = by_topic[record.topic]
+            name = "same" if change is None else change.manner
+            counts[system, name] = counts.get((system, name), 0) + 1
+            if change is not None:
+                newest.add((record.at, record.topic, record.offset), change)
+        if key is not None and key in store.histories:
+            store.histories[key].forget_before(None)
+    return _totals(counts, newest)
+
+
+def _totals(counts: Mapping[tuple[str, str], int], newest: Newest[Change]) -> ChangeTotals:
+    named = sorted({system for system, _ in counts})
+    systems = tuple(
+        SystemChanges(system, *(counts.get((system, name), 0) for name in (*MANNERS, "same"))) for system in named
+    )
+    total = sum(count for (_, name), count in counts.items() if name != "same")
+    return ChangeTotals(total, sum(system.refused for system in systems), systems, newest.listed())
+
+
+def _follow(loader: Loader, record: ConsumerRecord) -> tuple[Change | None, Key | None]:
+    """Put one record into the document store. None for the change: the document stays as it was."""
+    document = DocumentRecord(record.topic, record.key, record.value, record.offset, record.at)
+    key = loader.key_of(document)
+    before = _effective_principals(loader.store, key)
+    refused = loader.take(document)
+    if refused is not None:
+        return _change(record, refused.document, "refused", list(refused.errors)), key
+    assert key is not None
+    after = _effective_principals(loader.store, key)
+    if (before and before.digest) == (after and after.digest):
+        return None, key
+    manner: Manner = "added" if before is None else "deleted" if after is None else "changed"
+    return _change(record, str(key), manner, list(_differences(key.system, before, after))), key
+
+
+def _effective_principals(store: DocumentStore, key: Key | None) -> Version | None:
+    """The version in force; None when there is none, or a deletion."""
+    document_history = store.histories.get(key) if key is not None else None
+    version = document_history.in_force if document_history is not None else None
+    return None if version is None or version.deleted else version
+
+
+def _change(record: ConsumerRecord, document: str, manner: Manner, lines: list[str]) -> Change:
+    shown = tuple(shortened(line) for line in lines[:DETAILS])
+    more = max(0, len(lines) - DETAILS)
+    return Change(record.at, record.topic, record.offset, shortened(document), manner, shown, more)
+
+
+def _differences(system: str, before: Version | None, after: Version | None) -> Iterator[str]:
+    """Grants and memberships that went and came; where these are the same, the fields that differ."""
+    old, new = (document_lines(system, version.compiled) if version else set() for version in (before, after))
+    yield from (f"− {line}" for line in sorted(old - new))
+    yield from (f"+ {line}" for line in sorted(new - old))
+    if old == new and before and after and before.document and after.document:
+        yield from _fields(before.document, after.document)
+
+
+def _fields(before: Document, after: Document) -> Iterator[str]:
+    old, new = before.spec or {}, after.spec or {}
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield f"{name}: {_plain(old.get(name))} → {_plain(new.get(name))}"
+
+
+def _plain(value: Any) -> str:
+    return "nothing" if value is None else shortened(msgspec.json.encode(value, enc_hook=repr).decode(), 120)

@@ -1,20 +1,73 @@
-"""Traces of the batches, for OpenTelemetry: a span for each batch, its steps below it, and links to some requests.
+"""Logs and traces of the job.
 
-The libraries come with the extra `tracing`; without it, and unless it is switched on, there is nothing here.
+The log has one event a line, for people on a terminal and as JSON elsewhere, each with the name of the job. Traces are
+OpenTelemetry's: a span for each batch, its steps below it, and links to some requests. Their libraries come with the
+extra `tracing`; they are imported only when tracing is on.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
+import structlog
 
 from streaming import DISTRIBUTION
 from streaming.ops.metrics import Step
-from streaming.settings import SettingsError, TracingSettings
+from streaming.settings import Settings, SettingsError, TracingSettings
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Link, Span, Tracer
+
+
+Event = structlog.typing.EventDict
+
+
+def configure_logs(settings: Settings, stream: TextIO) -> None:
+    """Log to `stream` from the configured level on."""
+    renderer: Any = structlog.dev.ConsoleRenderer() if stream.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _naming(settings.job_name),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[settings.log.level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+    others = [handler for handler in logging.getLogger().handlers if not isinstance(handler, _Forwarded)]
+    logging.getLogger().handlers = [*others, _Forwarded()]
+
+
+class _Forwarded(logging.Handler):
+    """Logs what a library has logged; what Py4J has, at debug level: it logs each error that it raises, with stacks."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log it, with the exception if there is one."""
+        level = logging.DEBUG if "py4j" in record.pathname else record.levelno
+        structlog.get_logger().log(level, record.getMessage(), logger=record.name, exc_info=record.exc_info)
+
+
+def log_warnings_alone(stream: TextIO) -> None:
+    """For commands that are not the job but run parts of it: their results are not mixed with its events."""
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+    )
+
+
+def _naming(job: str) -> Callable[[Any, str, Event], Event]:
+    """Adds the job's name: the events come from several threads, which share no context."""
+
+    def name(_logger: Any, _method: str, event: Event) -> Event:
+        return {**event, "job": job}
+
+    return name
+
 
 LINKS = 32  # requests that a batch's span is linked to, at most
 NOT_INSTALLED = (

@@ -1,0 +1,287 @@
+"""What is nearest to a request that is denied: grants that fall short in one thing, who has it, and denies against it.
+
+Worked out for people who ask: it goes through all grants, and no decision of the stream does it.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from policy.analysis.impact import Who, who_among
+from policy.analysis.wording import grant_text, membership_text, window_text
+from policy.core.model import (
+    ALLOW,
+    DENY,
+    All,
+    Condition,
+    EngineResult,
+    Grant,
+    Membership,
+    PermissionCheck,
+    Unanswerable,
+)
+from policy.core.pattern import EVERYTHING, match_part, matches
+from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request, usable_time
+from policy.core.times import ALWAYS, Window
+from policy.evaluation.authorize import answer
+from policy.evaluation.evaluate import evaluate_request
+from policy.evaluation.explain import route, sentence
+from policy.evaluation.trace import EvaluationTrace, ExpressionResult
+from policy.store.snapshot import PolicySet, Snapshot
+from policy.systems.kit.engine import engine_of
+from policy.systems.kit.system import EVERYONE
+
+Lack = Literal["action", "resource", "validity", "condition"]
+ORDER: tuple[Lack, ...] = ("condition", "validity", "action", "resource")
+MOST_NEAR, MOST_HOLDERS, MOST_CHECKS, MOST_ASKED = 3, 10, 5, 2000
+
+
+class Near(msgspec.Struct, frozen=True):
+    """A statement of the subject's that would allow the request but for one thing, ``lacks``.
+
+    ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it.
+    """
+
+    document: str
+    statement: int | None
+    text: str
+    lacks: Lack
+    detail: str
+    route: str = ""
+
+
+class Against(msgspec.Struct, frozen=True):
+    """A deny that stands against the request: its statement, what it says, and how the subject has it."""
+
+    document: str
+    statement: int | None
+    text: str
+    route: str = ""
+
+
+class Nearest(msgspec.Struct, frozen=True):
+    """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what else is to be known.
+
+    ``holders``: at most `MOST_HOLDERS` who are allowed the request; ``more``: whether there are others.
+    """
+
+    denies: tuple[Against, ...] = ()
+    near: tuple[Near, ...] = ()
+    holders: tuple[Who, ...] = ()
+    more: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def nearest_grants(
+    snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS
+) -> list[Nearest | None]:
+    """For a request, or each evaluation of a batch; None: it is no deny. Raises MalformedRequest."""
+    asked = parse_request(request)
+    items = asked.items if isinstance(asked, Batch) else (asked,)
+    return [_nearest(snapshot, item, request, trust) for item in items]
+
+
+def _nearest(
+    snapshot: Snapshot, asked: Request | IncompleteItem, whole: Mapping[str, Any], trust: frozenset[str]
+) -> Nearest | None:
+    if isinstance(asked, IncompleteItem) or answer(snapshot, asked, trust).outcome != "deny":
+        return None
+    try:
+        trace = evaluate_request(snapshot, asked, trust)
+    except Unanswerable:
+        return None
+    policy_set, at = snapshot.policy_sets[asked.system], usable_time(asked, trust)
+    engine = engine_of(trace.system)
+    if engine is not None:
+        return _of_engine(snapshot, asked, whole, trust, trace)
+    leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
+    search = _Search(policy_set, trace, at)
+    near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
+    ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda one: ORDER.index(one.lacks))
+    holders, more = _holders(snapshot, asked, whole, trust, search.holders(leaves[:MOST_CHECKS]))
+    denies = tuple(search.denies(leaves))
+    notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
+    return Nearest(denies, tuple(ranked[:MOST_NEAR]), holders, more, notes)
+
+
+def _conditions(trace: EvaluationTrace) -> Iterator[Near]:
+    """Grants that match, where a condition beside them does not hold."""
+    for whole in _alls(trace.result):
+        wanting = [one for one in whole.items if isinstance(one.expression, Condition) and not one.held]
+        if not wanting or not all(one.held or one in wanting for one in whole.items):
+            continue
+        detail = "; ".join(one.expression.message for one in wanting if isinstance(one.expression, Condition))
+        for item in whole.items:
+            for grant in item.grants:
+                if grant.effect == ALLOW:
+                    yield _near(
+                        trace, grant, "condition", detail, route(trace.effective_principals.via, grant.principal)
+                    )
+
+
+def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
+    if isinstance(result.expression, All):
+        yield result
+    for item in result.items:
+        yield from _alls(item)
+
+
+def _near(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, way: str) -> Near:
+    place = grant.statement_id
+    return Near(place.document, place.statement, grant_text(grant, trace.system), lacks, detail, way)
+
+
+class _Way(msgspec.Struct, frozen=True):
+    """A principal, the membership on the way to it that is not valid now, and the whole way."""
+
+    principal: str
+    detail: str
+    route: str
+
+
+class _Search:
+    """Looks for grants of one policy set, for the subject of one evaluation."""
+
+    def __init__(self, policy_set: PolicySet, trace: EvaluationTrace, at: int | None) -> None:
+        self._policy_set, self._trace, self._at = policy_set, trace, at
+        self._via = trace.effective_principals.via
+
+    def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[Against]:
+        """The denies that match what was requested."""
+        found = dict.fromkeys(grant for leaf in leaves for grant in leaf.grants if grant.effect == DENY)
+        for grant in found:
+            place, text = grant.statement_id, grant_text(grant, self._trace.system)
+            yield Against(place.document, place.statement, text, route(self._via, grant.principal))
+
+    def but_for_the_denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[str]:
+        """The first allow that matches what is denied, of each check; or that there is none."""
+        for leaf in leaves:
+            check = leaf.expression
+            assert isinstance(check, PermissionCheck)
+            valid = (grant for grant in self._trace.effective_principals.grants() if _applies(grant.window, self._at))
+            allows = (grant for grant in valid if grant.effect == ALLOW and _fits(grant, check))
+            first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
+            if leaf.denied:
+                found = "no statement allows" if first is None else f"{first.statement_id} allows"
+                yield f"but for the denies, {found} {sentence(check)}"
+
+    def near(self, leaf: ExpressionResult) -> Iterator[Near]:
+        """Allows of the subject that match a check but for one thing; the nearest resources first."""
+        check = leaf.expression
+        assert isinstance(check, PermissionCheck)
+        allows = [grant for grant in self._trace.effective_principals.grants() if grant.effect == ALLOW]
+        others = [grant for grant in allows if _applies(grant.window, self._at)]
+        yield from self._out_of_time(check, allows)
+        same = [grant for grant in others if matches(grant.object, check.object)]
+        for grant in same:
+            if not matches(grant.permission, check.permission):
+                yield self._short(grant, "action", f"not {check.permission_text}")
+        fitting = [grant for grant in others if matches(grant.permission, check.permission) and grant not in same]
+        for grant in sorted(fitting, key=lambda grant: -_alike(grant, check)):
+            if _alike(grant, check) or grant.permission != EVERYTHING:  # else it is about something else
+                yield self._short(grant, "resource", f"not on {check.object_text}")
+
+    def _short(self, grant: Grant, lacks: Lack, detail: str) -> Near:
+        return _near(self._trace, grant, lacks, detail, route(self._via, grant.principal))
+
+    def _out_of_time(self, check: PermissionCheck, allows: Iterable[Grant]) -> Iterator[Near]:
+        """Grants that match and are not valid now, and those by memberships that are not."""
+        for grant in allows:
+            if not _applies(grant.window, self._at) and _fits(grant, check):
+                yield self._short(grant, "validity", window_text(grant.window))
+        for way in self._ways_of_other_times():
+            for grant in self._policy_set.grants.get(way.principal, ()):
+                if grant.effect == ALLOW and _fits(grant, check):
+                    yield _near(self._trace, grant, "validity", way.detail, way.route)
+
+    def _ways_of_other_times(self) -> Iterator["_Way"]:
+        """The principals that the subject is at another moment, each with the membership that is not valid now."""
+        memberships = self._policy_set.memberships
+        todo = [
+            _Way(way.principal, _membership(way), f"{route(self._via, way.member)} → {way.principal}")
+            for member in self._via
+            for way in memberships.get(member, ())
+            if not _applies(way.window, self._at)
+        ]
+        seen = set(self._via)
+        while todo:
+            way = todo.pop()
+            if way.principal not in seen:
+                seen.add(way.principal)
+                yield way
+                onward = memberships.get(way.principal, ())
+                todo += [_Way(one.principal, way.detail, f"{way.route} → {one.principal}") for one in onward]
+
+    def holders(self, leaves: Iterable[ExpressionResult]) -> set[str]:
+        """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
+        checks = [leaf.expression for leaf in leaves if isinstance(leaf.expression, PermissionCheck)]
+        having = {
+            principal
+            for principal, grants in self._policy_set.grants.items()
+            if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
+        }
+        members: dict[str, list[str]] = {}
+        for member, ways in self._policy_set.memberships.items():
+            for way in ways:
+                members.setdefault(way.principal, []).append(member)
+        todo, found = list(having), set(having)
+        while todo:
+            new = [member for member in members.get(todo.pop(), ()) if member not in found]
+            found.update(new)
+            todo += new
+        return found - {EVERYONE}
+
+
+def _membership(way: Membership) -> str:
+    return f"{membership_text(way)} ({way.statement_id})"
+
+
+def _applies(window: Window, at: int | None) -> bool:
+    return window == ALWAYS or (at is not None and window.holds(at))
+
+
+def _fits(grant: Grant, check: PermissionCheck) -> bool:
+    return matches(grant.permission, check.permission) and matches(grant.object, check.object)
+
+
+def _alike(grant: Grant, check: PermissionCheck) -> int:
+    """How many parts of the resource match from the beginning on."""
+    pairs = zip(grant.object.parts, check.object, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: match_part(pair[0], pair[1]), pairs))
+
+
+def _holders(
+    snapshot: Snapshot, asked: Request, whole: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
+) -> tuple[tuple[Who, ...], bool]:
+    """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
+    one = {name: value for name, value in whole.items() if name not in ("evaluations", "options", "deadline")}
+    builtins = msgspec.to_builtins
+    one |= {"id": asked.id, "action": builtins(asked.action), "context": asked.context, "time": asked.time}
+    one |= {"resource": builtins(asked.resource), "subject": builtins(asked.subject)}
+    ordered = sorted(names)
+    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_ASKED], trust), MOST_HOLDERS + 1))
+    return found[:MOST_HOLDERS], len(found) > MOST_HOLDERS or len(ordered) > MOST_ASKED
+
+
+def _of_engine(
+    snapshot: Snapshot, asked: Request, whole: Mapping[str, Any], trust: frozenset[str], trace: EvaluationTrace
+) -> Nearest:
+    """What an engine's statements say of themselves; who is allowed, of the subjects that documents name."""
+    engine, policy_set = engine_of(trace.system), snapshot.policy_sets[asked.system]
+    assert engine is not None
+    facts = policy_set.facts.at(usable_time(asked, trust))
+    result = trace.result.expression
+    denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
+    against = tuple(Against(one.document or "", one.statement, one.message) for one in denies)
+    near = [
+        Near(place.document, place.statement, text, lacks, detail)
+        for place, text, lacks, detail in engine.near(facts, asked, trust)
+        if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
+    ]
+    ranked = sorted(near, key=lambda one: ORDER.index(one.lacks))
+    holders, more = _holders(snapshot, asked, whole, trust, (name for _, name in engine.subjects(policy_set.facts)))
+    conditions = any(one.lacks == "condition" for one in near)
+    notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()
+    return Nearest(against, tuple(ranked[:MOST_NEAR]), holders, more, notes)

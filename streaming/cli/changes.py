@@ -1,0 +1,266 @@
+"""`lockkeeper policy log | show`: who changed which policies when, and what a change opened."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import (
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    echo,
+    echo_err,
+    echo_json,
+    policy_app,
+    reach,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from policy.analysis import Difference
+    from streaming.records.change import PolicyState
+    from streaming.settings import Settings
+    from streaming.snapshots.at_offsets import DocumentLog, Offsets
+    from streaming.snapshots.logged import ChangeHistory, Logged
+
+SHORT_ID = 12
+MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
+SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+SHOWN = 20
+NEW_SECONDS, ANALYSED_SECONDS, POLL_SECONDS = 60.0, 5.0, 0.3
+
+ChangeArgument = Annotated[
+    str,
+    typer.Argument(metavar="CHANGE", help="An id or its beginning; HEAD, HEAD~1: the newest.", show_default=False),
+]
+
+
+def logged_changes(settings: "Settings", *read: str) -> "ChangeHistory":
+    """The changes on their topic; `read`: other topics that are needed. Raises Failure."""
+    from streaming.snapshots.logged import read_changes
+
+    reach(settings, settings.topics.changes, *read)
+    return read_changes(settings)
+
+
+def find_change(history: "ChangeHistory", text: str) -> "Logged":
+    """The change with an id or the beginning of one. Raises Failure."""
+    from streaming.snapshots.logged import NoSuchChange
+
+    try:
+        return history.find(text)
+    except NoSuchChange as error:
+        raise Failure(str(error)) from None
+
+
+@policy_app.command("log")
+def log(
+    since: Annotated[
+        str | None, typer.Option("--since", help="RFC 3339, ms since 1970, or a length such as 90m, 24h or 7d.")
+    ] = None,
+    system: Annotated[str | None, typer.Option("--system", help="Changes of this system.")] = None,
+    document: Annotated[
+        str | None,
+        typer.Option("--document", metavar="KIND/NAME", help="Changes of this document; also SYSTEM/KIND/NAME."),
+    ] = None,
+    author: Annotated[str | None, typer.Option("--author", help="Changes whose author has this in the name.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")] = 50,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """List the changes of policies, the newest first: when, who, which documents, why.
+
+    Author, commit and reason are what the publisher claims; Kafka does not verify them. + added, ~ changed, - removed,
+    x refused. A change of several systems is one line.
+
+    \b
+    Examples:
+      lockkeeper policy log
+      lockkeeper policy log --since 7d --document Role/topic-readers
+      lockkeeper policy log --system lenses6 --author dana --json
+    """
+    settings = settings_of(config, bootstrap)
+    moment = _moment(since)
+    history = logged_changes(settings)
+    found = [
+        change
+        for change in reversed(history.changes)
+        if change.at >= moment
+        and (system is None or any(part.system == system for part in change.parts))
+        and (document is None or _has_document(change, document))
+        and (author is None or author.lower() in change.first.author.lower())
+    ]
+    for change in found[:limit]:
+        echo_json(plain(change)) if as_json else echo(_line(change))
+    if len(found) > limit:
+        echo_err(f"{len(found) - limit} older changes are not shown: see --limit")
+    if history.is_cut:
+        echo_err(f"retention has taken older changes from {settings.topics.changes}")
+
+
+def _moment(since: str | None) -> int:
+    """When `--since` begins, ms."""
+    import time
+
+    from streaming.report import LENGTH, SpanError, span_of
+
+    if since is None:
+        return 0
+    is_length = LENGTH.fullmatch(since) is not None
+    try:
+        span = span_of(None if is_length else since, None, since if is_length else None, time.time_ns() // 1_000_000)
+    except SpanError as error:
+        raise Failure(f"--since {since}: {error}", MISUSED) from None
+    return span.start
+
+
+def _has_document(change: "Logged", document: str) -> bool:
+    return any(document in (one.key, one.key.partition("/")[2]) for one in change.documents)
+
+
+def _line(change: "Logged") -> str:
+    counts: dict[str, int] = {}
+    for one in change.documents:
+        counts[one.change] = counts.get(one.change, 0) + 1
+    documents = " ".join(f"{MARKS[manner]}{counts[manner]}" for manner in MARKS if manner in counts) or "no change"
+    systems = ", ".join(part.system for part in change.parts)
+    first = change.first
+    reason = f"  {first.reason}" if first.reason else ""
+    return f"{change.id[:SHORT_ID]}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
+
+
+def plain(change: "Logged") -> dict[str, Any]:
+    """A change as plain data: its parts and what they widen, as they stand on the topic."""
+    import msgspec
+
+    found: dict[str, Any] = msgspec.to_builtins(change)
+    return found
+
+
+@policy_app.command("show")
+def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = None, as_json: Json = False) -> None:
+    """Show a change: who made it and why, its documents, what it granted and took, and what it opened.
+
+    Grants are compared as they were in force before and after, as far as Kafka still holds the documents. + added,
+    - removed; an exclamation mark where more may be allowed than before.
+
+    \b
+    Examples:
+      lockkeeper policy show 3f2a91c07b1e
+      lockkeeper policy show HEAD
+    """
+    settings = settings_of(config, bootstrap)
+    found = _analysed(settings, find_change(logged_changes(settings), change))
+    differences, why_not = differences_of(settings, found)
+    if as_json:
+        import msgspec
+
+        echo_json({**plain(found), "differences": msgspec.to_builtins(differences), "differences_unknown": why_not})
+        return
+    for line in _description(found):
+        echo(line)
+    echo(f"what changed cannot be shown: {why_not}" if why_not else "what changed:")
+    for one in differences:
+        echo(f"  {SIGNS[one.sign]}{'!' if one.widens else ' '} {one.document}: {one.text}")
+    for line in _widened(found):
+        echo(line)
+
+
+def _analysed(settings: "Settings", change: "Logged") -> "Logged":
+    """The change with what it widens, for which is waited where it is new."""
+    import time
+
+    from streaming.snapshots.logged import read_changes
+
+    deadline = time.monotonic() + ANALYSED_SECONDS
+    is_new = change.at / 1000 > time.time() - NEW_SECONDS
+    while is_new and not change.widens and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        change = find_change(read_changes(settings), change.id)
+    return change
+
+
+def open_documents(settings: "Settings", systems: Iterable[str]) -> "DocumentLog":
+    """The documents of some systems of all times that the topics still hold. Raises Failure."""
+    import msgspec
+
+    from streaming.snapshots.at_offsets import read_document_log
+
+    known = settings.topics.policy_topics()
+    if unknown := sorted(set(systems) - known.keys()):
+        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
+    some = msgspec.structs.replace(settings, systems=tuple(name for name in known if name in set(systems)))
+    topics = some.topics
+    reach(some, *topics.policy_topics().values(), topics.facts, topics.history)
+    return read_document_log(some)
+
+
+def of_topics(log: "DocumentLog", offsets: "Offsets") -> "Offsets":
+    """The offsets of the topics that are read."""
+    return {topic: partitions for topic, partitions in offsets.items() if topic in log.topics}
+
+
+def differences_of(settings: "Settings", change: "Logged") -> "tuple[list[Difference], str]":
+    """The grants that a change gave and took, and why they are not known, "" where they are."""
+    from policy.analysis import compare
+    from streaming.snapshots.at_offsets import NoLongerKnown
+
+    try:
+        log = open_documents(settings, [part.system for part in change.parts])
+    except Failure as failure:  # who may read the changes need not be allowed to read all documents
+        return [], str(failure).partition("\n")[0]
+    found: list[Difference] = []
+    try:
+        for part in change.parts:
+            states = (part.before.policy_offsets, part.after.policy_offsets)
+            before, after = (log.snapshot_at(of_topics(log, offsets), None) for offsets in states)
+            found += [one for one in compare(before, after) if one.system == part.system]
+    except NoLongerKnown as error:
+        return [], str(error)
+    return found, ""
+
+
+def _description(change: "Logged") -> Iterator[str]:
+    first = change.first
+    yield f"change  {change.id}"
+    yield f"time    {first.time}"
+    for name, text in (("author", first.author), ("commit", first.commit), ("reason", first.reason)):
+        if text:
+            yield f"{name:7} {text} (claimed)"
+    for part in change.parts:
+        yield f"before  {_state(part.before)}"
+        yield f"after   {_state(part.after)}"
+    yield "documents:"
+    for one in change.documents:
+        yield f"  {MARKS[one.change]} {one.key}  {one.change}, offset {one.offset}"
+    if (more := change.documents_count - len(change.documents)) > 0:
+        yield f"  and {more} more"
+
+
+def _state(state: "PolicyState") -> str:
+    read = ((topic, at["0"]) for topic, at in sorted(state.policy_offsets.items()) if at["0"] >= 0)
+    offsets = ", ".join(f"{topic} {offset}" for topic, offset in read)
+    return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
+
+
+def _widened(change: "Logged") -> Iterator[str]:
+    if not change.widens:
+        yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
+    for one in change.widens:
+        others = [id_[:SHORT_ID] for id_ in one.changes if id_ != change.id]
+        together = f", together with {', '.join(others)}" if others else ""
+        yield f"what it opens{together}:" if one.widens else f"it opens nothing{together}"
+        for each in one.widens[:SHOWN]:
+            verb = "is no longer denied" if each.kind == "deny-lifted" else "may"
+            place = each.document if each.statement is None else f"{each.document} statement {each.statement}"
+            by = f", by {each.by}" if each.by else ""
+            on = f" on {each.resource}" if each.resource else ""
+            yield f"  {each.who} {verb} {each.action}{on}{f' {each.when}' if each.when else ''} ({place}{by})"
+        if one.widens_count > SHOWN:
+            yield f"  and {one.widens_count - SHOWN} more: see --json"
+        if not one.complete:
+            yield "  This is not all: the analysis was too much work, or the list too long"

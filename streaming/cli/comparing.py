@@ -1,0 +1,247 @@
+"""`lockkeeper policy diff`: what a change of policies changes, before it is applied."""
+
+import contextlib
+import io
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    echo,
+    echo_err,
+    policy_app,
+    reach,
+    settings_of,
+)
+
+if TYPE_CHECKING:
+    from policy import Key, Located, Snapshot
+    from streaming.settings import Settings
+
+LIVE = "live"
+GIT_SECONDS = 60
+NEWEST_LIVE = 1000  # requests that are decided with both, where one side is live
+
+
+class Format(StrEnum):
+    """How differences are printed."""
+
+    text = "text"
+    markdown = "markdown"
+    sarif = "sarif"
+    json = "json"
+
+
+class FailOn(StrEnum):
+    """What ends with exit code 1."""
+
+    any = "any"
+    widening = "widening"
+    nothing = "nothing"
+
+
+class _Sides(NamedTuple):
+    """The policies before and after. `located`: the new documents, with their places."""
+
+    before: "Snapshot"
+    after: "Snapshot"
+    located: "Sequence[Located]"
+
+
+@policy_app.command("diff")
+def diff(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="The old documents: a path, `live`, or a git reference.")],
+    new: Annotated[Path, typer.Argument(help="The new documents.", show_default=False)],
+    requests: Annotated[
+        Path | None, typer.Option("--requests", "-r", help="Requests as JSON lines, decided with both.")
+    ] = None,
+    newest: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help=f"Decide this many of the newest requests in Kafka with both.  [default: {NEWEST_LIVE} for `live`]",
+            show_default=False,
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With `live`: as `apply --prune`, which deletes what NEW does not have.")
+    ] = False,
+    fail_on: Annotated[FailOn, typer.Option(help="What ends with exit code 1.")] = FailOn.any,
+    output: Annotated[Format, typer.Option("--format", "-f", help="How it is printed.")] = Format.text,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a change of policies changes: grants, memberships, facts, and decisions of requests.
+
+    OLD `live`: what is in the topics of NEW's systems; NEW is then what `apply` would make of them. A git reference is
+    that of NEW's repository. + added, - removed; an exclamation mark where more may be allowed than before.
+    Exit code 1: there is a difference; with --fail-on widening: a difference that may allow more, or a request that is
+    allowed now.
+
+    \b
+    Examples:
+      lockkeeper policy diff policies-before/ policies/
+      lockkeeper policy diff HEAD~1 policies/ --fail-on widening
+      lockkeeper policy diff live policies/ --newest 10000 --bootstrap localhost:9092
+      lockkeeper policy diff origin/main policies/ --format markdown
+    """
+    from policy.analysis import concerned, replay
+    from streaming.cli.differences import Comparison, render
+
+    settings = settings_of(config, bootstrap) if old == LIVE or newest else None
+    sides = _live(settings, new, prune) if settings is not None and old == LIVE else _written(old, new)
+    count = newest if newest is not None else NEWEST_LIVE if old == LIVE else 0
+    asked = [*_requests(requests), *(_newest(count, settings) if settings is not None and count else ())]
+    found = Comparison(
+        concerned(sides.before, sides.after),
+        list(replay(sides.before, sides.after, asked)),
+        len(asked),
+        {_key(document): document.place for document in sides.located},
+        str(new),
+    )
+    for line in render(found, "json" if as_json else output.value):
+        echo(line)
+    if _fails(found.differences, found.changes, fail_on):
+        raise typer.Exit(FAILED)
+
+
+def _fails(differences: Sequence[Any], changes: Sequence[Any], fail_on: FailOn) -> bool:
+    if fail_on is FailOn.widening:
+        return any(one.widens for one in differences) or any(one.after.allowed for one in changes)
+    return fail_on is FailOn.any and bool(differences or changes)
+
+
+def _key(document: "Located") -> str:
+    from policy import identify
+
+    return str(identify(document.value))
+
+
+def _written(old: str, new: Path) -> _Sides:
+    """Both sides from files. Raises Failure and FilesRefused."""
+    after, located = sound_documents(new)
+    if Path(old).exists():
+        return _Sides(sound_documents(Path(old))[0], after, located)
+    with _checked_out(old, new) as folder:
+        return _Sides(sound_documents(folder)[0] if folder is not None else _nothing(), after, located)
+
+
+def sound_documents(path: Path) -> "tuple[Snapshot, Sequence[Located]]":
+    """The documents at `path`, compiled. Raises Failure when one is refused, and FilesRefused."""
+    from policy import compile_documents, read_documents
+
+    located = read_documents(path)
+    snapshot = compile_documents([document.value for document in located])
+    if snapshot.rejected:
+        refused = [f"{rejected.key}: {error}" for rejected in snapshot.rejected for error in rejected.errors]
+        raise Failure("\n".join([f"{path}: documents are refused:", *refused]))
+    return snapshot, located
+
+
+def _nothing() -> "Snapshot":
+    from policy import compile_documents
+
+    return compile_documents([])
+
+
+@contextlib.contextmanager
+def _checked_out(reference: str, path: Path) -> Iterator[Path | None]:
+    """What a commit has at `path`, as a folder or file; None: nothing. Raises Failure where there is no such commit."""
+    folder = path if path.is_dir() else path.parent
+    commit = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{reference}^{{commit}}")
+    if commit is None:
+        raise Failure(f"{reference}: no such path, and no commit of the git repository of {path}", MISUSED)
+    archive = _git(folder, "archive", "--format=zip", commit.decode().strip())
+    if archive is None:  # the folder is newer than the commit
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as place:
+        with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(place)
+        found = Path(place) if path.is_dir() else Path(place) / path.name
+        yield found if found.exists() else None
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """What git prints; None where it fails or is not there."""
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, timeout=GIT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _live(settings: "Settings", new: Path, prune: bool) -> _Sides:
+    """What is in the topics of the new documents' systems, and what applying these makes of it."""
+    from policy import compile_documents, identify
+
+    _, located = sound_documents(new)
+    applied = {identify(document.value): document.value for document in located}
+    live = _read_live(settings, {key.system for key in applied})
+    kept = {key: value for key, value in live.items() if not prune}
+    after = compile_documents([*{**kept, **applied}.values()])
+    return _Sides(compile_documents([*live.values()]), after, located)
+
+
+def _read_live(settings: "Settings", systems: set[str]) -> "Mapping[Key, Any]":
+    """The valid documents in the topics of some systems; the others are reported on standard error."""
+    from policy import compile_documents
+    from streaming.kafka.committed import find_key, read_stored
+
+    topics = settings.topics.policy_topics()
+    if unknown := sorted(systems - topics.keys()):
+        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
+    reach(settings, *(topics[system] for system in systems))
+    stored = {key: one.document for one in read_stored(settings, systems) if (key := find_key(one.key)) is not None}
+    valid = {key: value for key, value in stored.items() if not compile_documents([value]).rejected}
+    for name in sorted(map(str, stored.keys() - valid.keys())):
+        echo_err(f"warning: {name}: what is in the topic is refused, and is left out")
+    return valid
+
+
+def _newest(count: int, settings: "Settings") -> Iterator[dict[str, Any]]:
+    """The newest requests of the request topics, to be decided at their broker timestamps, as the job does.
+
+    Without records that are no requests: the job writes these to the dead letters.
+    """
+    import msgspec
+
+    from streaming.kafka.committed import newest_requests
+
+    reach(settings, *settings.topics.requests)
+    for at, value in newest_requests(settings, count):
+        with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+            yield msgspec.json.decode(value, type=dict[str, Any]) | {"time": at}
+
+
+def _requests(path: Path | None) -> list[dict[str, Any]]:
+    """The requests of a file of JSON lines. Raises Failure for a line that is no JSON object."""
+    import msgspec
+
+    if path is None:
+        return []
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise Failure(f"--requests {path}: {error.strerror}", MISUSED) from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+            except (msgspec.MsgspecError, RecursionError) as error:
+                raise Failure(f"--requests {path}: line {number}: {error}", MISUSED) from error
+    return found

@@ -1,0 +1,188 @@
+"""`lockkeeper doctor | status`: what became of a request, and the state of the job."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import (
+    FAILED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    app,
+    echo,
+    echo_json,
+    reach,
+    settings_of,
+)
+from streaming.cli.decisions import Since, span_since
+
+if TYPE_CHECKING:
+    from streaming.decision_log.status import GroupStatus, Status
+    from streaming.decision_log.trace import Traced
+
+SECOND_MS = 1000
+
+
+@app.command("doctor")
+def doctor(
+    request_id: Annotated[str, typer.Argument(help="The request's id.", show_default=False)],
+    since: Since = "24h",
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Show what became of a request: where it was produced, whether it was decided, and by which record.
+
+    Reads the request topics from --since on, the offsets that the job has committed, decisions and dead letters. A
+    record that is not a request has no id: it is in the dead-letter topic. Exit code: 0 if each record is decided.
+
+    \b
+    Examples:
+      lockkeeper doctor r-1
+      lockkeeper doctor r-1 --since 2026-11-21T14:00:00Z --json
+    """
+    from streaming.decision_log.trace import trace
+    from streaming.kafka.topics import dead_letters_of
+
+    span = span_since(since, None)
+    settings = settings_of(config, bootstrap)
+    names = settings.topics
+    admin = reach(settings, names.decisions, *names.requests, *map(dead_letters_of, names.requests))
+    found = trace(settings, admin, request_id, span.start)
+    if not found:
+        raise Failure(
+            f"no request {request_id} in {', '.join(names.requests)} within {since}: it was produced to another "
+            "topic or cluster, earlier (--since), or is not a request and in the dead-letter topic"
+        )
+    for traced in found:
+        if as_json:
+            echo_json(_plain(traced))
+        else:
+            for line in _lines(traced):
+                echo(line)
+    if not all(traced.decision for traced in found):
+        raise typer.Exit(FAILED)
+
+
+def _plain(traced: "Traced") -> dict[str, Any]:
+    from streaming.decision_log.trace import why
+
+    record, committed = traced.record, traced.committed
+    return {
+        "source": {"topic": record.topic, "partition": record.partition, "offset": record.offset},
+        "produced_at": record.at,
+        "committed": committed.offset if committed else None,
+        "batch": committed.metadata.batch if committed and committed.metadata else None,
+        "lag": traced.lag,
+        "ahead": traced.ahead,
+        "decision": traced.decision.decision if traced.decision else None,
+        "decided_at": traced.decision.record.at if traced.decision else None,
+        "dead_letter": why(traced.dead_letter) if traced.dead_letter else None,
+        "answers_from": traced.answers_from,
+    }
+
+
+def _lines(traced: "Traced") -> Iterator[str]:
+    from policy import to_text
+
+    record, committed = traced.record, traced.committed
+    yield f"produced to {record.topic}-{record.partition} at offset {record.offset}, {to_text(record.at)}"
+    if committed is None:
+        yield "the job has committed nothing of this partition: it has not run yet, or has another job_name"
+    else:
+        batch = f", batch {committed.metadata.batch}" if committed.metadata else ""
+        yield f"the job has decided up to offset {committed.offset - 1}{batch}; lag: {traced.lag} records"
+    yield from _answer(traced)
+
+
+def _answer(traced: "Traced") -> Iterator[str]:
+    from policy import to_text
+    from streaming.decision_log.trace import why
+
+    if traced.decision is not None:
+        record, decision = traced.decision.record, traced.decision.decision
+        seconds = (record.at - traced.record.at) / SECOND_MS
+        outcome = decision["context"]["outcome"]
+        yield f"decided after {seconds:.3f} s: {outcome}, {record.topic}-{record.partition} at offset {record.offset}"
+        yield f"decision {decision['id']}"
+        yield from (f"  {reason['message']}" for reason in decision["context"].get("reasons", ()))
+    elif traced.dead_letter is not None:
+        letter = traced.dead_letter
+        yield f"refused, {letter.topic}-{letter.partition} at offset {letter.offset}: {why(letter)}"
+    elif traced.decided:
+        if traced.answers_from is not None:
+            yield f"decided, but answers before {to_text(traced.answers_from)} were deleted by the topics' retention"
+        else:
+            yield "committed as decided, but no answer is there: run `lockkeeper verify`"
+    elif traced.hung and traced.record.offset >= traced.end - traced.hung:
+        yield "not decided: a transaction of its producer is open, and hides it from readers"
+    else:
+        yield f"not decided yet: {traced.ahead} records of its partition come before it; see `lockkeeper status`"
+
+
+@app.command("status")
+def show_status(
+    metrics: Annotated[
+        str, typer.Option("--metrics", help="Also ask the job's metrics endpoint, such as http://localhost:9464.")
+    ] = "",
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Show the state of the job, its policies and its monitor, by committed offsets, their metadata and the topics.
+
+    Nothing of the job itself is asked but its metrics endpoint, where --metrics names it. Exit code 1: something needs
+    attention.
+
+    \b
+    Examples:
+      lockkeeper status
+      lockkeeper status --metrics http://localhost:9464 --json
+    """
+    import msgspec
+
+    from streaming.decision_log.status import status
+
+    settings = settings_of(config, bootstrap)
+    names = settings.topics
+    inputs = names.inputs
+    read = (*inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
+    found = status(settings, reach(settings, *read), metrics)
+    if as_json:
+        echo_json(msgspec.to_builtins(found))
+    else:
+        for line in _status_lines(found):
+            echo(line)
+    if found.problems:
+        raise typer.Exit(FAILED)
+
+
+def _status_lines(found: "Status") -> Iterator[str]:
+    yield from _group_lines("job", found.job)
+    yield f"newest decision: {_ago(found.at, found.decided)}"
+    for topic, newest in found.policies.items():
+        yield f"newest document of {topic}: {_ago(found.at, newest)}"
+    yield from _group_lines("monitor", found.monitor)
+    if found.metrics:
+        yield f"metrics endpoint: {found.metrics}"
+    yield from (f"attention: {problem}" for problem in found.problems)
+
+
+def _group_lines(what: str, group: "GroupStatus") -> Iterator[str]:
+    batch = "nothing committed" if group.batch is None else f"batch {group.batch} of checkpoint {group.checkpoint}"
+    yield f"{what} {group.group}: {batch}, lag {group.lag} records"
+    for topic in group.topics:
+        read = "nothing read" if topic.committed is None else f"read {topic.committed} of {topic.end}"
+        yield f"  {topic.topic}: {read}" + (f", lag {topic.lag}" if topic.lag else "")
+
+
+def _ago(now: int, moment: int | None) -> str:
+    from policy import to_text
+
+    if moment is None:
+        return "none"
+    seconds = max(now - moment, 0) // SECOND_MS
+    return f"{to_text(moment)}, {seconds // 3600} h {seconds // 60 % 60} min {seconds % 60} s ago"

@@ -1,0 +1,49 @@
+"""What is nearest to a request that is denied, as lines below its explanation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from policy import Snapshot
+    from policy.analysis import Nearest, Who
+
+
+def nearest_of(snapshot: "Snapshot", request: Mapping[str, Any], claims: frozenset[str]) -> "Sequence[Nearest | None]":
+    """For a request, or for each evaluation of a batch; None where it is no deny."""
+    from policy.analysis import nearest_grants
+
+    return nearest_grants(snapshot, request, claims)
+
+
+def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
+    """Denies that stand against it, statements of the subject that fall short, and who is allowed."""
+    if nearest is None:
+        return
+    for deny in nearest.denies:
+        yield f"against it: {_place(deny.document, deny.statement)}: {deny.text}{_route(deny.route)}"
+    for near in nearest.near:
+        yield f"nearest: {_place(near.document, near.statement)}: {near.text}{_route(near.route)}"
+        yield f"  falls short in {near.lacks}: {near.detail}"
+    if not nearest.near and not nearest.denies:
+        yield "nearest: no statement of the subject comes close"
+    yield f"allowed to: {_holders(nearest.holders, nearest.more)}"
+    yield from nearest.notes
+
+
+def who_text(who: "Who") -> str:
+    """A subject by type and id, or any principal that claims a name."""
+    return f"any principal that claims {who.name} in {who.claim}" if who.claim else f"{who.type} {who.name}".strip()
+
+
+def _place(document: str, statement: int | None) -> str:
+    return document if statement is None else f"{document} statement {statement}"
+
+
+def _route(route: str) -> str:
+    return f" ({route})" if route else ""
+
+
+def _holders(holders: "Sequence[Who]", more: bool) -> str:
+    if not holders:
+        return "no principal that the documents name"
+    return "; ".join(map(who_text, holders)) + ("; and others: see `lockkeeper who-can`" if more else "")

@@ -1,0 +1,173 @@
+"""Options by which commands take a request, policies and trust."""
+
+import contextlib
+import sys
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import MISUSED, Failure, echo_err, reach, settings_of
+
+if TYPE_CHECKING:
+    from policy import Snapshot
+    from policy.analysis import UnknownName
+
+STANDARD_INPUT = "-"
+
+SystemOption = Annotated[str | None, typer.Option("--system", help="Such as lenses6.")]
+SubjectOption = Annotated[str | None, typer.Option("--subject", help="Who: the subject's id.")]
+GroupsOption = Annotated[list[str] | None, typer.Option("--group", help="A group the subject claims; may be repeated.")]
+ActionOption = Annotated[str | None, typer.Option("--action", help="What to do: the action's name.")]
+ResourceOption = Annotated[str | None, typer.Option("--resource", help="On what: the resource's id.")]
+PropertiesOption = Annotated[
+    list[str] | None, typer.Option("--property", help="NAME=VALUE of the resource; may be repeated.")
+]
+ContextOption = Annotated[str | None, typer.Option("--context", help="The request's context, in JSON.")]
+FileOption = Annotated[
+    str | None, typer.Option("--file", "-f", help="A whole request in JSON, instead; - is standard input.")
+]
+
+
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="Accept names that no catalogue has, or that look like typing errors.")
+]
+
+
+def refuse_unknown(found: "Iterable[UnknownName]", allowed: bool, where: str = "") -> None:
+    """Raise Failure for typing errors, unless they are `allowed`; print the other names. `where`: before each."""
+    names = list(found)
+    if mistakes := [f"{where}{name}" for name in names if name.is_mistake and not allowed]:
+        raise Failure("\n".join([*mistakes, "--allow-unknown accepts names as they are"]), MISUSED)
+    for name in names:
+        echo_err(f"{where}{name}")
+
+
+def short_form(
+    subject: str | None,
+    groups: list[str] | None,
+    action: str | None,
+    resource: str | None,
+    properties: list[str] | None,
+    context: str | None,
+) -> dict[str, Any]:
+    """What was given, in the short form of case files. Raises Failure for a property or context that is none."""
+    given: dict[str, Any] = {"subject": subject, "groups": groups, "action": action, "resource": resource}
+    short = {name: value for name, value in given.items() if value}
+    if properties:
+        short["properties"] = dict(map(_pair, properties))
+    if context is not None:
+        short["context"] = _object("--context", context)
+    return short
+
+
+def whole_request(file: str | None, system: str | None, short: dict[str, Any]) -> dict[str, Any]:
+    """The request in a file, or the one that options say in short. Raises Failure when there is not one of both."""
+    from policy.testing import full_request
+
+    if file is not None:
+        if system or short:
+            raise Failure("--file holds the whole request: leave out the options that describe another", MISUSED)
+        return _object(f"--file {file}", _read(file))
+    lacking = [name for name in ("subject", "action", "resource") if name not in short]
+    if system is None or lacking:
+        options = ", ".join(f"--{name}" for name in ([] if system else ["system"]) + lacking)
+        raise Failure(f"{options}: required; or use --file with a whole request", MISUSED)
+    return {**full_request(short, system), "id": f"cli-{uuid.uuid4()}"}
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STANDARD_INPUT else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"--file {file}: {error}", MISUSED) from error
+
+
+def _object(where: str, text: str) -> dict[str, Any]:
+    from policy import Unreadable, read_json
+
+    try:
+        value = read_json(text)
+    except Unreadable as error:
+        raise Failure(f"{where}: {error}", MISUSED) from error
+    if not isinstance(value, dict):
+        raise Failure(f"{where}: must be a JSON object, not {text.strip()[:40]}", MISUSED)
+    return value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Failure(f"--property {text}: write NAME=VALUE", MISUSED)
+    return name, value
+
+
+Policies = Annotated[Path, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)]
+PoliciesOrLive = Annotated[
+    Path | None, typer.Option("--policies", "-p", help="A file or folder of documents.", show_default=False)
+]
+Live = Annotated[bool, typer.Option("--live", help="Instead of --policies: those that are in force on Kafka now.")]
+Trust = Annotated[str | None, typer.Option("--trust", help="What requests may claim, with commas between.")]
+
+
+def claims_of(trust: str | None) -> frozenset[str]:
+    """What requests may claim: everything by default; nothing for an empty text. Raises Failure."""
+    from policy import CLAIMS
+
+    if trust is None:
+        return CLAIMS
+    claims = frozenset(filter(None, map(str.strip, trust.split(","))))
+    if unknown := claims - CLAIMS:
+        raise Failure(f"--trust: {', '.join(sorted(unknown))}: not among {', '.join(sorted(CLAIMS))}", MISUSED)
+    return claims
+
+
+def snapshot_of(path: Path) -> "Snapshot":
+    """The documents at `path`, compiled; refused ones are printed. Raises FilesRefused."""
+    from policy import compile_documents, read_documents
+
+    snapshot = compile_documents(document.value for document in read_documents(path))
+    for rejected in snapshot.rejected:
+        echo_err(f"refused: {rejected.key}: {'; '.join(rejected.errors)}")
+    return snapshot
+
+
+At = Annotated[str | None, typer.Option("--at", help="The request's time: RFC 3339, or ms since the epoch.")]
+
+
+def timed(request: dict[str, Any], at: str | None) -> dict[str, Any]:
+    """The request with the time that --at gives."""
+    if at is None:
+        return request
+    return {**request, "time": int(at) if at.isdecimal() else at}
+
+
+def timed_claims(trust: str | None, at: str | None) -> frozenset[str]:
+    """What counts of a request: a moment given by --at is no claim of it."""
+    return claims_of(trust) | ({"time"} if at is not None else frozenset())
+
+
+LIVE_SECONDS = 300.0  # to read the policies and facts to their end
+
+
+def policies_of(path: Path | None, live: bool, config: Path | None, bootstrap: str | None) -> "Snapshot":
+    """The documents at `path`, or those on Kafka. Raises Failure when not one of both is wanted; FilesRefused."""
+    if (path is None) is not live:
+        raise Failure("name the policies: --policies PATH, or --live for those in force on Kafka", MISUSED)
+    return snapshot_of(path) if path is not None else live_snapshot(config, bootstrap)
+
+
+def live_snapshot(config: Path | None, bootstrap: str | None) -> "Snapshot":
+    """Policies and facts as the job would see them if it started now, with what the history topic keeps."""
+    from streaming.ops.telemetry import log_warnings_alone
+    from streaming.snapshots.policies import Policies as Follower
+
+    log_warnings_alone(sys.stderr)
+    settings = settings_of(config, bootstrap)
+    names = settings.topics
+    reach(settings, *names.policy_topics().values(), names.facts, names.history)
+    with contextlib.closing(Follower(settings, {})) as followed:
+        followed.catch_up(LIVE_SECONDS)
+        return followed.snapshot.with_facts(followed.overlay)

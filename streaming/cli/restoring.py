@@ -1,0 +1,244 @@
+"""`lockkeeper policy rollback | status`, and the documents of a time, change or version for `policy get --at`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from streaming.cli.app import (
+    FAILED,
+    MISUSED,
+    Bootstrap,
+    Config,
+    Failure,
+    Json,
+    echo,
+    echo_err,
+    echo_json,
+    policy_app,
+    reach,
+    settings_of,
+)
+from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
+from streaming.cli.changes import SHORT_ID, ChangeArgument, find_change, logged_changes, of_topics, open_documents
+
+if TYPE_CHECKING:
+    from policy import Key
+    from streaming.kafka.committed import Stored
+    from streaming.kafka.publish import Publication
+    from streaming.settings import Settings
+    from streaming.snapshots.at_offsets import DocumentLog, Offsets
+    from streaming.snapshots.documents import DocumentRecord
+    from streaming.snapshots.logged import Logged
+
+VERSION = "sha256:"
+SHOWN = 10
+
+
+def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "list[Stored]":
+    """The documents of some systems in force at a time, after a change, or of a version, sorted. Raises Failure."""
+    from streaming.snapshots.at_offsets import NoLongerKnown
+
+    log = open_documents(settings, systems)
+    try:
+        found = log.documents_at(*_offsets_of(settings, log, point))
+    except NoLongerKnown as error:
+        raise Failure(f"--at {point}: no longer known: {error}") from None
+    return sorted((_stored(key, record) for key, record in found.items()), key=lambda one: one.key)
+
+
+def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[Offsets, int | None]":
+    """The policy offsets that a point names, and when they were the newest, where that is known."""
+    moment = _moment(point)
+    if moment is not None:
+        return log.policies_at(moment).offsets, moment
+    history = logged_changes(settings)
+    if not point.startswith(VERSION):
+        part = find_change(history, point).parts[-1]
+    elif (at_version := history.at_version(point)) is not None:
+        part = at_version
+    else:
+        raise Failure(f"--at {point}: no change on {settings.topics.changes} led to this version")
+    return of_topics(log, part.after.policy_offsets), None
+
+
+def _moment(point: str) -> int | None:
+    from policy import to_ms
+
+    if point.startswith(VERSION):
+        return None
+    try:
+        return to_ms(int(point) if point.isdecimal() and len(point) > SHORT_ID else point)
+    except ValueError:
+        return None
+
+
+def _stored(key: "Key", record: "DocumentRecord") -> "Stored":
+    from policy import read_value
+    from streaming.kafka.committed import Stored
+
+    return Stored(str(key), record.topic, 0, record.offset, record.at, read_value(record.value))
+
+
+@policy_app.command("rollback")
+def rollback(
+    change: ChangeArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also undo what later changes made of the same documents.")
+    ] = False,
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    author: AuthorOption = None,
+    commit: CommitOption = None,
+    reason: ReasonOption = None,
+    as_json: Json = False,
+) -> None:
+    """Undo a change with a new one: its documents become what was in force before it, in one transaction.
+
+    Documents that the change did not touch stay as they are. Refused when a later change touched one of its documents,
+    and when Kafka no longer holds what was in force before it. The new change is listed by `policy log`, and can be
+    rolled back itself.
+
+    \b
+    Examples:
+      lockkeeper policy rollback 3f2a91c07b1e --reason "opened payments to everybody"
+      lockkeeper policy rollback 3f2a91c07b1e --force
+    """
+    from streaming.kafka.publish import publish_prepared
+
+    settings = settings_of(config, bootstrap)
+    found = find_change(logged_changes(settings), change)
+    said = authorship(settings, author, commit, reason or f"rollback of {found.id}")
+    undone = _Rollback(settings, found, force)
+    undone.prepare()  # before other publishers are fenced
+    offsets = publish_prepared(settings, undone.systems, undone.prepare, said)
+    if as_json:
+        echo_json(offsets)
+        return
+    for key in undone.documents:
+        echo(f"{'restored' if key in undone.restored else 'deleted '}  {key}")
+    echo(f"change {said.change}")
+
+
+class _Rollback:
+    """What undoes a change, by what the topics hold when it is published: read again for each attempt."""
+
+    def __init__(self, settings: "Settings", change: "Logged", force: bool) -> None:
+        self._settings, self._change, self._force = settings, change, force
+        if change.documents_count > len(change.documents):
+            raise Failure(
+                f"{change.id}: it changed {change.documents_count} documents, of which its record lists the "
+                f"first {len(change.documents)}: apply what was in force before it, from `policy get --at`"
+            )
+        if not change.documents:
+            raise Failure(f"{change.id}: it changed no document; there is nothing to undo")
+        self.documents = {_key(document.key): document.offset for document in change.documents}
+        self.systems = {key.system for key in self.documents}
+        self.restored: Mapping[Key, Any] = {}
+
+    def prepare(self) -> "Publication":
+        """The documents as they were, and those to delete. Raises Failure."""
+        from policy import Located, Place, refusals
+        from streaming.kafka.publish import Publication
+
+        log = open_documents(self._settings, self.systems)
+        if not self._force:
+            self._check_untouched(log)
+        before = self._before(log)
+        self.restored = {key: _stored(key, before[key]).document for key in self.documents if key in before}
+        located = [Located(Place(str(key)), document) for key, document in self.restored.items()]
+        if errors := refusals(located, self._settings.limits.document):
+            raise Failure("\n".join(["nothing was published: what was in force would be refused today:", *errors]))
+        return Publication(list(self.restored.values()), [key for key in self.documents if key not in before])
+
+    def _before(self, log: "DocumentLog") -> "Mapping[Key, DocumentRecord]":
+        from policy import to_ms
+        from streaming.snapshots.at_offsets import NoLongerKnown
+
+        found: dict[Key, DocumentRecord] = {}
+        try:
+            for part in self._change.parts:
+                topic = self._settings.topics.policy_topics()[part.system]
+                offsets = {topic: part.before.policy_offsets[topic]}
+                found |= log.documents_at(offsets, to_ms(part.time) - 1)
+        except NoLongerKnown as error:
+            raise Failure(
+                f"nothing was published: what was in force before {self._change.id} is not known any more: {error}"
+            ) from None
+        return found
+
+    def _check_untouched(self, log: "DocumentLog") -> None:
+        topics = self._settings.topics.policy_topics()
+        newest = {
+            key: record.offset
+            for system in self.systems
+            for record in log.records(topics[system])
+            if (key := _key(f"{system}/{record.key.decode(errors='replace')}")) in self.documents
+        }
+        touched = [str(key) for key, offset in self.documents.items() if newest.get(key, offset) > offset]
+        if touched:
+            named = f"{', '.join(touched[:SHOWN])}{f' and {len(touched) - SHOWN} more' if len(touched) > SHOWN else ''}"
+            raise Failure(
+                f"nothing was published: later changes touched {named} (`policy log --document` lists them). Roll them "
+                "back first, or undo them too with --force"
+            )
+
+
+def _key(text: str) -> "Key":
+    from policy import Key
+
+    system, kind, name = (*text.split("/", 2), "", "")[:3]
+    return Key(system, kind, name)
+
+
+@policy_app.command("status")
+def status(
+    path: Annotated[Path, typer.Argument(help="A file or folder of documents.", show_default=False)],
+    config: Config = None,
+    bootstrap: Bootstrap = None,
+    as_json: Json = False,
+) -> None:
+    """Compare the documents of a folder with those in the topics of the same systems: is what is live what is written?
+
+    + only in PATH, - only in the topics, ~ different. Exit code 1: there is a difference.
+
+    \b
+    Example:
+      lockkeeper policy status policies/
+    """
+    from policy import identify, read_documents
+    from streaming.kafka.committed import read_stored
+
+    settings = settings_of(config, bootstrap)
+    written = {str(identify(document.value)): document.value for document in read_documents(path)}
+    systems = sorted({key.partition("/")[0] for key in written})
+    topics = settings.topics.policy_topics()
+    if unknown := [system for system in systems if system not in topics]:
+        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
+    reach(settings, *(topics[system] for system in systems))
+    live = {stored.key: stored for stored in read_stored(settings, systems)}
+    drift = _drift(written, {key: stored.document for key, stored in live.items()})
+    if as_json:
+        echo_json({"drift": [{"key": key, "sign": sign} for sign, key in drift], "documents": len(written)})
+    else:
+        for sign, key in drift:
+            at = f"  live since {_at(live[key])}" if key in live else ""
+            echo(f"{sign} {key}{at}")
+    echo_err(f"{len(written)} documents, {len(drift)} different from what is live")
+    if drift:
+        raise typer.Exit(FAILED)
+
+
+def _drift(written: Mapping[str, Any], live: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    return [
+        ("+" if key not in live else "-" if key not in written else "~", key)
+        for key in sorted({*written, *live})
+        if key not in live or key not in written or written[key] != live[key]
+    ]
+
+
+def _at(stored: "Stored") -> str:
+    from policy import to_text
+
+    return to_text(stored.at)

@@ -1,0 +1,216 @@
+"""A past decision evaluated again: its request, the snapshot at the offsets that it names, and the same evaluator.
+
+What may prevent it is said, never guessed: compaction took what was in force then, retention took the request with its
+claims and context, or the request topic is trusted otherwise now.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from policy import (
+    CLAIMS,
+    Batch,
+    Decision,
+    MalformedRequest,
+    Reason,
+    Request,
+    Snapshot,
+    all_systems,
+    answer,
+    parse_request,
+    to_ms,
+)
+from streaming.client.decision import Decision as Stored
+from streaming.client.decision import read_decision
+from streaming.decision_log.search import Found, find_decision
+from streaming.enforcer.answers import TIME
+from streaming.enforcer.requests import staleness
+from streaming.kafka.clients import topic_ids
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord
+from streaming.report.gather import Topics
+from streaming.report.requests import Range
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import DocumentLog, read_document_log
+
+NOT_REPLAYED = {
+    "deadline-exceeded": "the request was evaluated after its deadline, by the job's clock; shown is it without one",
+    "answer-too-large": "the answer was too large for a record; shown is the answer without that limit",
+}
+"""Codes of errors that rest on more than request and policies."""
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A decision that was evaluated again, and what `draw_trees` needs to draw it: `snapshot`, `request`, `trust`.
+
+    `differences`: in which of outcome, code, rule, document and statement it is not the stored one. `equal` None: it
+    cannot be compared. `notes`: what is to be known of it.
+    """
+
+    equal: bool | None
+    snapshot: Snapshot
+    request: dict[str, Any]
+    trust: frozenset[str]
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Replays:
+    """Evaluates decisions of one cluster again. Documents are read once, up to their ends of now.
+
+    Raises KafkaException and TimeoutError when the cluster does not answer.
+    """
+
+    def __init__(self, settings: Settings, admin: AdminClient, log: DocumentLog | None = None) -> None:
+        self._settings, self._admin = settings, admin
+        self._log = log or read_document_log(settings)
+        self._documents = Deserializer(settings.schema_registry)
+        there = admin.list_topics().topics
+        self._ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+
+    def replay(self, found: Found) -> Replay:
+        """Evaluate a decision again. Raises NoLongerKnown; Unreadable for a record that contradicts itself."""
+        stored = read_decision(msgspec.json.encode(found.decision))
+        record = self.request_of(stored)
+        return self.replay_request(found, stored, record)
+
+    def request_of(self, stored: Stored) -> ConsumerRecord | None:
+        """The record of a decision's request; None: it is no longer there, or of a topic that was re-created."""
+        source = stored.source
+        if source is None or not stored.id.startswith(f"{self._ids.get(source.topic, '?')}-"):
+            return None
+        wanted = {(source.topic, source.partition): Range(source.offset, source.offset + 1)}
+        return next(Topics(self._settings, self._admin).at(wanted), None)
+
+    def replay_request(self, found: Found, stored: Stored, record: ConsumerRecord | None) -> Replay:
+        """The same where the request's record was read already. Raises as `replay`."""
+        topic = stored.source.topic if stored.source else ""
+        trust = self._settings.trust_of(topic)
+        dated = None if "time" in trust else to_ms(stored.time)
+        snapshot = self._snapshot(stored, record.at if record else dated)
+        request = self._whole(record) if record else None
+        request = {**(request or _repeated(found.decision)), "time": to_ms(stored.time)}
+        request.pop("deadline", None)
+        notes = list(_notes(stored, record, snapshot))
+        differences = self._compare(stored, snapshot, request, trust)
+        if stored.code in NOT_REPLAYED:
+            return Replay(None, snapshot, request, trust, (), (*notes, NOT_REPLAYED[stored.code]))
+        if differences and record is None:
+            return Replay(None, snapshot, request, trust, differences, tuple(notes))
+        if differences and (other := self._other_trust(stored, snapshot, request, trust)) is not None:
+            was, now = _listed(other), _listed(trust)
+            notes.append(f"equal if {topic} was trusted for {was} then, as shown; it is trusted for {now} now")
+            return Replay(True, snapshot, request, other, (), tuple(notes))
+        return Replay(not differences, snapshot, request, trust, differences, tuple(notes))
+
+    def _snapshot(self, stored: Stored, moment: int | None) -> Snapshot:
+        system = all_systems().get(stored.system)
+        has_facts = system is not None and any(kind.fact for kind in system.kinds.values())
+        return self._log.snapshot_at(stored.policy_offsets, stored.facts_offset if has_facts else None, moment)
+
+    def _whole(self, record: ConsumerRecord) -> dict[str, Any] | None:
+        try:
+            return msgspec.json.decode(self._documents.json("request", record.value), type=dict[str, Any])
+        except (Undecodable, ValueError):
+            return None
+
+    def _compare(
+        self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
+    ) -> tuple[str, ...]:
+        try:
+            asked = parse_request(request, self._settings.limits.claimed_groups)
+        except MalformedRequest as malformed:
+            return (str(malformed),)
+        read = {**stored.policy_offsets, self._settings.topics.facts: {"0": stored.facts_offset}}
+        return tuple(_differences(stored, _answer(snapshot, asked, trust, read)))
+
+    def _other_trust(
+        self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
+    ) -> frozenset[str] | None:
+        """The trust that is most like the present one and gives the stored decision."""
+        sizes = range(len(CLAIMS) + 1)
+        every = (frozenset(claims) for size in sizes for claims in itertools.combinations(sorted(CLAIMS), size))
+        closest = sorted(every, key=lambda other: (len(other ^ trust), sorted(other)))
+        return next((other for other in closest if not self._compare(stored, snapshot, request, other)), None)
+
+
+DECISION_ID = re.compile(r"(?P<topic_id>[\w-]{22})-(?P<partition>\d+)-(?P<offset>\d+)")
+
+
+def find_by_id(settings: Settings, admin: AdminClient, id_: str) -> Found | None:
+    """The decision with an id: as that names the request's record, decisions before it need not be read.
+
+    Raises KafkaException and TimeoutError when the cluster does not answer.
+    """
+    since = _time_of(settings, admin, id_)
+    return find_decision(settings, admin, lambda decision: decision.get("id") == id_, id_, since)
+
+
+def _time_of(settings: Settings, admin: AdminClient, id_: str) -> int:
+    """The timestamp (ms) of the request that the id of a decision names; 0 where that is no longer there."""
+    named = DECISION_ID.fullmatch(id_)
+    there = admin.list_topics().topics
+    ids = topic_ids(admin, [topic for topic in settings.topics.requests if topic in there])
+    topic = next((topic for topic, topic_id in ids.items() if named and topic_id == named["topic_id"]), None)
+    if named is None or topic is None:
+        return 0
+    offset = int(named["offset"])
+    wanted = {(topic, int(named["partition"])): Range(offset, offset + 1)}
+    return next((record.at for record in Topics(settings, admin).at(wanted)), 0)
+
+
+def _repeated(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """As much of a request as its decision repeats: all but its context and the subject's properties."""
+    envelope = {"id": decision["request_id"], "system": decision["system"]}
+    items = [item.get("context", {}).get("request", {}) for item in decision.get("evaluations", ())]
+    return {**envelope, "evaluations": items} if items else {**envelope, **decision["context"].get("request", {})}
+
+
+def _notes(stored: Stored, record: ConsumerRecord | None, snapshot: Snapshot) -> Iterator[str]:
+    if record is None:
+        yield (
+            f"the request's record is no longer there ({stored.source}): shown is what the decision repeats of it, "
+            "without its context and the subject's properties, claims among them"
+        )
+        if stored.claims:
+            yield f"the decision rests on what the request claimed ({_listed(stored.claims)}), so it may differ here"
+    if snapshot.version != stored.policy_version:
+        yield "policy_version differs: it counts older versions of documents, of which the job knew others"
+
+
+def _answer(
+    snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str], read: Mapping[str, Mapping[str, int]]
+) -> Decision:
+    """As the job answers: the time of evaluation is no claim."""
+    behind = staleness(asked, read)
+    if behind is not None:
+        return Decision("error", (Reason("policies-behind", behind),))
+    return answer(snapshot, asked, trust | TIME)
+
+
+def _differences(stored: Decision, found: Decision, where: str = "") -> Iterator[str]:
+    if stored.outcome != found.outcome:
+        yield f"{where}outcome {stored.outcome}, now {found.outcome}"
+    was, now = (sorted(map(_place, decision.reasons)) for decision in (stored, found))
+    if was != now:
+        yield f"{where}reasons {'; '.join(was) or 'none'}, now {'; '.join(now) or 'none'}"
+    if len(stored.evaluations) != len(found.evaluations):
+        yield f"{where}{len(stored.evaluations)} evaluations, now {len(found.evaluations)}"
+    for number, (one, other) in enumerate(zip(stored.evaluations, found.evaluations, strict=False)):
+        yield from _differences(one, other, f"evaluation {number}: ")
+
+
+def _place(reason: Reason) -> str:
+    """Code, rule, document and statement: what a decision rests on, however it is worded."""
+    parts = (reason.code, reason.rule, reason.document, reason.statement)
+    return " ".join(str(part) for part in parts if part is not None)
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,118 @@
+"""What became of a request: where it was produced, whether it was decided, when, and by which record."""
+
+from collections.abc import Iterator
+
+import msgspec
+from confluent_kafka.admin import AdminClient
+
+from streaming.commit.offsets import Committed, read_committed
+from streaming.decision_log.search import Decoder, Found, deleted_before, records_since
+from streaming.kafka.clients import group_observer, last_stable_offsets, log_ends
+from streaming.kafka.topics import dead_letters_of
+from streaming.records.avro import Undecodable
+from streaming.records.registry import Deserializer
+from streaming.report import ConsumerRecord
+from streaming.settings import Settings
+
+CONNECT = "__connect.errors."
+
+
+class Traced(msgspec.Struct, frozen=True):
+    """One request record, and what became of it.
+
+    `committed`: of its partition by the job's group; None: nothing is. `end`: of its partition. `hung`: how many
+    records of that an open transaction hides. `decision`, `dead_letter`: its answer, at most one of both.
+    `answers_from`: answers before then (ms) may have been deleted by retention.
+    """
+
+    record: ConsumerRecord
+    committed: Committed | None
+    end: int
+    hung: int
+    decision: Found | None = None
+    dead_letter: ConsumerRecord | None = None
+    answers_from: int | None = None
+
+    @property
+    def decided(self) -> bool:
+        """Whether the job has committed the record as decided."""
+        return self.committed is not None and self.committed.offset > self.record.offset
+
+    @property
+    def lag(self) -> int:
+        """Records of the partition that are not decided yet."""
+        return self.end - (self.committed.offset if self.committed else 0)
+
+    @property
+    def ahead(self) -> int:
+        """Records of the partition that are to be decided before this one."""
+        return max(self.record.offset - (self.committed.offset if self.committed else 0), 0)
+
+
+def trace(settings: Settings, admin: AdminClient, request_id: str, since: int) -> list[Traced]:
+    """Every request record with an id from a moment (ms) on. Raises KafkaException and TimeoutError."""
+    records = list(_requests(settings, admin, request_id, since))
+    return [_trace(settings, admin, record) for record in records]
+
+
+def _requests(settings: Settings, admin: AdminClient, request_id: str, since: int) -> Iterator[ConsumerRecord]:
+    documents, wanted = Deserializer(settings.schema_registry), msgspec.json.encode(request_id)[1:-1]
+    for record in records_since(settings, admin, settings.topics.requests, since):
+        if record.value.startswith(b"{") and wanted not in record.value:
+            continue
+        try:
+            named = msgspec.json.decode(documents.json("request", record.value), type=_Named)
+        except (Undecodable, ValueError, RecursionError):
+            continue
+        if named.id == request_id:
+            yield record
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
+def _trace(settings: Settings, admin: AdminClient, record: ConsumerRecord) -> Traced:
+    partition = (record.topic, record.partition)
+    consumer = group_observer(settings)
+    try:
+        committed = read_committed(consumer, [partition]).get(partition)
+    finally:
+        consumer.close()
+    stable, end = last_stable_offsets(admin, [partition])[partition], log_ends(admin, [partition])[partition]
+    traced = Traced(record, committed, end, end - stable)
+    letters = dead_letters_of(record.topic)
+    decision, letter = _answer_to(settings, admin, record, letters)
+    kept = (deleted_before(settings, admin, topic, record.at) for topic in (settings.topics.decisions, letters))
+    answers_from = max((moment for moment in kept if moment is not None), default=None)
+    return msgspec.structs.replace(traced, decision=decision, dead_letter=letter, answers_from=answers_from)
+
+
+def _answer_to(
+    settings: Settings, admin: AdminClient, request: ConsumerRecord, letters: str
+) -> tuple[Found | None, ConsumerRecord | None]:
+    """The decision or the dead letter that names the record as its source."""
+    decode = Decoder(settings)
+    place = {"topic": request.topic, "partition": request.partition, "offset": request.offset}
+    named = b'"offset":%d' % request.offset
+    for record in records_since(settings, admin, [settings.topics.decisions, letters], request.at):
+        if record.topic == letters:
+            if _is_of(record, request):
+                return None, record
+        elif decode.is_avro(record) or named in record.value:
+            decision = decode(record)
+            if decision is not None and decision.get("context", {}).get("source") == place:
+                return Found(record, decision), None
+    return None, None
+
+
+def _is_of(letter: ConsumerRecord, request: ConsumerRecord) -> bool:
+    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+    place = (headers.get(f"{CONNECT}{part}") for part in ("topic", "partition", "offset"))
+    return tuple(place) == (request.topic, str(request.partition), str(request.offset))
+
+
+def why(letter: ConsumerRecord) -> str:
+    """The message of a dead letter, as its headers have it."""
+    headers = {name: value.decode("utf-8", "replace") for name, value in letter.headers}
+    return headers.get(f"{CONNECT}exception.message", "no reason given")

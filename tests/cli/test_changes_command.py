@@ -1,0 +1,202 @@
+"""`policy log | show | get --at | rollback | status` on a broker, with the changes that the job's reader writes."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from confluent_kafka import Producer
+
+from streaming.kafka.topics import TopicNames
+from streaming.settings import Settings
+from streaming.snapshots.at_offsets import read_document_log
+from streaming.snapshots.policies import Policies
+from tests.cli.documents import GROUP, ROLE, readers_folder
+from tests.cli.lockkeeper import Command, Outcome
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.stream
+
+
+class Session:
+    """The command on the topics of one test, and the job's reader, which writes the changes topic."""
+
+    def __init__(self, lockkeeper: Command, config: Path, settings: Settings, folder: Path) -> None:
+        self._lockkeeper, self._config, self.settings, self.folder = lockkeeper, str(config), settings, folder
+        self._policies = Policies(settings, {})
+        self._producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+        self.written = 0
+
+    def __call__(self, command: str, *arguments: str) -> Outcome:
+        return self._lockkeeper("policy", command, *arguments, "--config", self._config)
+
+    def apply(self, *arguments: str, author: str = "dana") -> str:
+        """Apply the folder; returns the id of the change, which is written."""
+        shown = self("apply", str(self.folder), "--prune", "--author", author, *arguments)
+        assert shown.code == 0, shown.err
+        return self.change_of(shown)
+
+    def change_of(self, shown: Outcome) -> str:
+        """The id of the change that a command has printed, once it is written."""
+        [line] = [line for line in shown.lines if line.startswith("change ")]
+        self.write_changes()
+        return line.removeprefix("change ")
+
+    def write_changes(self) -> None:
+        """What the job does between batches."""
+        self._policies.catch_up(30)
+        wait_until(lambda: self._policies.unanalysed() == {} or self._policies.has_news, "the change is compared")
+        for topic, key, value, headers in self._policies.pending():
+            self._producer.produce(topic, value, key, headers=headers)
+        assert self._producer.flush(30) == 0
+        self._policies.published()
+
+    def version(self) -> str:
+        """The policy version that is live."""
+        return read_document_log(self.settings).newest().version
+
+    def close(self) -> None:
+        """End the reader."""
+        self._policies.close()
+
+
+@pytest.fixture
+def session(
+    lockkeeper: Command, config: Path, settings: Settings, topics: TopicNames, tmp_path: Path
+) -> Iterator[Session]:
+    """A session with a folder of policies: user:dana may get the details of the topic orders."""
+    assert settings.topics == topics
+    folder = readers_folder(tmp_path / "policies")
+    with contextlib.closing(Session(lockkeeper, config, settings, folder)) as opened:
+        opened.write_changes()  # the first start is over: what comes is a change
+        yield opened
+
+
+def widen(folder: Path, topic: str = "*") -> None:
+    """Let the readers read everything of a service."""
+    (folder / "role.yaml").write_text(ROLE.format(name="order-readers", topic=topic))
+
+
+def test_a_change_is_listed_shown_and_taken_back(session: Session) -> None:
+    first = session.apply("--reason", "readers")
+    version = session.version()
+    widen(session.folder)
+    second = session.apply("--reason", "more for readers", author="eve")
+    listed = session("log")
+    assert [line.split("  ")[0] for line in listed.lines] == [second[:12], first[:12]]
+    assert "eve" in listed.lines[0]
+    assert "lenses6 ~1  more for readers" in listed.lines[0]
+    assert "lenses6 +2  readers" in listed.lines[1]
+    for options, found in (
+        (["--author", "EVE"], [second]),
+        (["--document", "Group/readers"], [first]),
+        (["--document", "lenses6/Role/order-readers"], [second, first]),
+        (["--system", "cdap"], []),
+        (["--since", "1h", "--limit", "1"], [second]),
+        (["--since", "2100-01-01T00:00:00Z"], []),
+    ):
+        expected_code = 2 if "2100" in options[-1] else 0
+        shown = session("log", *options, "--json")
+        assert (shown.code, [record["id"] for record in shown.records]) == (expected_code, found), options
+    shown = session("show", second[:8])
+    assert shown.code == 0, shown.err
+    assert "author  eve (claimed)" in shown.lines
+    assert "  ~ lenses6/Role/order-readers  changed, offset 4" in shown.lines
+    gained = "role:order-readers allow kafka:Get* on kafka:topic:prod/main/*"
+    assert f"  +! lenses6/Role/order-readers: {gained}" in shown.lines
+    opened = "role:order-readers may kafka:Get* on kafka:topic:prod/main/* (lenses6/Role/order-readers statement 0)"
+    assert f"  {opened}" in shown.lines
+    undone = session("rollback", second, "--author", "dana")
+    assert undone.lines[0] == "restored  lenses6/Role/order-readers"
+    third = session.change_of(undone)
+    assert session.version() == version
+    [newest, *_] = session("log", "--json").records
+    assert (newest["id"], newest["parts"][0]["reason"]) == (third, f"rollback of {second}")
+    assert session.change_of(session("rollback", third)), "a rollback is a change, and can be undone"
+    assert session.version() != version
+
+
+@pytest.mark.long
+def test_a_rollback_deletes_what_the_change_added_and_brings_back_what_it_deleted(session: Session) -> None:
+    session.apply()
+    before = session("get").out
+    (session.folder / "group.yaml").unlink()
+    (session.folder / "new.yaml").write_text(GROUP.format(name="new", role="order-readers"))
+    change = session.apply()
+    undone = session("rollback", change)
+    assert undone.lines[:2] == ["deleted   lenses6/Group/new", "restored  lenses6/Group/readers"]
+    strip = [{**one} for one in yaml.safe_load_all(session("get").out)]
+    assert strip == [*yaml.safe_load_all(before)]
+
+
+def test_a_rollback_is_refused_when_a_later_change_touched_a_document_unless_forced(session: Session) -> None:
+    session.apply()
+    version = session.version()
+    widen(session.folder, "pay*")
+    change = session.apply()
+    widen(session.folder, "a*")
+    session.apply()
+    refused = session("rollback", change)
+    assert refused.code == 1
+    assert "later changes touched lenses6/Role/order-readers" in refused.err
+    assert session("rollback", change, "--force").code == 0
+    assert session.version() == version
+
+
+@pytest.mark.long
+def test_a_rollback_is_refused_when_the_history_no_longer_has_the_content(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when all that is known was published long ago, and compaction may have been there."""
+    session.apply()
+    widen(session.folder)
+    change = session.apply()
+    monkeypatch.setattr("streaming.snapshots.at_offsets.read_retention", lambda _settings: {})
+    monkeypatch.setattr("streaming.snapshots.at_offsets.CLOCKS_DIFFER_MS", 10**12)
+    refused = session("rollback", change)
+    assert refused.code == 1
+    assert f"what was in force before {change} is not known any more" in refused.err
+    assert "compaction may have removed" in refused.err
+
+
+def test_get_at_a_change_a_version_or_a_time_is_what_was_in_force_then(session: Session) -> None:
+    first = session.apply()
+    version = session.version()
+    then = yaml.safe_load_all(session("get").out)
+    documents = [*then]
+    widen(session.folder)
+    session.apply()
+    [newest, *_] = session("log", "--json").records
+    for point in (first, version, version[:20], _earlier(newest)):
+        shown = session("get", "--at", point)
+        assert shown.code == 0, (point, shown.err)
+        assert [*yaml.safe_load_all(shown.out)] == documents, point
+    assert session("get", "lenses6/Group", "--at", first).code == 0
+    unknown = session("get", "--at", "sha256:0000")
+    assert (unknown.code, "no change on" in unknown.err) == (1, True)
+    assert "no such change" in session("get", "--at", "ffffffff").err
+
+
+def _earlier(change: dict[str, Any]) -> str:
+    from policy import to_ms, to_text
+
+    return to_text(to_ms(change["parts"][0]["time"]) - 1)
+
+
+def test_status_says_where_what_is_live_is_not_what_is_written(session: Session) -> None:
+    session.apply()
+    assert session("status", str(session.folder)).code == 0
+    widen(session.folder)
+    (session.folder / "group.yaml").write_text(GROUP.format(name="new", role="order-readers"))
+    shown = session("status", str(session.folder))
+    assert shown.code == 1
+    assert [line[:26].rstrip() for line in shown.lines] == [
+        "+ lenses6/Group/new",
+        "- lenses6/Group/readers  l",
+        "~ lenses6/Role/order-reade",
+    ]
+    assert "2 documents, 3 different from what is live" in shown.err
+    assert json.loads(session("status", str(session.folder), "--json").out)["documents"] == 2

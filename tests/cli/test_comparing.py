@@ -1,0 +1,136 @@
+"""`policy diff` of what is live, of git references, and for pull requests."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from streaming.cli.differences import Comparison, render
+from streaming.kafka.topics import TopicNames
+from streaming.settings import Settings
+from tests.cli.documents import GROUP, ROLE, readers_folder, request
+from tests.cli.lockkeeper import Command
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Policies in a git repository, with one commit."""
+    folder = readers_folder(tmp_path / "policies")
+    git(folder, "init", "--quiet")
+    commit(folder)
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git as somebody."""
+    identity = ["-c", "user.name=Dana", "-c", "user.email=dana@example.com"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, check=True)
+
+
+def commit(folder: Path) -> None:
+    """Commit all."""
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "policies")
+
+
+def widen(folder: Path) -> None:
+    """Let the readers read every topic, in a file of its own."""
+    (folder / "wide.yaml").write_text("# all topics\n---\n" + ROLE.format(name="wide", topic="*"))
+    (folder / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
+
+
+def test_a_git_reference_is_compared_in_the_authors_notation_with_whom_it_concerns(
+    lockkeeper: Command, folder: Path
+) -> None:
+    widen(folder)
+    shown = lockkeeper("policy", "diff", "HEAD", str(folder), "--fail-on", "widening")
+    assert shown.code == 1
+    assert shown.lines == [
+        "+! lenses6/Group/readers: group:readers is role:wide",
+        "   gained by claim:readers, user:dana",
+        "+! lenses6/Role/wide: role:wide allow kafka:Get* on kafka:topic:prod/main/*",
+        "   gained by claim:readers, user:dana",
+        "2 differences, 0 decisions would change",
+    ]
+    commit(folder)
+    assert lockkeeper("policy", "diff", "HEAD", str(folder)).code == 0
+    back = lockkeeper("policy", "diff", "HEAD~1", str(folder / "group.yaml"))
+    assert "group:readers is role:wide" in back.out
+    (folder / "role.yaml").unlink()
+    assert " by " not in lockkeeper("policy", "diff", "HEAD", str(folder)).out, "they have it by the other role"
+    git(folder, "checkout", "--quiet", "role.yaml")
+    (folder / "wide.yaml").unlink()
+    assert "lost by claim:readers, user:dana" in lockkeeper("policy", "diff", "HEAD", str(folder)).out
+
+
+def test_a_folder_that_the_commit_does_not_have_is_new_and_an_unknown_reference_is_refused(
+    lockkeeper: Command, folder: Path
+) -> None:
+    newer = folder / "newer"
+    newer.mkdir()
+    (newer / "wide.yaml").write_text(ROLE.format(name="wide", topic="*"))
+    shown = lockkeeper("policy", "diff", "HEAD", str(newer))
+    assert (shown.code, shown.lines[-1]) == (1, "1 differences, 0 decisions would change")
+    for reference in ("HEAD~9", "no-such-branch", "HEAD:policies"):
+        refused = lockkeeper("policy", "diff", reference, str(folder))
+        assert (refused.code, "no such path, and no commit" in refused.err) == (2, True)
+
+
+def test_markdown_is_a_table_that_names_cannot_break_out_of(lockkeeper: Command, folder: Path) -> None:
+    widen(folder)
+    evil = ROLE.format(name="'a|b`<script>'", topic="orders")
+    (folder / "evil.yaml").write_text(evil)
+    shown = lockkeeper("policy", "diff", "HEAD", str(folder), "--format", "markdown")
+    assert shown.lines[0] == "### Policies: 3 differences, 0 decisions would change"
+    rows = [line for line in shown.lines if line.startswith("| +")]
+    assert len(rows) == 3
+    assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
+    assert all(row.count("`") % 2 == 0 for row in rows)
+    assert "gained by `claim:readers, user:dana`" in shown.out
+
+
+def test_sarif_names_the_file_and_line_of_each_difference(lockkeeper: Command, folder: Path) -> None:
+    widen(folder)
+    [run] = json.loads(lockkeeper("policy", "diff", "HEAD", str(folder), "--format", "sarif").out)["runs"]
+    rules = {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    found = {_place(result): (result["ruleId"], result["level"]) for result in run["results"]}
+    assert found == {("group.yaml", 1): ("widens", "warning"), ("wide.yaml", 3): ("widens", "warning")}
+    assert {rule for rule, _ in found.values()} <= rules
+
+
+def _place(result: dict[str, Any]) -> tuple[str, int]:
+    [location] = result["locations"]
+    place = location["physicalLocation"]
+    return Path(place["artifactLocation"]["uri"]).name, place["region"]["startLine"]
+
+
+def test_nothing_that_changes_is_said_in_every_format() -> None:
+    nothing = Comparison({}, [], 0, {}, "policies")
+    assert list(render(nothing, "markdown"))[-1] == "Nothing changes."
+    assert json.loads(next(render(nothing, "sarif")))["runs"][0]["results"] == []
+    assert json.loads(next(render(nothing, "json"))) == {"differences": [], "changes": [], "requests": 0}
+
+
+@pytest.mark.stream
+def test_live_is_compared_with_what_apply_would_make_of_it_and_the_newest_requests_are_decided_with_both(
+    lockkeeper: Command, config: Path, settings: Settings, topics: TopicNames, folder: Path
+) -> None:
+    options = ("--config", str(config))
+    assert lockkeeper("policy", "apply", str(folder), *options).code == 0
+    producer = Producer({"bootstrap.servers": settings.bootstrap_servers})
+    for topic in ("orders", "payments"):
+        producer.produce(topics.requests[0], json.dumps(request(topic=topic)).encode(), partition=0)
+        assert producer.flush(30) == 0
+    widen(folder)
+    (folder / "role.yaml").unlink()
+    shown = lockkeeper("policy", "diff", "live", str(folder), *options)
+    assert (shown.code, shown.lines[-1]) == (1, "2 differences, 1 of 2 decisions would change")
+    assert "request 2: user:dana kafka:GetTopicDetails kafka:topic:prod/main/payments: deny → allow" in shown.lines
+    pruned = lockkeeper("policy", "diff", "live", str(folder), "--prune", "--newest", "0", "--json", *options)
+    [removed] = [
+        one for one in json.loads(pruned.out)["differences"] if one["document"] == "lenses6/Role/order-readers"
+    ]
+    assert (removed["sign"], removed["who"]) == ("removed", []), "who had it has it by the new role"
