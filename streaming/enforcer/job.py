@@ -51,7 +51,7 @@ from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Past, Published
+from streaming.snapshots.broadcasts import TIMES_HELD, Broadcasts, FactBroadcasts, Facts, Past, Published
 from streaming.snapshots.candidate import Candidate
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
@@ -136,7 +136,8 @@ class Enforcer:
         """What decides again what was answered elsewhere; None: there are no such topics."""
         if not self._settings.topics.answered:
             return None
-        return NamedOffsets(self._policies.documents, spark.sparkContext.broadcast, self._settings.snapshots_kept)
+        kept = TIMES_HELD * self._settings.snapshots_kept
+        return NamedOffsets(self._policies.documents, spark.sparkContext.broadcast, kept)
 
     def _open_tracker(self) -> OffsetTracker:
         topics = (*self._inputs, *document_topics(self._settings.topics))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-REBUILDS = 8  # of a batch
+REBUILDS = 32  # of a batch; no more than are held
 AT_ONCE_SECONDS = 5.0  # of work, before there is none left
 SHARE = 0.1  # of the time may be spent on it from then on
 KNOWN = 64  # different offsets
@@ -111,7 +111,7 @@ class NamedOffsets:
                 log.debug("policies that an answer names are not known", error=str(error))
                 continue
             if records not in self._published.values() and records not in self._rebuilt:
-                if rebuilds >= REBUILDS or not self._has_time():
+                if rebuilds >= min(REBUILDS, self._kept) or not self._has_time():
                     continue
                 rebuilds += 1
                 if not self._rebuild(records, offsets):

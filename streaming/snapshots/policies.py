@@ -165,7 +165,8 @@ class Policies:
             record = document_record(message)
             if record.topic != self._facts_topic:  # of facts the layer holds the past
                 self.documents.add(record)
-            refused = self._shelve(record, authorship_of(message.headers()))
+            is_fact = record.topic == self._facts_topic  # there may be very many of them
+            refused = self._shelve(record, None if is_fact else authorship_of(message.headers()))
             if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
                 self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})

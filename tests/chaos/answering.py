@@ -108,7 +108,8 @@ class Answering:
         ends = {at: retry(lambda at=at: self._end(at)) for at in partitions}
         if not await_decided(self._run.settings, {at: end - 1 for at, end in ends.items() if end}, DECIDED_SECONDS):
             raise Failed("the records of answers are not all decided")
-        decided = [one for one in world.everything(world.names.decisions) if "answered" in one]
+        messages = (message.value() for message in world.reader(world.names.decisions).to_the_end())
+        decided = [one for value in messages if b'"answered"' in value and "answered" in (one := json.loads(value))]
         ids = [one["request_id"] for one in decided]
         if lost := self.answered.keys() - set(ids):
             raise Failed(f"{len(lost)} of {len(self.answered)} answers have no decision")
