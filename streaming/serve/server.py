@@ -215,8 +215,13 @@ class Application:
             body = authzen.encode(given)
             request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
             decision, _ = await self._decide(caller, request)
-        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, NotRecorded, BadRequest) as denied:
+        except Denied as denied:
             return 403, authzen.message(str(denied))
+        except (Unauthorized, Refused, KeysUnavailable, Stale, NotRecorded, BadRequest):
+            return 403, authzen.message("denied")  # the reason is not for Envoy's clients
+        except Exception as failure:
+            log.error("a request of Envoy could not be answered; please report it", error=type(failure).__name__)
+            return 403, authzen.message("denied")
         passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
         return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
 

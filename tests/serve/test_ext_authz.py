@@ -185,6 +185,16 @@ def test_while_policies_are_stale_it_is_403_which_envoy_denies_by_any_setting(
 
 
 @pytest.mark.stream
+def test_an_error_that_nobody_expects_is_403_too(
+    running: Running, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.server._app, "_wait", None)
+    assert check() == 403
+    monkeypatch.undo()
+    assert check() == 200
+
+
+@pytest.mark.stream
 def test_in_shadow_mode_nothing_passes(running: Running, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     callers = running.server._authentication._callers
     assert callers is not None

@@ -1,0 +1,56 @@
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.time.Duration;
+
+/**
+ * Whether a subject may do something: java Evaluate.java user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
+ *
+ * <p>Prints allow or deny; exit code 0 for an allow alone. LOCKKEEPER_URL and LOCKKEEPER_TOKEN say whom to ask, and as
+ * whom. It needs nothing beside Java 17; an application that has a JSON library reads `decision` with it.
+ */
+public class Evaluate {
+    // Without TLS, Java would ask for an upgrade to HTTP/2, which the server does not have.
+    private static final HttpClient CLIENT = HttpClient.newBuilder()
+            .version(HttpClient.Version.HTTP_1_1)
+            .connectTimeout(Duration.ofSeconds(1))
+            .build();
+
+    /** Anything but an allow in time is a deny: another status, an error, no answer. */
+    static boolean isAllowed(String subject, String action, String resource) {
+        String body = "{\"subject\": {\"type\": \"user\", \"id\": %s}, \"action\": {\"name\": %s}, \"resource\": {\"type\": \"lrn\", \"id\": %s}}"
+                .formatted(quoted(subject), quoted(action), quoted(resource));
+        HttpRequest request = HttpRequest.newBuilder(
+                        URI.create(System.getenv("LOCKKEEPER_URL") + "/lenses6/access/v1/evaluation"))
+                .timeout(Duration.ofSeconds(1))
+                .header("authorization", "Bearer " + System.getenv("LOCKKEEPER_TOKEN"))
+                .header("content-type", "application/json")
+                .POST(HttpRequest.BodyPublishers.ofString(body))
+                .build();
+        try {
+            HttpResponse<String> response = CLIENT.send(request, HttpResponse.BodyHandlers.ofString());
+            return response.statusCode() == 200 && response.body().startsWith("{\"decision\":true,");
+        } catch (java.io.IOException error) {
+            System.err.println("no answer: " + error);
+            return false;
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    private static String quoted(String text) {
+        StringBuilder quoted = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            quoted.append(c == '"' || c == '\\' || c < ' ' ? "\\u%04x".formatted((int) c) : String.valueOf(c));
+        }
+        return quoted.append('"').toString();
+    }
+
+    public static void main(String[] arguments) {
+        boolean allowed = isAllowed(arguments[0], arguments[1], arguments[2]);
+        System.out.println(allowed ? "allow" : "deny");
+        System.exit(allowed ? 0 : 1);
+    }
+}
