@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 from confluent_kafka import TopicPartition
-from streaming.report.records import Record
 
 from streaming.client.decision import read_decision
 from streaming.decision_log.replay import Replay, Replays, find_by_id
 from streaming.decision_log.search import Found
 from streaming.kafka.committed import committed_records
+from streaming.report import ConsumerRecord
 from streaming.report.gather import record_of
 from streaming.snapshots.at_offsets import NoLongerKnown
 from tests.brokers import TestBroker
@@ -78,7 +78,7 @@ class _Past:
         values = (record_of(message) for message in committed_records(world.settings, [world.names.decisions]))
         found = (Found(record, json.loads(record.value)) for record in values)
         self.found = sorted(found, key=lambda one: one.decision["context"]["policy_offsets"][world.policies]["0"])
-        self.requests: dict[Any, Record] = {}
+        self.requests: dict[Any, ConsumerRecord] = {}
         for message in committed_records(world.settings, world.names.requests):
             record = record_of(message)
             self.requests[record.topic, record.partition, record.offset] = record
