@@ -216,10 +216,12 @@ def schemas() -> str:
         lines += [f"## {kind}", "", _plain(schema.get("description", "")), ""]
         lines += [*_details(f"json/{kind}.json", "json"), *_details(f"avro/{kind}.avsc", "json")]
     lines += [
-        "## Shared definitions and topics",
+        "## Shared definitions, topics and HTTP API",
         "",
         *_details("json/common.json", "json"),
         *_details("asyncapi.yaml", "yaml"),
+        "",
+        *_details("openapi.yaml", "yaml"),
     ]
     return "\n".join(lines)
 

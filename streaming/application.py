@@ -87,7 +87,7 @@ def _check_cluster(settings: Settings) -> None:
     check_permissions(admin, settings)
     sizes = Sizes(settings.limits.record_out, settings.limits.document)
     refuse_or_warn(check_topics(admin, settings.topics, sizes))
-    read = (*settings.topics.requests, *settings.topics.audit, *settings.topics.policy_topics().values())
+    read = (*settings.topics.inputs, *settings.topics.policy_topics().values())
     check_group(settings, admin, partitions_of(admin, read))
 
 

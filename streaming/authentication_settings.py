@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"]
-"""Signatures by an asymmetric key alone: with HS256 whoever can check a token can also make one."""
+"""Signatures by an asymmetric key alone: with HS256, each service that can verify a token can also issue one."""
 
 MAX_LEEWAY_SECONDS = 300
 

@@ -6,7 +6,6 @@ import re
 import secrets
 import shutil
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -138,14 +137,6 @@ class EmbeddedBroker:
             # The supervisor has removed it, unless it never came to run.
             shutil.rmtree(folder, ignore_errors=True)
 
-    def kafka_tool(self, class_name: str, *arguments: str) -> str:
-        """Run one of Kafka's command-line tools against this broker and return what it printed.
-
-        Raises:
-            BrokerError: the tool failed.
-        """
-        return run_kafka_tool(class_name, "--bootstrap-server", self.bootstrap_servers, *arguments)
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -234,39 +225,8 @@ def _free_ports(port: int | None) -> tuple[int, int]:
         return port or first.getsockname()[1], second.getsockname()[1]
 
 
-CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-"""Shows and changes consumer groups: their offsets and their lag."""
-
 _HERE = Path(__file__).parent
 _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-_SHOWN_CHARACTERS = 2000
-
-
-def run_kafka_tool(class_name: str, *arguments: str, timeout_seconds: float = 60.0) -> str:
-    """Run one of Kafka's command-line tools against whichever broker the arguments name.
-
-    Args:
-        class_name: the tool's class, such as `CONSUMER_GROUPS`.
-        arguments: what the tool takes, such as `--bootstrap-server`, `--describe`, `--group`.
-        timeout_seconds: how long the tool may take.
-
-    Returns:
-        What the tool printed to standard output.
-
-    Raises:
-        BrokerError: the tool failed, or took too long; the message carries what it printed.
-    """
-    command = java_command(class_name, *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_seconds
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BrokerError(f"{class_name} took longer than {timeout_seconds} s; is the broker up?") from error
-    if done.returncode != 0:
-        printed = (done.stdout + done.stderr).strip()[-_SHOWN_CHARACTERS:]
-        raise BrokerError(f"{class_name} {' '.join(arguments)} ended with {done.returncode}: {printed}")
-    return done.stdout
 
 
 def java_command(class_name: str, *arguments: str, jvm_options: Sequence[str], log_config: Path) -> list[str]:

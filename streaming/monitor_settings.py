@@ -11,6 +11,7 @@ SEVERITIES: tuple[Severity, ...] = ("info", "low", "medium", "high", "critical")
 
 UNAUTHORIZED, UNREQUESTED, DENIED = "unauthorized-access", "unrequested-access", "denied-but-done"
 DENIAL_BURST, MALFORMED_BURST, CONTRADICTION = "denial-burst", "malformed-burst", "fact-contradiction"
+ANSWER_CONTRADICTED, ANSWER_STALE, ANSWER_MISDATED = "answer-contradicted", "answer-stale", "answer-misdated"
 Kind = Literal[
     "unauthorized-access",
     "unrequested-access",
@@ -18,6 +19,9 @@ Kind = Literal[
     "denial-burst",
     "malformed-burst",
     "fact-contradiction",
+    "answer-contradicted",
+    "answer-stale",
+    "answer-misdated",
 ]
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -51,6 +55,9 @@ DEFAULTS: dict[str, KindRule] = {
     DENIAL_BURST: KindRule("medium", escalate={"high": 100, "critical": 1000}, more_than=20),
     MALFORMED_BURST: KindRule("medium", escalate={"high": 1000}, more_than=50),
     CONTRADICTION: KindRule("low", escalate={"medium": 100}),
+    ANSWER_CONTRADICTED: KindRule("high", escalate={"critical": 10}),
+    ANSWER_STALE: KindRule("high", escalate={"critical": 100}),
+    ANSWER_MISDATED: KindRule("medium", escalate={"high": 1000}),
 }
 
 

@@ -14,7 +14,7 @@ import yaml
 from policy import CLAIMS, MAX_CLAIMED_GROUPS, all_systems, nearest
 from policy.evaluation import HELD_BYTES
 from streaming.authentication_settings import JwtSettings, TlsSettings, jwt_problem, tls_problem
-from streaming.monitor_settings import MonitorSettings
+from streaming.monitor_settings import UNREQUESTED, MonitorSettings
 from streaming.topics import DEFAULT_SYSTEMS, TopicNames
 
 PREFIX = "LOCKKEEPER_"
@@ -35,6 +35,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Mode = Literal["enforce", "shadow"]
+RecordMode = Literal["all", "durable", "denials", "none"]
 Encoding = Literal["json", "avro-single-object", "avro-confluent"]
 
 
@@ -75,6 +76,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for so long decide nothing; `wait_seconds`: how long a request waits for newer ones. `poll_seconds`: between two
     readings. `request_seconds`: for a request to be sent. `max_requests`: that are answered at once. `drain_seconds`:
     how long it goes on answering, while it is not ready, once it is asked to stop. `access_log`: a line per response.
+    `record`: which answers are recorded, `durable`: and given once Kafka has them; `record_systems`: by system.
+    `record_topic`: "": the first of `topics.answered`. `record_queue`: how many wait for Kafka; beyond, by
+    `record_full`, the answer is an error or is given and counted as lost. `name`: in records; "": of the machine.
     `ext_authz`: a YAML file of routes for Envoy's external authorization; "": there is none.
     """
 
@@ -97,6 +101,21 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=300)] = 0.0
     access_log: bool = False
     ext_authz: str = ""
+    record: RecordMode = "all"
+    record_systems: dict[str, RecordMode] = {}
+    record_topic: str = ""
+    record_queue: Positive = 10_000
+    record_full: Literal["error", "count"] = "error"
+    name: Annotated[str, msgspec.Meta(max_length=256)] = ""
+
+    def record_of(self, system: str) -> RecordMode:
+        """Which answers of a system are recorded."""
+        return self.record_systems.get(system, self.record)
+
+    @property
+    def records(self) -> bool:
+        """Whether any answers are recorded."""
+        return {self.record, *self.record_systems.values()} != {"none"}
 
 
 class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,13 +180,15 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     `job_name`: the transactional id and the consumer group; a second job with this name fences the first.
     `systems`: the policy languages that have topics, of those that are installed. Of another one, a document is refused
     and a request answered `error`, `unknown-system`.
-    `trust`: by topic of requests or audit events, what its producers may claim; one not named gets all but `time`.
+    `trust`: by topic of requests, answered requests or audit events, what its producers may claim; one not named gets
+    all but `time`.
     `master`: Spark's; of `local[K,F]`, K are the threads, and a task that fails, as when a Python worker is killed, is
     run F times in all before the job ends; with `local[K]`, once. A try may meet another killed worker: F above K.
     `max_records`: of a micro-batch. `max_batch_bytes`: of the records that one transaction reads and writes, and
     `max_batch_seconds`: how long workers decide these; what is beyond follows in other transactions.
     `snapshots_kept`: policy versions kept to evaluate audit events by what was in force when they happened.
     `policy_stale_seconds`: after so long without the policies, an alert.
+    `answer_clock_skew`: seconds by which the time of an answer given elsewhere may differ from its record's.
     `accepted_topic_ids`: of topics that were deleted and re-created and may be read in place of the deleted ones; with
     `:` and the log start offset, of documents' topics whose records were deleted. The error that asks for it names it.
     `idle_seconds`: how often policies are looked at while there are no requests; `idle_commit_seconds`: how
@@ -194,6 +215,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     limits: Limits = Limits()
     monitor: MonitorSettings = MonitorSettings()
     policy_stale_seconds: Seconds = 30.0
+    answer_clock_skew: Seconds = 5.0
     accepted_topic_ids: tuple[str, ...] = ()
     idle_seconds: Seconds = 0.5
     idle_commit_seconds: Seconds = 30.0
@@ -373,9 +395,10 @@ def _check_systems(given: Mapping[str, Any], settings: Settings, where: str) -> 
 
 def _check_trust(settings: Settings, where: str) -> None:
     for topic, claims in settings.trust.items():
-        inputs = (*settings.topics.requests, *settings.topics.audit)
+        inputs = settings.topics.inputs
         if topic not in inputs:
-            raise SettingsError(f"{where}: trust.{topic}: not one of topics.requests or topics.audit: {inputs}")
+            fields = "topics.requests, topics.audit or topics.answered"
+            raise SettingsError(f"{where}: trust.{topic}: not one of {fields}: {inputs}")
         if unknown := claims - CLAIMS:
             raise SettingsError(f"{where}: trust.{topic}: {sorted(unknown)} are not among {sorted(CLAIMS)}")
 
@@ -446,4 +469,23 @@ def _is_address(url: str) -> bool:
 def monitor_settings(settings: Settings) -> Settings:
     """The job's settings under the monitor's own name and checkpoint."""
     place = settings.monitor.checkpoint or f"{settings.checkpoint}-monitor"
-    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place)
+    monitor = msgspec.structs.replace(settings.monitor, systems=_monitored(settings))
+    return msgspec.structs.replace(settings, job_name=f"{settings.job_name}-monitor", checkpoint=place, monitor=monitor)
+
+
+def unrecorded_systems(settings: Settings) -> list[str]:
+    """Those whose answers over HTTP are not all recorded: accesses of theirs may have been allowed without a record."""
+    serve = settings.serve
+    lossy = serve.record_full == "count"
+    return [system for system in settings.systems if lossy or serve.record_of(system) in ("denials", "none")]
+
+
+def _monitored(settings: Settings) -> dict[str, dict[str, Any]]:
+    """`monitor.systems`, with `unrequested-access` off where not all answers are recorded."""
+    systems = dict(settings.monitor.systems)
+    for system in unrecorded_systems(settings):
+        rules = systems.get(system, {})
+        kinds = {**rules.get("kinds", {})}
+        kinds[UNREQUESTED] = {**kinds.get(UNREQUESTED, {}), "enabled": False}
+        systems[system] = {**rules, "kinds": kinds}
+    return systems

@@ -19,10 +19,14 @@ DEFAULT_SYSTEMS = ("cdap", "lenses5", "lenses6", "streamsets", "ververica")
 
 
 class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the topics are called. `policies`: by system; a system that is not named has the default name."""
+    """What the topics are called. `policies`: by system; a system that is not named has the default name.
+
+    `answered`: of requests that a server or an application has answered already, and that the job decides again.
+    """
 
     requests: tuple[str, ...] = ("authz.requests.v1",)
     audit: tuple[str, ...] = ("authz.audit.v1",)
+    answered: tuple[str, ...] = ()
     policies: dict[str, str] = {}
     facts: str = "authz.facts.v1"
     history: str = "authz.history.v1"
@@ -31,6 +35,16 @@ class TopicNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alerts: str = "authz.alerts.v1"
     changes: str = "authz.changes.v1"
     systems: tuple[str, ...] = DEFAULT_SYSTEMS  # those that have topics: follows `Settings.systems`
+
+    @property
+    def asking(self) -> tuple[str, ...]:
+        """The topics whose records get a decision or a dead letter each."""
+        return (*self.requests, *self.answered)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The topics of events that the job reads: requests, audit events, and requests answered elsewhere."""
+        return (*self.requests, *self.audit, *self.answered)
 
     def policy_topics(self) -> dict[str, str]:
         """The policy topic of every system that has one, by the system's name."""
@@ -126,7 +140,7 @@ def topic_specs(names: TopicNames, sizes: Sizes = USUAL_SIZES) -> list[TopicSpec
 
 
 def _inputs(names: TopicNames) -> Iterator[TopicSpec]:
-    for topic in (*names.requests, *names.audit):
+    for topic in names.inputs:
         yield TopicSpec(topic, (KEEPS_ALL, BROKER_DATES, KEEPS_ACKNOWLEDGED))
 
 
@@ -144,7 +158,7 @@ def _outputs(names: TopicNames, sizes: Sizes) -> Iterator[TopicSpec]:
     rules = (KEEPS_ALL, _holds(sizes.record_out, "answer"), KEEPS_ACKNOWLEDGED)
     for topic in (names.decisions, names.verdicts):
         yield TopicSpec(topic, rules)
-    for topic in (names.alerts, *map(dead_letters_of, (*names.requests, *names.audit))):
+    for topic in (names.alerts, *map(dead_letters_of, names.inputs)):
         yield TopicSpec(topic, rules, partitions=1)
     yield TopicSpec(names.changes, rules, FOR_EVER, 1)
 

@@ -3,10 +3,12 @@
 import contextlib
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streaming.broker import EmbeddedBroker, run_kafka_tool
+from streaming.broker import BrokerError, EmbeddedBroker, java_command
+from streaming.runtime.java import CONSOLE_LOG
 
 GIVEN = "KAFKA_BOOTSTRAP_SERVERS"
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
@@ -15,6 +17,12 @@ _ALONE = {
     "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
     "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
 }
+
+CONSUMER_GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+"""Shows and changes consumer groups: their offsets and their lag."""
+
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+_SHOWN_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +81,30 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def run_kafka_tool(class_name: str, *arguments: str, timeout_seconds: float = 60.0) -> str:
+    """Run one of Kafka's command-line tools against whichever broker the arguments name.
+
+    Args:
+        class_name: the tool's class, such as `CONSUMER_GROUPS`.
+        arguments: what the tool takes, such as `--bootstrap-server`, `--describe`, `--group`.
+        timeout_seconds: how long the tool may take.
+
+    Returns:
+        What the tool printed to standard output.
+
+    Raises:
+        BrokerError: the tool failed, or took too long; the message carries what it printed.
+    """
+    command = java_command(class_name, *arguments, jvm_options=_QUICK_START, log_config=CONSOLE_LOG)
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BrokerError(f"{class_name} took longer than {timeout_seconds} s; is the broker up?") from error
+    if done.returncode != 0:
+        printed = (done.stdout + done.stderr).strip()[-_SHOWN_CHARACTERS:]
+        raise BrokerError(f"{class_name} {' '.join(arguments)} ended with {done.returncode}: {printed}")
+    return done.stdout

@@ -35,7 +35,7 @@ from policy.systems.kit.system import EVERYONE
 
 Lack = Literal["action", "resource", "validity", "condition"]
 ORDER: tuple[Lack, ...] = ("condition", "validity", "action", "resource")
-MOST_NEAR, MOST_HOLDERS, MOST_CHECKS, MOST_ASKED = 3, 10, 5, 2000
+MOST_NEAR, MOST_PRINCIPALS, MOST_CHECKS, MOST_ASKED = 3, 10, 5, 2000
 
 
 class Near(msgspec.Struct, frozen=True):
@@ -64,12 +64,12 @@ class Against(msgspec.Struct, frozen=True):
 class Nearest(msgspec.Struct, frozen=True):
     """``near``: at most `MOST_NEAR` statements, the nearest first. ``notes``: what else is to be known.
 
-    ``holders``: at most `MOST_HOLDERS` who are allowed the request; ``more``: whether there are others.
+    ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there are others.
     """
 
     denies: tuple[Against, ...] = ()
     near: tuple[Near, ...] = ()
-    holders: tuple[Who, ...] = ()
+    principals: tuple[Who, ...] = ()
     more: bool = False
     notes: tuple[str, ...] = ()
 
@@ -100,10 +100,10 @@ def _nearest(
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
     ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda one: ORDER.index(one.lacks))
-    holders, more = _holders(snapshot, asked, whole, trust, search.holders(leaves[:MOST_CHECKS]))
+    principals, more = _allowed_principals(snapshot, asked, whole, trust, search.principals(leaves[:MOST_CHECKS]))
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
-    return Nearest(denies, tuple(ranked[:MOST_NEAR]), holders, more, notes)
+    return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
 
 
 def _conditions(trace: EvaluationTrace) -> Iterator[Near]:
@@ -214,7 +214,7 @@ class _Search:
                 onward = memberships.get(way.principal, ())
                 todo += [_Way(one.principal, way.detail, f"{way.route} → {one.principal}") for one in onward]
 
-    def holders(self, leaves: Iterable[ExpressionResult]) -> set[str]:
+    def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
         checks = [leaf.expression for leaf in leaves if isinstance(leaf.expression, PermissionCheck)]
         having = {
@@ -252,7 +252,7 @@ def _alike(grant: Grant, check: PermissionCheck) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: match_part(pair[0], pair[1]), pairs))
 
 
-def _holders(
+def _allowed_principals(
     snapshot: Snapshot, asked: Request, whole: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
 ) -> tuple[tuple[Who, ...], bool]:
     """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
@@ -261,8 +261,8 @@ def _holders(
     one |= {"id": asked.id, "action": builtins(asked.action), "context": asked.context, "time": asked.time}
     one |= {"resource": builtins(asked.resource), "subject": builtins(asked.subject)}
     ordered = sorted(names)
-    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_ASKED], trust), MOST_HOLDERS + 1))
-    return found[:MOST_HOLDERS], len(found) > MOST_HOLDERS or len(ordered) > MOST_ASKED
+    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_ASKED], trust), MOST_PRINCIPALS + 1))
+    return found[:MOST_PRINCIPALS], len(found) > MOST_PRINCIPALS or len(ordered) > MOST_ASKED
 
 
 def _of_engine(
@@ -281,7 +281,9 @@ def _of_engine(
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
     ranked = sorted(near, key=lambda one: ORDER.index(one.lacks))
-    holders, more = _holders(snapshot, asked, whole, trust, (name for _, name in engine.subjects(policy_set.facts)))
+    principals, more = _allowed_principals(
+        snapshot, asked, whole, trust, (name for _, name in engine.subjects(policy_set.facts))
+    )
     conditions = any(one.lacks == "condition" for one in near)
     notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()
-    return Nearest(against, tuple(ranked[:MOST_NEAR]), holders, more, notes)
+    return Nearest(against, tuple(ranked[:MOST_NEAR]), principals, more, notes)

@@ -149,7 +149,7 @@ Expression: TypeAlias = PermissionCheck | Condition | All | AnyOf | EngineResult
 
 
 class AuthorizationQuery(msgspec.Struct, frozen=True):
-    """A request in terms of the core: who asks (principals to start from) and what must be true.
+    """A request in terms of the core: the subject (principals to start from) and what must be true.
 
     ``claims``: what the request asserted and the answer rests on. ``notes``: contradictions found.
     ``untrusted``: the untrusted claims whose absence makes any answer but allow an error.

@@ -33,6 +33,7 @@ class FactChange(msgspec.Struct, frozen=True):
     """What one document of the facts topic says now. `broken`: it was refused and no good version stands in its place.
 
     `affected_principals`: the principals that a refused one may have affected. `at`: since when, ms by the log.
+    `order`: the offset of the record by which it says so; -1: not known.
     """
 
     key: Key
@@ -40,6 +41,7 @@ class FactChange(msgspec.Struct, frozen=True):
     broken: bool = False
     affected_principals: frozenset[str] = frozenset()
     at: int = SINCE_EVER
+    order: int = -1
 
 
 def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
@@ -57,6 +59,7 @@ def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
         document_history.broken,
         document_history.affected_principals if document_history.broken else frozenset(),
         at,
+        document_history.newest.order,
     )
 
 
@@ -449,6 +452,13 @@ class FactOverlay:
     def bound(self, system: str) -> Mapping[Key, frozenset[str]]:
         """The broken documents of a system, each with the principals that it may have affected."""
         return {key: principals for key, principals in self._bound.items() if key.system == system}
+
+    def copy(self) -> "FactOverlay":
+        """The layer as it is, whatever is applied to this one later."""
+        other = FactOverlay(all_held_after=self._all_held_after)
+        other._tables = {system: table.copy() for system, table in self._tables.items()}
+        other._elsewhere, other._bound, other.changed_at = dict(self._elsewhere), dict(self._bound), self.changed_at
+        return other
 
     def sees_all_from_now(self, absent_since: int) -> None:
         """Note that every change is applied from now on. What is not held was not there since a moment (ms)."""

@@ -1,6 +1,6 @@
 """`lockkeeper policy log | show`: who changed which policies when, and what a change opened."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from policy.analysis import Difference
     from streaming.records.change import PolicyState
     from streaming.settings import Settings
+    from streaming.snapshots.at_offsets import DocumentLog, Offsets
     from streaming.snapshots.logged import ChangeHistory, Logged
 
 SHORT_ID = 12
@@ -183,21 +184,40 @@ def _analysed(settings: "Settings", change: "Logged") -> "Logged":
     return change
 
 
+def open_documents(settings: "Settings", systems: Iterable[str]) -> "DocumentLog":
+    """The documents of some systems of all times that the topics still hold. Raises Failure."""
+    import msgspec
+
+    from streaming.snapshots.at_offsets import read_document_log
+
+    known = settings.topics.policy_topics()
+    if unknown := sorted(set(systems) - known.keys()):
+        raise Failure(f"no topic for {', '.join(unknown)}: add it to the setting `systems`", MISUSED)
+    some = msgspec.structs.replace(settings, systems=tuple(name for name in known if name in set(systems)))
+    topics = some.topics
+    reach(some, *topics.policy_topics().values(), topics.facts, topics.history)
+    return read_document_log(some)
+
+
+def of_topics(log: "DocumentLog", offsets: "Offsets") -> "Offsets":
+    """The offsets of the topics that are read."""
+    return {topic: partitions for topic, partitions in offsets.items() if topic in log.topics}
+
+
 def differences_of(settings: "Settings", change: "Logged") -> "tuple[list[Difference], str]":
     """The grants that a change gave and took, and why they are not known, "" where they are."""
     from policy.analysis import compare
-    from streaming.snapshots.at_offsets import NoLongerKnown, read_document_log
+    from streaming.snapshots.at_offsets import NoLongerKnown
 
-    topics = settings.topics
     try:
-        reach(settings, *topics.policy_topics().values(), topics.facts, topics.history)
-    except Failure as failure:  # an owner of one system may not read the others' documents
+        log = open_documents(settings, [part.system for part in change.parts])
+    except Failure as failure:  # who may read the changes need not be allowed to read all documents
         return [], str(failure).partition("\n")[0]
-    log = read_document_log(settings)
     found: list[Difference] = []
     try:
         for part in change.parts:
-            before, after = (log.snapshot_at(state.policy_offsets, None) for state in (part.before, part.after))
+            states = (part.before.policy_offsets, part.after.policy_offsets)
+            before, after = (log.snapshot_at(of_topics(log, offsets), None) for offsets in states)
             found += [one for one in compare(before, after) if one.system == part.system]
     except NoLongerKnown as error:
         return [], str(error)

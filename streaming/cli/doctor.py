@@ -148,7 +148,7 @@ def show_status(
 
     settings = settings_of(config, bootstrap)
     names = settings.topics
-    inputs = (*names.requests, *names.audit)
+    inputs = names.inputs
     read = (*inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
     found = status(settings, reach(settings, *read), metrics)
     if as_json:

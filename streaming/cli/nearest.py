@@ -26,7 +26,7 @@ def nearest_lines(nearest: "Nearest | None") -> Iterator[str]:
         yield f"  falls short in {near.lacks}: {near.detail}"
     if not nearest.near and not nearest.denies:
         yield "nearest: no statement of the subject comes close"
-    yield f"allowed to: {_holders(nearest.holders, nearest.more)}"
+    yield f"allowed to: {_allowed_principals(nearest.principals, nearest.more)}"
     yield from nearest.notes
 
 
@@ -43,7 +43,7 @@ def _route(route: str) -> str:
     return f" ({route})" if route else ""
 
 
-def _holders(holders: "Sequence[Who]", more: bool) -> str:
-    if not holders:
+def _allowed_principals(principals: "Sequence[Who]", more: bool) -> str:
+    if not principals:
         return "no principal that the documents name"
-    return "; ".join(map(who_text, holders)) + ("; and others: see `lockkeeper who-can`" if more else "")
+    return "; ".join(map(who_text, principals)) + ("; and others: see `lockkeeper who-can`" if more else "")

@@ -23,22 +23,13 @@ from streaming.cli.app import (
     settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
+from streaming.cli.expected import Expect, check_expected
 
 if TYPE_CHECKING:
     from policy import Key, Located
     from streaming.kafka.committed import Stored
     from streaming.kafka.publish import Offsets, Publication
     from streaming.settings import Settings
-
-
-Expect = Annotated[
-    str | None,
-    typer.Option(
-        "--expect",
-        metavar="VERSION",
-        help="Publish nothing unless this is live: a policy version (sha256:…), or the newest change of these systems.",
-    ),
-]
 
 
 @policy_app.command("apply")
@@ -111,35 +102,6 @@ class _Application:
     def summary(self) -> str:
         """How many were published and deleted."""
         return f"{_published(self._documents, self._stored)}, {len(self.gone)} deleted"
-
-
-def check_expected(settings: "Settings", systems: Collection[str], expect: str | None) -> None:
-    """Raise Failure unless `expect` is None, the live policy version, or the newest change of these systems."""
-    if expect is None:
-        return
-    live = _live_version(settings) if expect.startswith("sha256:") else _newest_change(settings, systems)
-    if live != expect:
-        raise Failure(f"nothing was published: {live or 'no change'} is live, not {expect}. Compare, then try again")
-
-
-def _live_version(settings: "Settings") -> str:
-    from streaming.snapshots.at_offsets import read_document_log
-
-    return read_document_log(settings).newest().version
-
-
-def _newest_change(settings: "Settings", systems: Collection[str]) -> str:
-    """The change that the newest record of these systems' topics names; "" for none."""
-    from streaming.kafka.authorship import authorship_of
-    from streaming.kafka.committed import committed_records
-
-    topics = settings.topics.policy_topics()
-    newest = max(
-        committed_records(settings, [topics[system] for system in systems]),
-        key=lambda message: (message.timestamp()[1], message.offset()),
-        default=None,
-    )
-    return authorship_of(newest.headers()).change if newest is not None else ""
 
 
 def is_ci() -> bool:
@@ -251,7 +213,7 @@ def _found(settings: "Settings", key: str, at: str | None = None) -> list["Store
     topics = settings.topics.policy_topics()
     systems = _systems(key, topics)
     reach(settings, *(topics[system] for system in systems))
-    stored = read_stored(settings, systems) if at is None else documents_at(settings, at)
+    stored = read_stored(settings, systems) if at is None else documents_at(settings, systems, at)
     found = [one for one in stored if not key or f"{one.key}/".startswith(f"{key.rstrip('/')}/")]
     if key and not found:
         raise Failure(_unknown(key, [one.key for one in stored]))

@@ -1,6 +1,6 @@
 """`lockkeeper policy rollback | status`, and the documents of a time, change or version for `policy get --at`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ from streaming.cli.app import (
     settings_of,
 )
 from streaming.cli.authorship import AuthorOption, CommitOption, ReasonOption, authorship
-from streaming.cli.changes import SHORT_ID, ChangeArgument, find_change, logged_changes
+from streaming.cli.changes import SHORT_ID, ChangeArgument, find_change, logged_changes, of_topics, open_documents
 
 if TYPE_CHECKING:
     from policy import Key
@@ -36,20 +36,11 @@ VERSION = "sha256:"
 SHOWN = 10
 
 
-def open_documents(settings: "Settings") -> "DocumentLog":
-    """The documents of all times that the topics still hold. Raises Failure."""
-    from streaming.snapshots.at_offsets import read_document_log
-
-    topics = settings.topics
-    reach(settings, *topics.policy_topics().values(), topics.facts, topics.history)
-    return read_document_log(settings)
-
-
-def documents_at(settings: "Settings", point: str) -> "list[Stored]":
-    """The documents in force at a time, after a change, or of a policy version, sorted. Raises Failure."""
+def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "list[Stored]":
+    """The documents of some systems in force at a time, after a change, or of a version, sorted. Raises Failure."""
     from streaming.snapshots.at_offsets import NoLongerKnown
 
-    log = open_documents(settings)
+    log = open_documents(settings, systems)
     try:
         found = log.documents_at(*_offsets_of(settings, log, point))
     except NoLongerKnown as error:
@@ -69,7 +60,7 @@ def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[
         part = at_version
     else:
         raise Failure(f"--at {point}: no change on {settings.topics.changes} led to this version")
-    return part.after.policy_offsets, None
+    return of_topics(log, part.after.policy_offsets), None
 
 
 def _moment(point: str) -> int | None:
@@ -151,7 +142,7 @@ class _Rollback:
         from policy import Located, Place, refusals
         from streaming.kafka.publish import Publication
 
-        log = open_documents(self._settings)
+        log = open_documents(self._settings, self.systems)
         if not self._force:
             self._check_untouched(log)
         before = self._before(log)

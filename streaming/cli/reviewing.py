@@ -99,7 +99,7 @@ def _reach(settings: "Settings", send: bool) -> None:
     log_warnings_alone(sys.stderr)
     names = settings.topics
     documents = (*names.policy_topics().values(), names.facts, names.history)
-    read = (names.decisions, *documents, *names.requests, *map(dead_letters_of, names.requests))
+    read = (names.decisions, *documents, *names.asking, *map(dead_letters_of, names.asking))
     written = (names.requests[0], names.policy_topics()[SYSTEM]) if send else ()
     reach(settings, *read, written=written, permissions=topic_permissions("DescribeConfigs", documents))
 
@@ -217,7 +217,7 @@ def _gather(settings: "Settings", span: "Span", top: int, replay: int, now: int)
 
     log_warnings_alone(sys.stderr)
     names = settings.topics
-    inputs = (*names.requests, *names.audit)
+    inputs = names.inputs
     documents = (*names.policy_topics().values(), names.facts, names.history)
     admin = reach(settings, names.decisions, names.alerts, *documents, *names.requests, *map(dead_letters_of, inputs))
     return gather(settings, admin, Wish(span, top, replay), now, echo_err)

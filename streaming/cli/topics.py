@@ -167,8 +167,8 @@ def contracts(
     """List the contracts, print one, or write them to a folder.
 
     JSON Schemas (2020-12), Avro schemas, those of every release, the topics as AsyncAPI 3, and the HTTP API of
-    `lockkeeper serve` as OpenAPI 3.1. They refer to each other by path, so take them along together. The `$id` of a JSON Schema is a name and no address: give a validator
-    the files.
+    `lockkeeper serve` as OpenAPI 3.1. They refer to each other by path: copy all of them. The `$id` of a JSON Schema
+    is a name and no address: give a validator the files.
 
     \b
     Examples:

@@ -7,6 +7,8 @@
 Everything but an allow in time is no allow: a deny, an error, a dead letter, no answer, no Kafka.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from streaming.client.clients import AsyncClient, Client
 from streaming.client.connection import Connection
 from streaming.client.consumers import Alert, AlertConsumer, DeadLetter, DecisionConsumer
@@ -16,17 +18,22 @@ from streaming.client.publisher import PolicyPublisher
 from streaming.kafka.publish import PublishFailed
 from streaming.topics import TopicNames
 
+if TYPE_CHECKING:
+    from streaming.client.local import AsyncLocalClient, LocalClient
+
 __all__ = [
     "AccessDenied",
     "Alert",
     "AlertConsumer",
     "AsyncClient",
+    "AsyncLocalClient",
     "Client",
     "ClientError",
     "Connection",
     "DeadLetter",
     "Decision",
     "DecisionConsumer",
+    "LocalClient",
     "NotDecided",
     "NotReported",
     "Place",
@@ -36,3 +43,12 @@ __all__ = [
     "Unreadable",
     "acting_as",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The local clients, whose evaluator is not loaded unless it is used."""
+    if name in {"LocalClient", "AsyncLocalClient"}:
+        from streaming.client import local
+
+        return getattr(local, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,14 +4,14 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from streaming.client.connection import Connection, connection_to
 from streaming.client.decision import Decision, NotDecided, Place, complete
 from streaming.client.exchange import Exchange, Pending, answered
-from streaming.client.records import InvalidRequest, event_record, request_record
+from streaming.client.records import InvalidRequest, ProducerRecord, event_record, request_record
 
 
 class SentRequest(msgspec.Struct):
@@ -21,6 +21,28 @@ class SentRequest(msgspec.Struct):
     timeout: float
     raise_on_error: bool
     began: float
+
+
+class TakesRequests(Protocol):
+    """What decides requests for a client; see `Exchange`."""
+
+    def send(self, record: ProducerRecord) -> Pending:
+        """Begin to decide a request."""
+
+    def forget(self, pending: Pending) -> None:
+        """No caller waits for the answer any more."""
+
+    def late(self, pending: Pending, seconds: float) -> Decision:
+        """The answer to a request that had none for so long."""
+
+    def await_place(self, seconds: float) -> bool:
+        """Whether requests are decided; waits so long for it."""
+
+    def report(self, record: ProducerRecord) -> "Future[Place]":
+        """Send a record that has no answer."""
+
+    def close(self) -> None:
+        """Answer all who wait, and leave."""
 
 
 class BaseClient:
@@ -45,16 +67,16 @@ class BaseClient:
     ) -> None:
         self._connection = connection_to(connection)
         self._requests = requests or self._connection.topics.requests[0]
-        self._timeout, self._raise_on_error = _checked(timeout), raise_on_error
+        self._timeout, self._raise_on_error = checked_timeout(timeout), raise_on_error
         self._shadow = shadow
-        self._exchange = Exchange(self._connection, self._requests)
+        self._exchange: TakesRequests = Exchange(self._connection, self._requests)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._connection!r}, requests={self._requests!r})"
 
     def _send(self, request: Mapping[str, Any] | None, timeout: float | None, fields: Mapping[str, Any]) -> SentRequest:
         """Begin to send a request. What is no request is answered at once."""
-        seconds = self._timeout if timeout is None else _checked(timeout)
+        seconds = self._timeout if timeout is None else checked_timeout(timeout)
         raising = fields.get("raise_on_error", self._raise_on_error)
         began = time.monotonic()
         try:
@@ -86,7 +108,7 @@ class BaseClient:
         return self._exchange.report(event_record(self._connection.topics.audit[0], event, decision_id))
 
 
-def _checked(timeout: float) -> float:
+def checked_timeout(timeout: float) -> float:
     if not (isinstance(timeout, int | float) and math.isfinite(timeout) and timeout > 0):
         raise ValueError(f"timeout={timeout!r}: seconds, more than 0")
     return timeout

@@ -98,9 +98,9 @@ class Exchange:
         """Send a record that has no answer. The future's result is its place; it raises NotReported."""
         future: Future[Place] = Future()
         if self._is_forked() or self._closing.is_set():
-            _resolve(future, None, FORKED if self._is_forked() else CLOSED)
+            resolve(future, None, FORKED if self._is_forked() else CLOSED)
         else:
-            self._producer.send(record, partial(_resolve, future))
+            self._producer.send(record, partial(resolve, future))
         return future
 
     def forget(self, pending: Pending) -> None:
@@ -233,7 +233,7 @@ class Exchange:
             self._correlation.forget(ticket)
             pending = self._waiting.pop(ticket, None)
         if pending is not None:
-            _settle(pending, decision)
+            settle(pending, decision)
 
     def _fail(self, questions: Iterable[Pending], code: str, message: str) -> None:
         for pending in questions:
@@ -247,16 +247,16 @@ class Exchange:
 def answered(record: ProducerRecord, code: str, message: str) -> Pending:
     """A question that is not sent: its answer is an error, and is there already."""
     pending = Pending(NEVER_SENT, record, Future())
-    _settle(pending, undecided(record.id, code, message))
+    settle(pending, undecided(record.id, code, message))
     return pending
 
 
-def _settle(pending: Pending, decision: Decision) -> None:
+def settle(pending: Pending, decision: Decision) -> None:
     with contextlib.suppress(InvalidStateError):  # the waiting caller has just cancelled
         pending.future.set_result(decision)
 
 
-def _resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
+def resolve(future: "Future[Place]", place: Place | None, why: str) -> None:
     with contextlib.suppress(InvalidStateError):
         if place is None:
             future.set_exception(NotReported(why))

@@ -83,7 +83,8 @@ class SideOutput(msgspec.Struct, array_like=True, frozen=True):
 
     `needed`: ids of Avro schemas that are not known yet; while there are any, nothing of the evaluation may be used.
     `compared`: what a candidate says. `decisions`: the records of these, if each is to be logged. `moments`: some (ms)
-    under whose policies audit events had to be evaluated, and no snapshot holds these.
+    under whose policies audit events had to be evaluated, and no snapshot holds these. `offsets`: JSON of some policy
+    offsets that answered records name, and of which no snapshot is held.
     """
 
     tally: Tally
@@ -92,3 +93,4 @@ class SideOutput(msgspec.Struct, array_like=True, frozen=True):
     decisions: list[bytes]
     moments: list[int]
     decided: Decided = Decided(0, 0, 0, False, 0.0)
+    offsets: list[bytes] = []

@@ -3,17 +3,20 @@
 import contextlib
 import secrets
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from streaming.commit.checkpoint import Checkpoint
 from streaming.errors import CannotStart, OffsetsDisagree
 from streaming.kafka.clients import SECONDS, Partition, group_members, group_observer, once_coordinated
 from streaming.kafka.reader import ACCEPT
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.settings import Settings
+
+if TYPE_CHECKING:  # Spark, which a follower does without
+    from streaming.commit.checkpoint import Checkpoint
 
 FORMAT = 1
 """Of the metadata of committed offsets, and of the history topic's records."""
@@ -217,7 +220,7 @@ def open_offset_tracker(
     partitions: Iterable[Partition],
     requests: Iterable[str],
     topic_ids: Mapping[str, str],
-    checkpoint: Checkpoint,
+    checkpoint: "Checkpoint",
     cluster_id: str,
     accepted: Collection[str] = (),
 ) -> OffsetTracker:

@@ -20,8 +20,8 @@ from streaming.errors import CannotWrite, Fenced, JobStopped, Stopping
 from streaming.kafka.clients import group_consumer
 from streaming.kafka.permissions import Permission, explain_missing, principal_of_java
 from streaming.ops.watch import Watch
-from streaming.records.formats import JSON_HEADERS
-from streaming.records.packing import Result, columnar_batches, pack
+from streaming.records.formats import JSON_HEADERS, Result
+from streaming.records.packing import columnar_batches, pack
 from streaming.records.size_gate import fitting, largest
 from streaming.runtime.spark import new_instance
 from streaming.runtime.spark_errors import task_failure

@@ -81,7 +81,7 @@ def status(settings: Settings, admin: AdminClient, endpoint: str = "", wait: flo
     """
     names = settings.topics
     documents = (*names.policy_topics().values(), names.facts)
-    inputs = (*names.requests, *names.audit)
+    inputs = names.inputs
     job = _group(settings, admin, (*inputs, *documents))
     monitored = (names.decisions, names.verdicts)
     monitor = _group(monitor_settings(settings), admin, monitored)

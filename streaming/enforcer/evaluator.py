@@ -7,7 +7,7 @@ import binascii
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -277,7 +277,7 @@ class PartitionEvaluator:
     ) -> Outgoing:
         """The record to write for one request record: its decision, or its dead letter. Never raises."""
         try:
-            return DECISIONS, key, self._record(key, value, offset, at), _carried(headers) if headers else None
+            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
             # What holds the exception has no name: its traceback holds this frame, a cycle that would keep the record.
@@ -288,12 +288,12 @@ class PartitionEvaluator:
             return (source.dead_letters, *rejected)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
-        envelope, value = self._open(key, value)
+        envelope, value = self.open(key, value)
         if envelope.time is not None:
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
         asker, system = _encode(envelope.id), _encode(envelope.system)
-        given = self._answer(envelope, value, at)
+        given = self.answer_at(envelope, value, at, self._context.now)
         made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
         if record_size(key, made) > self._limits.record_out:
             made, given = self._too_large(key, envelope, offset, at)
@@ -317,7 +317,8 @@ class PartitionEvaluator:
             raise TooLarge("the decision", size, limit)
         return made, given
 
-    def _open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
+    def open(self, key: bytes | None, value: bytes | None) -> tuple[Envelope, bytes]:
+        """The envelope of a record of bounded size, and the record in JSON. Raises MalformedRequest."""
         if value is None:
             raise MalformedRequest("not a request: the record has no value")
         size = len(value) + len(key or b"")
@@ -344,9 +345,15 @@ class PartitionEvaluator:
         parts = layout(self._envelope, b"%d" % offset, asker, system, self._clock.text(at), (answer,), evaluations)
         return b"".join(parts)
 
-    def _answer(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
+    def assemble(self, envelope: Envelope, offset: int, at: int, given: Labelled, evaluations: bytes) -> bytes:
+        """A decision record. `evaluations`: as `Answer` has them, and what follows them."""
+        asker, system = _encode(envelope.id), _encode(envelope.system)
+        return self._assemble(asker, system, offset, at, given[0] + given[1], evaluations)
+
+    def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Labelled:
+        """The answer, `at` being the time of evaluation, and `now` the one that its deadline is compared with; ms."""
         given = self._prepared(value, at) or self._evaluate(envelope, value, at)
-        if envelope.deadline is not None and self._context.now > moment(envelope.deadline):
+        if envelope.deadline is not None and now > moment(envelope.deadline):
             return _error(envelope.system, "deadline-exceeded", "the request was judged after its deadline", given[1])
         return given
 
@@ -370,15 +377,16 @@ class PartitionEvaluator:
         if stale is not None:
             asker = echo(asked) if isinstance(asked, Request) else b""
             return _error(envelope.system, "policies-behind", stale, asker)
-        return _labelled(envelope.system, self._answers.of(asked))
+        return labelled(envelope.system, self._answers.of(asked))
 
 
-def _labelled(system: str, given: Answer) -> Labelled:
+def labelled(system: str, given: Answer) -> Labelled:
+    """An answer with what it is counted as."""
     return *given, label(system, outcome_of(given[0]))
 
 
 def _error(system: str, code: str, message: str, echoed: bytes = b"") -> Labelled:
-    return _labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
+    return labelled(system, (to_json(Decision("error", (Reason(code, message),))), echoed, b""))
 
 
 def _is_text(values: pa.BinaryArray) -> bool:
@@ -413,19 +421,28 @@ _BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")]).removesuffix
 @functools.lru_cache(HEADERS_KEPT)
 def _carried_of_many(text: bytes) -> bytes | None:
     headers = decode_headers(text)
-    return encode_headers(_carried(headers)) if headers else None
+    return encode_headers(carried(headers)) if headers else None
 
 
-def _carried(headers: list[dict[str, Any]]) -> list[Header]:
+def carried(headers: list[dict[str, Any]]) -> list[Header]:
     """The trace headers, of each the last one, and our content type."""
     kept = ((h["key"], h["value"]) for h in headers if h["key"] in CARRIED and h["value"] is not None)
     return [JSON, *dict(header for header in kept if len(header[1]) <= CARRIED_BYTES).items()]
 
 
-class EncodedEvaluator:
-    """A partition evaluator whose decisions are Avro."""
+class Decides(Protocol):
+    """Makes the record to write for a record. Never raises."""
 
-    def __init__(self, evaluator: PartitionEvaluator, source: Source, limits: Limits, formats: Formats) -> None:
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """See `PartitionEvaluator.decide`."""
+
+
+class EncodedEvaluator:
+    """An evaluator of records whose decisions are Avro."""
+
+    def __init__(self, evaluator: "Decides", source: Source, limits: Limits, formats: Formats) -> None:
         self._evaluator, self._source, self._limits = evaluator, source, limits
         self._encode = Writer("decision", formats.output, formats.ids.get("decision", 0)).encode
         self._content_type = content_type(formats.output)

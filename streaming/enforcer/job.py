@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
@@ -44,14 +45,15 @@ from streaming.ops.metrics import Step
 from streaming.ops.watch import Watch
 from streaming.records.audit import Heartbeat, encode_verdict
 from streaming.records.encodings import open_encodings
-from streaming.records.formats import JSON_HEADERS
-from streaming.records.packing import VERDICTS, Result
+from streaming.records.formats import JSON_HEADERS, Result
+from streaming.records.packing import VERDICTS
 from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Past, Published
+from streaming.snapshots.broadcasts import TIMES_HELD, Broadcasts, FactBroadcasts, Facts, Past, Published
 from streaming.snapshots.candidate import Candidate
+from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
 from streaming.topics import dead_letters_of
 
@@ -82,7 +84,7 @@ class Enforcer:
         self._settings, self._spark, self._output, self._stop, self._on_step = settings, spark, output, stop, on_step
         self._watch = watch
         self._encodings = open_encodings(settings)
-        self._inputs = (*settings.topics.requests, *settings.topics.audit)
+        self._inputs = settings.topics.inputs
         self._admin = admin_client(settings)
         self._checkpoint = Checkpoint(spark, settings.checkpoint)
         documents = document_topics(settings.topics)
@@ -110,6 +112,7 @@ class Enforcer:
             FactBroadcasts(spark.sparkContext.broadcast),
         )
         self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
+        self._named = self._open_named(spark)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
         self._outage = Outage(stop, watch)
@@ -128,6 +131,13 @@ class Enforcer:
             return None
         send = self._spark.sparkContext.broadcast
         return Candidate(Path(self._settings.candidate), self._settings.limits.document, send)
+
+    def _open_named(self, spark: SparkSession) -> NamedOffsets | None:
+        """What decides again what was answered elsewhere; None: there are no such topics."""
+        if not self._settings.topics.answered:
+            return None
+        kept = TIMES_HELD * self._settings.snapshots_kept
+        return NamedOffsets(self._policies.documents, spark.sparkContext.broadcast, kept)
 
     def _open_tracker(self) -> OffsetTracker:
         topics = (*self._inputs, *document_topics(self._settings.topics))
@@ -250,25 +260,40 @@ class Enforcer:
         All over again when they met Avro schemas that had to be asked for, or accesses of a time whose policies had to
         be rebuilt.
         """
+        may_rebuild = self._named is not None
         while True:
             self._read_policies()
             snapshots = self._published()
+            if self._named is not None:
+                self._named.follow(snapshots, self._policies.policy_offsets())
             if self._candidate is not None:
                 self._candidate.follow(self._policies.store, self._policies.snapshot)
             self._on_step("policies-read", batch)
             published = (*self._past.held(), *snapshots)
-            facts = self._facts.current(self._policies.overlay, self._policies.take_fact_changes())
+            changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
+            facts = self._facts.current(self._policies.overlay, changes, facts_offset)
             task = self._task(published, facts, self._budgets(range_))
             broadcasts = [one.broadcast for one in published]
-            worker = Worker(task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes)
+            rebuilt_ones = self._named.broadcasts() if self._named is not None else []
+            worker = Worker(
+                task, broadcasts, self._facts.broadcasts, self._tried(), self._broadcasts.changes, rebuilt_ones
+            )
             evaluated = self._output.evaluate(records, worker)
             if not all(which := counted(evaluated.side_outputs)):
                 evaluated = self._output.kept(evaluated, which)
             needed = itertools.chain.from_iterable(one.needed for one in evaluated.side_outputs)
             moments = itertools.chain.from_iterable(one.moments for one in evaluated.side_outputs)
             learned, rebuilt = self._encodings.learn(needed, self._stop), self._past.rebuild(moments)
-            if not learned and not rebuilt:
+            found = may_rebuild and self._resolve(evaluated)
+            may_rebuild = False  # once for a batch: any producer may name any offsets
+            if not learned and not rebuilt and not found:
                 return evaluated, task, snapshots[-1].version
+
+    def _resolve(self, evaluated: Evaluated) -> bool:
+        """Look for the snapshots that answers name and that are not held; whether any was found."""
+        if self._named is None:
+            return False
+        return self._named.resolve(itertools.chain.from_iterable(one.offsets for one in evaluated.side_outputs))
 
     def _read_policies(self) -> None:
         """Know everything that was acknowledged before now: without that there is no decision, however long it takes.
@@ -334,11 +359,23 @@ class Enforcer:
             candidate=self._candidate.number if self._candidate else 0,
             logged=self._watch.logs_decisions,
             budgets=budgets,
+            **({} if self._named is None else self._answered(self._named)),
         )
+
+    def _answered(self, named: NamedOffsets) -> dict[str, Any]:
+        """What the workers need of a task to decide answered records."""
+        topics = self._settings.topics
+        return {
+            "named": named.named(),
+            "policy_topics": topics.policy_topics(),
+            "facts_topic": topics.facts,
+            "answer_skew": round(self._settings.answer_clock_skew * 1000),
+        }
 
     def _outputs_of(self, topic: str) -> Outputs:
         dead_letters = self._output_topics.index(dead_letters_of(topic))
-        return Outputs(dead_letters, VERDICTS if topic in self._settings.topics.audit else None)
+        topics = self._settings.topics
+        return Outputs(dead_letters, VERDICTS if topic in topics.audit else None, topic in topics.answered)
 
     def _commit(
         self,
@@ -371,6 +408,8 @@ class Enforcer:
         self._broadcasts.tidy()
         self._facts.tidy()
         self._past.tidy()
+        if self._named is not None:
+            self._named.tidy()
         if self._candidate is not None:
             self._candidate.tidy()
         self._last_commit = time.monotonic()

@@ -90,7 +90,7 @@ def source_options(settings: Settings) -> dict[str, str]:
     """Options of the enforcer's source, batch or stream, but for the range."""
     return {
         **connection_options(settings),
-        "subscribe": ",".join((*settings.topics.requests, *settings.topics.audit)),
+        "subscribe": ",".join(settings.topics.inputs),
         "maxOffsetsPerTrigger": str(settings.max_records),
         "includeHeaders": "true",
     }

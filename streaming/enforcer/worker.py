@@ -18,11 +18,13 @@ import pyarrow as pa
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import SparkSession
 
-from policy import FactChange, FactOverlay, Snapshot, together
+from policy import FactChange, FactOverlay, Snapshot, all_systems, together
 from policy.evaluation import BUDGET, Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
+from streaming.enforcer.answered import AnsweredEvaluator, At
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
+from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.ranges import Budget, Decide, Usage
 from streaming.enforcer.source import Records
 from streaming.kafka.clients import Partition
@@ -35,21 +37,30 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
 from streaming.snapshots.candidate import compare
+from streaming.snapshots.named_offsets import Named
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
 DRAINED_BYTES = 256 << 20  # of what a task does not decide; a worker that leaves more is not used again
 LOOKUPS_HELD = 50_000  # of facts that have changed; an evaluator that is further behind starts with empty caches
+OFFSETS_COUNTED = 10_000  # different ones that answers of an Arrow batch name, and no snapshot is held of …
+OFFSETS_REPORTED = 32  # … and of these, those that most of them name
+EVALUATORS_HELD = 8  # of policies and facts that are not the newest
+NO_FACTS = -2  # in place of an offset: the system has no facts
 MOMENTS_REPORTED = 1000  # of an Arrow batch; when snapshots of these are there, others follow
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """The numbers of the outputs for the records of an input topic. `verdicts` None: they are requests."""
+    """The numbers of the outputs for the records of an input topic. `verdicts` None: they are requests.
+
+    `answered`: they were answered elsewhere.
+    """
 
     dead_letters: int
     verdicts: int | None = None
+    answered: bool = False
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -61,7 +72,9 @@ class Task(msgspec.Struct, frozen=True):
     first; the last one is in force. `segments`: how those of the present follow one
     another. `facts`: what is known beside the policies. `now`: the driver's clock, ms.
     `enforced`: whether clients must act on the decisions. `candidate`: which one is tried; 0: none. `logged`: whether
-    each decision is to be logged. `budgets`: of the tasks, by partition.
+    each decision is to be logged. `budgets`: of the tasks, by partition. `named`: the snapshots at the policy offsets
+    that answered records name, by their JSON. `policy_topics`: by system. `facts_topic`: its name; "": there are no
+    answered records. `answer_skew`: see `Settings.answer_clock_skew`, ms.
     """
 
     topics: Sequence[str]
@@ -82,6 +95,10 @@ class Task(msgspec.Struct, frozen=True):
     candidate: int
     logged: bool
     segments: tuple[Segment, ...] = ()
+    named: Mapping[bytes, Named] = {}
+    policy_topics: Mapping[str, str] = {}
+    facts_topic: str = ""
+    answer_skew: int = 0
 
 
 class Worker:
@@ -94,11 +111,13 @@ class Worker:
         facts: "Sequence[Broadcast[Any]]",
         candidate: "Broadcast[Snapshot] | None" = None,
         changes: "Sequence[Broadcast[tuple[bytes, ...]] | None]" = (),
+        rebuilt: "Sequence[Broadcast[Snapshot]]" = (),
     ) -> None:
-        self._task, self._candidate = task, candidate
+        self._task, self._candidate, self._rebuilt = task, candidate, tuple(rebuilt)
         self._snapshots, self._facts = tuple(snapshots), tuple(facts)
         self._changes = tuple(changes)
         self._moments: set[int] = set()  # of which no snapshot is held
+        self._unknown: collections.Counter[bytes] = collections.Counter()  # offsets of which none is held
         self._since = [since for since, _, _ in task.snapshots]
         self._audited: dict[tuple[int, frozenset[str]], AuditAnswers] = {}  # by the index of the snapshot
 
@@ -142,9 +161,10 @@ class Worker:
         """The first of these, as far as the budget goes, as packed columnar batches, with their side output."""
         outputs, reader, compared = self._task.outputs[records.topic], Reader(self._task.formats), NOTHING
         self._moments.clear()
+        self._unknown.clear()
         made, counts = self._make(records, reader, usage)
         count = made.decided or 0
-        if self._candidate is not None and outputs.verdicts is None and count:
+        if self._candidate is not None and outputs.verdicts is None and not outputs.answered and count:
             compared = self._compare(self._source(records, outputs.dead_letters), reader, records.head(count))
         counts[DEAD] += replace_too_large(made, records, outputs.dead_letters, self._task.limits.record_out)
         headers = itertools.islice(records.some_headers(), count)
@@ -154,7 +174,9 @@ class Worker:
         usage.records += count
         usage.bytes += sum(len(one or b"") for one in packed[: len(made.columnar)])
         decided = _decided(records, count, usage)
-        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, sorted(self._moments), decided)
+        offsets = [text for text, _ in self._unknown.most_common(OFFSETS_REPORTED)]
+        moments = sorted(self._moments)
+        side_output = SideOutput(counted, sorted(reader.needed), compared, logged, moments, decided, offsets)
         return packed or [None], side_output
 
     def _make(self, records: Records, reader: Reader, usage: Usage) -> tuple[Packed, Counts]:
@@ -163,6 +185,8 @@ class Worker:
         if not fitting:
             return Packed([], [], None, 0), no_counts()
         some, outputs = records.head(fitting), self._task.outputs[records.topic]
+        if outputs.answered:
+            return self._decide_again(self._source(some, outputs.dead_letters), reader, some, usage)
         if outputs.verdicts is None:
             return self._decide(self._source(some, outputs.dead_letters), reader, some, usage)
         return self._audit(outputs.verdicts, outputs.dead_letters, reader, some, usage)
@@ -178,14 +202,72 @@ class Worker:
         encoded = EncodedEvaluator(evaluator, source, task.limits, task.formats)
         return _one_by_one(encoded.decide, records, evaluator.counts, usage), evaluator.counts
 
+    def _decide_again(self, source: Source, reader: Reader, records: Records, usage: Usage) -> tuple[Packed, Counts]:
+        task, newest = self._task, self._newest_evaluator()
+        facts_topic, skew = task.facts_topic, task.answer_skew
+        again = AnsweredEvaluator(newest, self._at_offsets, source, self._context(newest), facts_topic, skew, reader)
+        decide: Decide = again.decide
+        if task.formats.output != "json":
+            decide = EncodedEvaluator(again, source, task.limits, task.formats).decide
+        return _one_by_one(decide, records, again.counts, usage), again.counts
+
+    def _at_offsets(self, system: str, offsets: bytes, facts_offset: int) -> At | None:
+        """The evaluator of a system at these policy offsets (JSON) and this offset of the facts; None: not known."""
+        named = self._task.named.get(offsets)
+        if named is None:
+            if len(self._unknown) < OFFSETS_COUNTED or offsets in self._unknown:
+                self._unknown[offsets] += 1
+            return None
+        facts, known = self._held_facts(), all_systems().get(system)
+        assert facts.past is not None
+        if facts_offset > self._task.facts_offset:
+            return None
+        has_facts = known is not None and any(kind.fact for kind in known.kinds.values())
+        change = facts.past.newest_of(system, facts_offset) if has_facts else NO_FACTS
+        if change is None:
+            return None
+        evaluator = self._evaluator_at(system, offsets, named, change, facts)
+        times = [named.superseded.get(self._task.policy_topics.get(system, ""))]
+        times.append(facts.past.superseded(system, facts_offset) if has_facts else None)
+        looks_back = known is not None and any(kind.point_in_time for kind in known.kinds.values())
+        exact = named.number >= 0 or not looks_back
+        return At(evaluator, min((at for at in times if at is not None), default=None), exact)
+
+    def _evaluator_at(self, system: str, offsets: bytes, named: Named, change: int, facts: "HeldFacts") -> Evaluator:
+        """The evaluator of the newest policies and facts as a rule, else one that is kept in this process."""
+        task, past = self._task, facts.past
+        assert past is not None
+        newest = named.number == task.snapshots[-1][2]
+        if newest and (change == NO_FACTS or change == past.newest_of(system, task.facts_offset)):
+            return self._newest_evaluator()
+        key = (offsets, system if change != NO_FACTS else "", change)
+        found = _at_offsets.get(key)
+        if found is None:
+            snapshot = self._snapshot_of(named)
+            if change != NO_FACTS:
+                snapshot = snapshot.with_facts(past.at(change))
+            found = _at_offsets[key] = Evaluator(snapshot, task.limits)
+        _at_offsets.move_to_end(key)
+        while len(_at_offsets) > EVALUATORS_HELD:
+            _at_offsets.popitem(last=False)
+        return found
+
+    def _snapshot_of(self, named: Named) -> Snapshot:
+        if named.number < 0:
+            return self._rebuilt[named.rebuilt].value
+        numbers = [number for _, _, number in self._task.snapshots]
+        return self._policies(numbers.index(named.number)).value
+
     def _source(self, records: Records, dead_letters: int) -> Source:
         topic, task = records.topic, self._task
         return Source(topic, records.partition, task.topic_ids[topic], task.trust[topic], dead_letters)
 
     def _for_partition(self, evaluator: Evaluator, source: Source, reader: Reader) -> PartitionEvaluator:
+        return evaluator.for_partition(source, self._context(evaluator), reader)
+
+    def _context(self, evaluator: Evaluator) -> EvaluationContext:
         task, version = self._task, evaluator.snapshot.version
-        context = EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
-        return evaluator.for_partition(source, context, reader)
+        return EvaluationContext(version, task.policy_offsets, task.facts_offset, task.read, task.now, task.enforced)
 
     def _compare(self, source: Source, reader: Reader, records: Records) -> Compared:
         """Compare the answers of the candidate policies with the live ones."""
@@ -195,7 +277,7 @@ class Worker:
 
     def _candidate_evaluator(self) -> Evaluator:
         assert self._candidate is not None
-        held, task = _facts_of(self._task.facts, self._facts), self._task
+        held, task = self._held_facts(), self._task
         return _evaluator_of(task.candidate, held, self._candidate, task.limits, _candidate_evaluators)
 
     def _audit(
@@ -206,9 +288,12 @@ class Worker:
         evaluator = AuditEvaluator(source, functools.partial(self._answers_at, source.trust), task.limits, reader)
         return _one_by_one(evaluator.evaluate, records, evaluator.counts, usage), evaluator.counts
 
+    def _held_facts(self) -> "HeldFacts":
+        return _facts_of(self._task.facts, self._facts, keep=bool(self._task.facts_topic))
+
     def _newest_evaluator(self) -> Evaluator:
         index = len(self._snapshots) - 1
-        held = _facts_of(self._task.facts, self._facts)
+        held = self._held_facts()
         number = self._task.snapshots[index][2]
         return _evaluator_of(number, held, self._policies(index), self._task.limits, _evaluators)
 
@@ -237,7 +322,7 @@ class Worker:
         """Those of the policies of a span of time, with the facts that are known now; kept in this process."""
         for key in [key for key in _audited if key[0] not in self._since]:
             del _audited[key]
-        facts, key = _facts_of(self._task.facts, self._facts), (self._since[index], trust)
+        facts, key = self._held_facts(), (self._since[index], trust)
         policies = self._policies(index).value  # the same object as long as this process holds the snapshot
         held = _audited.get(key)
         changed = facts.changed_since(held.applied) if held and held.base == facts.base else None
@@ -313,10 +398,11 @@ class HeldFacts:
     """The facts in this process: an overlay, and how many changes of it are applied.
 
     `changes`: the lookups whose answer they may change, the newest last, by system: see `changed_since`.
+    `past`: the same facts at earlier offsets; None: no record names any.
     """
 
-    def __init__(self, base: int, overlay: FactOverlay) -> None:
-        self.base, self.overlay, self.applied = base, overlay, 0
+    def __init__(self, base: int, overlay: FactOverlay, past: FactsAt | None = None) -> None:
+        self.base, self.overlay, self.applied, self.past = base, overlay, 0, past
         self._changes: collections.deque[tuple[int, str, Lookup]] = collections.deque()
         self._known_since = 0
 
@@ -328,6 +414,8 @@ class HeldFacts:
         self._apply(facts.tail_start, facts.tail)
 
     def _apply(self, start: int, changes: Sequence[FactChange]) -> None:
+        if self.past is not None:
+            self.past.follow(start, changes)
         for number, change in enumerate(changes[max(self.applied - start, 0) :], max(self.applied, start)):
             self._changes.extend((number, change.key.system, lookup) for lookup in self.overlay.apply(change))
         self.applied = max(self.applied, start + len(changes))
@@ -425,6 +513,9 @@ class HeldAuditAnswers(msgspec.Struct):
 _audited: dict[tuple[int, frozenset[str]], HeldAuditAnswers] = {}
 """By since when their policies were in force, and by the trust of the producers."""
 
+_at_offsets: collections.OrderedDict[tuple[bytes, str, int], Evaluator] = collections.OrderedDict()
+"""By the JSON of policy offsets, the system, and the offset of the newest of its facts."""
+
 _facts: dict[int, HeldFacts] = {}
 _snapshots = HeldSnapshots()
 _evaluators: dict[tuple[int, int], HeldEvaluator] = {}
@@ -435,11 +526,14 @@ By the numbers of the snapshot and of the layer of facts.
 """
 
 
-def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]") -> HeldFacts:
+def _facts_of(facts: Facts, broadcasts: "Sequence[Broadcast[Any]]", keep: bool = False) -> HeldFacts:
+    """`keep`: also what they were at earlier offsets of this layer."""
     held = _facts.get(facts.base)
     if held is None:
         _facts.clear()
-        held = _facts[facts.base] = HeldFacts(facts.base, broadcasts[0].value)
+        layer: FactOverlay = broadcasts[0].value
+        past = FactsAt(layer.copy(), facts.since) if keep else None
+        held = _facts[facts.base] = HeldFacts(facts.base, layer, past)
     held.follow(facts, broadcasts)
     return held
 

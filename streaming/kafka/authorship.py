@@ -1,6 +1,6 @@
 """Which change a record of a policy topic belongs to, and who made it: its headers (contracts, "Policy document").
 
-They are what the publisher says of itself, so they are claims: whoever may write to the topic may write any of them.
+The publisher sets them itself, so they are claims: a client that may write to the topic may write any of them.
 """
 
 import uuid
@@ -41,9 +41,14 @@ def _encoded(name: str, text: str) -> bytes:
         raise ValueError(f"{name.removeprefix('lockkeeper-')}: it is not valid Unicode") from None
 
 
+NO_CLAIMS = Authorship()
+
+
 def authorship_of(headers: Any) -> Authorship:
     """What the headers of a record claim, as Kafka's client gives them; of each at most `MOST` characters."""
-    found = {name: value for name, value in headers or () if name in (CHANGE, AUTHOR, COMMIT, REASON)}
+    if not headers:
+        return NO_CLAIMS
+    found = {name: value for name, value in headers if name in (CHANGE, AUTHOR, COMMIT, REASON)}
     return Authorship(*(_decoded(found.get(name)) for name in (CHANGE, AUTHOR, COMMIT, REASON)))
 
 

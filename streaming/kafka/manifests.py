@@ -71,7 +71,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
     """
     job, topics = settings.job_name, settings.topics
-    answers = (topics.decisions, *map(dead_letters_of, topics.requests))
+    answers = (topics.decisions, *map(dead_letters_of, topics.asking))
     outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
@@ -86,13 +86,13 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
         f"{job}-service": [*requesting, (_groups(f"{job}-service"), READ), *_on(topics.audit, WRITE)],
         f"{job}-audit": _on(topics.audit, WRITE),
         f"{job}-watch": [
-            *_on((*outputs, *topics.requests, *documents), READ),
+            *_on((*outputs, *topics.asking, *documents), READ),
             *_on(everything, CHECK),
             (_groups(f"{job}-watch"), READ),
             seeing,
         ],
-        f"{job}-serve": [*_on(documents, READ, CHECK), seeing],
-        f"{job}-verify": [*_on((*answers, *topics.requests), READ), *_on(documents, READ, CHECK), seeing],
+        f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
+        f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
     }
     return {user: _together(rights) for user, rights in everybody.items()}
 
@@ -131,7 +131,7 @@ def _of_the_job(settings: Settings) -> Iterator[Right]:
 
 def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
     topics = settings.topics
-    inputs = (*topics.requests, *topics.audit)
+    inputs = topics.inputs
     said = (topics.history, topics.alerts, topics.changes)
     outputs = (*said, topics.decisions, topics.verdicts, *map(dead_letters_of, inputs))
     yield from _under(settings.job_name)
@@ -143,7 +143,7 @@ def _of_the_enforcer(settings: Settings) -> Iterator[Right]:
 def _of_the_monitor(settings: Settings) -> Iterator[Right]:
     """The job's second query, which has a name of its own, and reads what the first one writes."""
     topics = settings.topics
-    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit)))
+    read = (topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs))
     yield from _under(monitor_settings(settings).job_name)
     yield from _on(read, READ)
     yield from _on((topics.facts, topics.alerts), WRITE)

@@ -96,7 +96,7 @@ class Key(msgspec.Struct, frozen=True):
         return SEPARATOR.join((self.about, self.system, self.name))
 
 
-SUBJECT, JOB, TOPIC = "subject", "job", "topic"
+SUBJECT, JOB, TOPIC, SERVER = "subject", "job", "topic", "server"
 
 
 BUCKETS = 4096  # part of the state's layout: another number needs another checkpoint

@@ -20,6 +20,7 @@ from streaming.kafka.clients import SECONDS, Partition, first_offsets, head_read
 from streaming.monitor import (
     JOB,
     NO_BUCKET,
+    SERVER,
     SUBJECT,
     TOPIC,
     Decided,
@@ -36,7 +37,14 @@ from streaming.monitor import (
     happened_id,
     knows_facts,
 )
-from streaming.monitor_settings import CONTRADICTION, DENIAL_BURST, MALFORMED_BURST
+from streaming.monitor_settings import (
+    ANSWER_CONTRADICTED,
+    ANSWER_MISDATED,
+    ANSWER_STALE,
+    CONTRADICTION,
+    DENIAL_BURST,
+    MALFORMED_BURST,
+)
 from streaming.records.audit import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
@@ -66,12 +74,29 @@ class _Evaluation(msgspec.Struct):
     context: _Context
 
 
+class _Item(msgspec.Struct):
+    outcome: str
+
+
+class _Answered(msgspec.Struct):
+    """An answer that was given elsewhere, and what the job found of it."""
+
+    by: str
+    outcome: str
+    verified: bool
+    evaluations: tuple[_Item, ...] = ()
+    agrees: bool | None = None
+    stale: bool = False
+    misdated: bool = False
+
+
 class _Decision(msgspec.Struct):
     id: str
     system: str
     time: str
     context: _Context
     evaluations: tuple[_Evaluation, ...] = ()
+    answered: _Answered | None = None
 
 
 _decode_decision = msgspec.json.Decoder(_Decision).decode
@@ -157,16 +182,41 @@ def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
     time = to_ms(decision.time)
     parts = [evaluation.context for evaluation in decision.evaluations] or [decision.context]
     requested = [(number, part, part.request) for number, part in enumerate(parts) if part.request is not None]
-    accesses = [_access(decision.system, request) for _, _, request in requested]
+    given, accesses = _given(decision, parts), [_access(decision.system, request) for _, _, request in requested]
     # An access that names a batch rests on the item that allowed it, if one did.
-    allowed = {access for access, (_, part, _) in zip(accesses, requested, strict=True) if part.outcome == "allow"}
+    allowed = {access for access, (number, _, _) in zip(accesses, requested, strict=True) if given[number] == "allow"}
     for access, (number, part, request) in zip(accesses, requested, strict=True):
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
-        yield key, Decided(access, part.outcome == "allow", time, time, denials)
+        yield key, Decided(access, given[number] == "allow", time, time, denials)
         for occurred in _occurrences(id_, part, request, time, at):
             yield key, occurred
+    if decision.answered is not None:
+        yield from _of_answer(decision, decision.answered, requested, time, at)
+
+
+def _given(decision: _Decision, parts: list[_Context]) -> list[str]:
+    """The outcome that the subject got, of each part: where the job could not verify an answer, the answer's."""
+    answered, own = decision.answered, [part.outcome for part in parts]
+    if answered is None or answered.verified:
+        return own
+    items = [item.outcome for item in answered.evaluations] if decision.evaluations else [answered.outcome]
+    return items if len(items) == len(own) else own
+
+
+def _of_answer(
+    decision: _Decision, answered: _Answered, requested: list[tuple[int, _Context, _Request]], time: int, at: int
+) -> KeyedInputs:
+    """What is wrong with an answer. It is about the server that gave it."""
+    # An error protects: a server gives it where it cannot decide.
+    contradicted = answered.verified and not answered.agrees and answered.outcome != "error"
+    found = ((ANSWER_CONTRADICTED, contradicted), (ANSWER_STALE, answered.stale), (ANSWER_MISDATED, answered.misdated))
+    about = _what(requested[0][2]) if requested else "a request"
+    what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
+    for kind, holds in found:
+        if holds:
+            yield Key(SERVER, decision.system, answered.by), Occurred(kind, time, at, decision.id, what)
 
 
 def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[Occurred]:

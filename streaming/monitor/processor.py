@@ -22,6 +22,9 @@ from streaming.monitor.intake import received_times
 from streaming.monitor.rules import evidence_of
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import (
+    ANSWER_CONTRADICTED,
+    ANSWER_MISDATED,
+    ANSWER_STALE,
     CONTRADICTION,
     DENIAL_BURST,
     DENIED,
@@ -146,6 +149,9 @@ MESSAGES = {
     DENIAL_BURST: "{count} requests of {name} were denied in a short time",
     MALFORMED_BURST: "{count} records came to {name} in a short time",
     CONTRADICTION: "requests about {name} contradict the documents ({times})",
+    ANSWER_CONTRADICTED: "{name} answered otherwise than the policies that it named ({times})",
+    ANSWER_STALE: "{name} answered by older policies than its freshness allows ({times})",
+    ANSWER_MISDATED: "{name} dates its answers otherwise than Kafka ({times})",
 }
 
 

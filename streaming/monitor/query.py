@@ -41,11 +41,10 @@ from streaming.monitor.intake import SCHEMA, Alignment, Intake, Times, send_time
 from streaming.monitor.processor import ALERT, OUTPUT, SKEW_MS, Processor
 from streaming.ops.watch import ProgressListener, Watch
 from streaming.records.encodings import Encodings
-from streaming.records.formats import JSON_HEADERS, shorten
-from streaming.records.packing import Result
+from streaming.records.formats import JSON_HEADERS, Result, shorten
 from streaming.runtime.checkpoints import ARCHIVE
 from streaming.runtime.spark_errors import why_ended
-from streaming.settings import Settings, monitor_settings
+from streaming.settings import Settings, monitor_settings, unrecorded_systems
 from streaming.topics import dead_letters_of
 
 log = structlog.get_logger()
@@ -62,7 +61,7 @@ MonitorObserver = Callable[[MonitorStep, int], None]
 def watched_topics(settings: Settings) -> tuple[str, ...]:
     """What the monitor reads."""
     topics = settings.topics
-    return topics.decisions, topics.verdicts, *map(dead_letters_of, (*topics.requests, *topics.audit))
+    return topics.decisions, topics.verdicts, *map(dead_letters_of, topics.inputs)
 
 
 class MonitorQuery:
@@ -309,6 +308,10 @@ class RunningMonitor:
     def __enter__(self) -> Self:
         """Begin to start it."""
         if self._settings.monitor.enabled:
+            for system in unrecorded_systems(self._settings):
+                log.warning(
+                    "unrequested-access is off: not all answers over HTTP are recorded (serve.record)", system=system
+                )
             # Both queries need it, and to start it from two threads at once is not safe.
             ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
             self._thread.start()

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,7 +17,7 @@ from prometheus_client.utils import floatToGoString
 from policy import Outcome, all_systems
 from streaming import DISTRIBUTION
 from streaming.ops.health import Health
-from streaming.ops.tally import LIFECYCLE, OTHER, UNKNOWN, Tally
+from streaming.ops.tally import AGREES, CONTRADICTS, LIFECYCLE, OTHER, UNKNOWN, UNVERIFIED, Compiled, Tally
 from streaming.settings import Settings
 
 Step = Literal["range-fixed", "policies-read", "evaluated", "written", "committed"]
@@ -41,24 +40,13 @@ ALERT_KINDS = (
     "enforcement-disabled",
     "malformed-burst",
     "fact-contradiction",
+    "answer-contradicted",
+    "answer-stale",
+    "answer-misdated",
 )
 LATENCY = (0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2, 5, 10, 30, 60, 300, 1800)
 DURATION = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 RECORDS = (1, 10, 100, 1_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)
-
-
-class Compiled(msgspec.Struct, frozen=True):
-    """A snapshot that was compiled: how long it took (s), and what it is made of, by system.
-
-    `newest`: when the newest version among the documents was published, ms; 0: there are none.
-    """
-
-    seconds: float
-    in_force: Mapping[str, int]
-    refused: Mapping[str, int]
-    grants: Mapping[str, int]
-    superseded: int
-    newest: int
 
 
 class Metrics:
@@ -80,8 +68,8 @@ class Metrics:
             registry=self.registry,
         )
         waited.set_function(health.waited)
-        self._audit = frozenset(settings.topics.audit)
-        self._decisions_and_latency((*settings.topics.requests, *settings.topics.audit))
+        self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
+        self._decisions_and_latency(settings.topics.inputs)
         self._batches()
         self._policies(health)
         self.lag = ConsumerLag(self.registry)
@@ -98,6 +86,13 @@ class Metrics:
             "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
             "not known any more; `lifecycle`: of no access.",
             ("system", "outcome"),
+            registry=self.registry,
+        )
+        self._answered = Counter(
+            "lockkeeper_answered_total",
+            "Decisions on requests that were answered elsewhere. result: `agrees`, `contradicts`, or `unverified`: the "
+            "policies and facts that the answer names are not known.",
+            ("system", "result"),
             registry=self.registry,
         )
         self._dead_letters = Counter(
@@ -131,6 +126,7 @@ class Metrics:
         _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
         verdicts = (*outcomes, UNKNOWN, LIFECYCLE)
         _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in verdicts])
+        _begin(self._answered, [(system, one) for system in self._systems for one in (AGREES, CONTRADICTS, UNVERIFIED)])
         _begin(self._dead_letters, [(topic,) for topic in topics])
         pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
         _begin(self._candidate, [(system, *pair) for system in self._systems for pair in pairs])
@@ -223,11 +219,12 @@ class Metrics:
 
     def decided(self, tally: Tally, now: int, committed: int) -> None:
         """Count decisions, or verdicts, committed at `committed`. `now`: the clock of the ages. Both ms."""
-        audit = tally.topic in self._audit
+        audit, answered = tally.topic in self._audit, tally.topic in self._answered_topics
+        counter = self._verdicts if audit else self._answered if answered else self._decisions
         for system, outcome, count in tally.outcomes:
-            (self._verdicts if audit else self._decisions).labels(system, outcome).inc(count)
+            counter.labels(system, outcome).inc(count)
         self._dead_letters.labels(tally.topic).inc(tally.dead_letters)
-        if audit:
+        if audit or answered:
             return
         # Clocks may differ; nothing is decided before it was requested.
         latencies = np.maximum(np.asarray(tally.ages, dtype=np.int64) + (committed - now), 0) / 1000

@@ -7,14 +7,16 @@ all else is per Arrow batch.
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from policy import all_systems
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 class Compared(msgspec.Struct, array_like=True, frozen=True):
@@ -46,6 +48,9 @@ LIFECYCLE = "lifecycle"
 
 UNKNOWN = "unknown"
 """The outcome of an audit event from a time whose policies or facts are not known any more."""
+
+AGREES, CONTRADICTS, UNVERIFIED = "agrees", "contradicts", "unverified"
+"""Of requests that were answered elsewhere: how the job's decision compares with the answer."""
 
 Counts = defaultdict[Label, int]
 
@@ -83,8 +88,10 @@ def no_counts() -> Counts:
     return defaultdict(int)
 
 
-def tally(topic: str, now: int, counts: Counts, times: npt.NDArray[np.int64], headers: Iterable[Any]) -> Tally:
+def tally(topic: str, now: int, counts: Counts, times: "npt.NDArray[np.int64]", headers: Iterable[Any]) -> Tally:
     """The tally of an Arrow batch. `times`: the broker's, ms; `headers`: of the records, as lists or None."""
+    import numpy as np  # which only the job has
+
     ages, aged = np.unique(now - times, return_counts=True)
     listed = ((known.split(), count) for known, count in counts.items() if known != DEAD)
     outcomes = [(system, outcome, count) for (system, outcome), count in listed]
@@ -96,3 +103,17 @@ def _traces(headers: Iterable[Any]) -> list[str]:
     some = (header for record in itertools.islice(headers, LOOKED_AT) for header in record or ())
     found = (header["value"] for header in some if header["key"] == TRACEPARENT and header["value"])
     return [value.decode("ascii", "replace")[:64] for value in itertools.islice(found, TRACES)]
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """A snapshot that was compiled: how long it took (s), and what it is made of, by system.
+
+    `newest`: when the newest version among the documents was published, ms; 0: there are none.
+    """
+
+    seconds: float
+    in_force: Mapping[str, int]
+    refused: Mapping[str, int]
+    grants: Mapping[str, int]
+    superseded: int
+    newest: int

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from streaming.ops.health import Health, serving
-from streaming.ops.metrics import Compiled, Lags, Metrics, Step
-from streaming.ops.tally import OTHER, Compared, Tally
+from streaming.ops.metrics import Lags, Metrics, Step
+from streaming.ops.tally import OTHER, Compared, Compiled, Tally
 from streaming.ops.telemetry import LINKS, BatchTrace, Tracing, open_tracing
 from streaming.records.avro import Undecodable, own_json
 from streaming.settings import Settings

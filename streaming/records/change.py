@@ -9,8 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from policy.analysis import Widening
-from streaming.records.formats import JSON_HEADERS, shorten_id
-from streaming.records.packing import Result
+from streaming.records.formats import JSON_HEADERS, Result, shorten_id
 from streaming.records.size_gate import ALWAYS_FITS
 
 Manner = Literal["added", "changed", "removed", "refused"]

@@ -20,8 +20,7 @@ import structlog
 
 from streaming.errors import CannotStart, Stopping
 from streaming.records.avro import Unencodable, Unreadable, Writer, check_written
-from streaming.records.formats import Formats, content_type, with_content_type
-from streaming.records.packing import Result
+from streaming.records.formats import Formats, Result, content_type, with_content_type
 from streaming.records.registry import Registry, RegistryDown, RegistryError, RegistryRefused
 from streaming.records.schemas import Kind, read
 from streaming.settings import Settings
@@ -48,7 +47,7 @@ class Encodings:
     def __init__(self, settings: Settings) -> None:
         self._registry = Registry(settings.schema_registry) if settings.schema_registry.url else None
         self._output, topics = settings.encoding, settings.topics
-        self._input_topics = (*settings.topics.requests, *settings.topics.audit)
+        self._input_topics = settings.topics.inputs
         beside: dict[Kind, str] = {"alert": topics.alerts, "change": topics.changes}
         self._ids = self._our_ids({"decision": topics.decisions, **beside})
         self._writers = {

@@ -37,6 +37,9 @@ JSON_ALONE = Formats()
 Header = tuple[str, bytes]
 Headers = list[Header]
 
+Result = tuple[str, bytes | None, bytes | None, Headers]
+"""Topic, key, value (None: a deletion) and headers of a record that the driver writes."""
+
 CONTENT_TYPE = "content-type"
 
 

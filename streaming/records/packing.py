@@ -33,9 +33,6 @@ Topic = TypeVar("Topic", str, int)
 Outgoing = tuple[int, bytes | None, bytes | None, Headers | None]
 """Number of the topic, key, value, headers. Headers None: the content type alone."""
 
-Result = tuple[str, bytes | None, bytes | None, Headers]
-"""Topic, key, value (None: a deletion) and headers of a record that the driver writes."""
-
 
 class DictionaryColumn(NamedTuple):
     """Texts that records share. `indices`: of each record's text; NO_TEXT: none."""

@@ -91,7 +91,7 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     now_in_force = _in_force(settings)
     by_topic = {topic: system for system, topic in names.policy_topics().items()}
     changes = sum_up_changes(topics.up_to(by_topic, span.end), by_topic, settings.limits.document, span)
-    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in (*names.requests, *names.audit)], span)
+    dead_letter_records = topics.in_span([dead_letters_of(topic) for topic in names.inputs], span)
     dead_letters = sum_up_dead_letters(dead_letter_records, span)
     deserializer = Deserializer(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)

@@ -1,4 +1,4 @@
-"""Who asks: the caller that a request's credentials name. Without valid ones there is no caller, and no decision.
+"""The caller that a request's credentials name. Without valid ones there is no caller, and no decision.
 
 A bearer token (RFC 6750) counts before a client certificate: on a connection of a service mesh, whose certificate names
 a proxy, it names who asks. A token that is not valid is refused whatever the certificate says.
@@ -67,7 +67,7 @@ class Authentication:
         self._key_changes = Changes([serve.jwt.jwks] if serve.jwt.jwks and "://" not in serve.jwt.jwks else [])
 
     async def caller(self, scope: Scope) -> Caller:
-        """Who asks. Raises Unauthorized; KeysUnavailable where nobody can say."""
+        """The caller. Raises Unauthorized, and KeysUnavailable while that cannot be determined."""
         if self._callers is None:
             return self._local(scope)
         given = [value for name, value in scope["headers"] if name == b"authorization"]

@@ -223,9 +223,9 @@ def _body(decision: Decision, request: EvaluationRequest, context: dict[str, Any
     return encode(record)
 
 
-def stale(message: str) -> bytes:
+def stale(message: str, code: str = "policies-stale") -> bytes:
     """The body of a 503: AuthZEN's response with an error, which is never an allow."""
-    return encode(Decision("error", (Reason("policies-stale", message),)).to_record())
+    return encode(Decision("error", (Reason(code, message),)).to_record())
 
 
 def message(text: str) -> bytes:

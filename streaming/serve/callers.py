@@ -43,7 +43,7 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks. `name`: "" without authentication. `rules`: with its systems and trust. `may_search`: at all."""
+    """The caller. `name`: "" without authentication. `rules`: with its systems and trust. `may_search`: at all."""
 
     name: str
     rules: Rules

@@ -29,7 +29,7 @@ class Denied(Exception):
 
 
 class Subject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who asks: `header` of Envoy's request has it, after `prefix`. `type`: of the subject."""
+    """The subject: `header` of Envoy's request has it, after `prefix`. `type`: of the subject."""
 
     header: Header
     type: Text = "user"

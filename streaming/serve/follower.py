@@ -17,7 +17,7 @@ from policy import Snapshot
 from streaming.errors import Stopping
 from streaming.kafka.clients import admin_client
 from streaming.kafka.reader import document_topics, find_logs
-from streaming.ops.metrics import Compiled
+from streaming.ops.tally import Compiled
 from streaming.serve.authzen import Read
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch

@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from policy import Decision, all_systems
 from streaming.ops.health import Health
-from streaming.ops.metrics import Compiled
-from streaming.ops.tally import OTHER
+from streaming.ops.tally import OTHER, Compiled
 from streaming.serve.authzen import Read
 
 if TYPE_CHECKING:
     from streaming.serve.follower import Follower
+    from streaming.serve.recording import Recorder
 
 BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1.0)
 OUTCOMES = ("allow", "deny", "error")
@@ -51,6 +51,19 @@ class ServeMetrics:
             registry=registry,
         )
         age.set_function(lambda: time.monotonic() - self._read_at if self._read_at else 0.0)
+
+    def recording(self, recorder: "Recorder") -> None:
+        """Show what is recorded, lost, and waits for Kafka."""
+        recorded = Gauge("lockkeeper_serve_recorded", "Answers that Kafka has as records.", registry=self.registry)
+        recorded.set_function(lambda: recorder.recorded)
+        lost = Gauge("lockkeeper_serve_records_lost", "Answers that could not be recorded.", registry=self.registry)
+        lost.set_function(lambda: recorder.lost)
+        queued = Gauge(
+            "lockkeeper_serve_records_queued",
+            "Answers that wait to be recorded: what is lost when the process is killed.",
+            registry=self.registry,
+        )
+        queued.set_function(lambda: recorder.queued)
 
     def answered(self, status: int, seconds: float) -> None:
         """Count a response."""

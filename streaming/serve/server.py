@@ -39,6 +39,7 @@ from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
+from streaming.serve.recording import Basis, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
@@ -85,8 +86,10 @@ class Application:
         stuck: Callable[[], int],
         access_log: AccessLog | None = None,
         tracing: RequestTracing | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         serve = settings.serve
+        self._recorder = recorder
         self._most_bytes, self._authentication = settings.limits.record_in, authentication
         self._settings, self._metrics, self._ask, self._stuck = serve, metrics, ask, stuck
         self._access_log, self._tracing, self._routes = access_log, tracing, load_routes(settings)
@@ -161,6 +164,8 @@ class Application:
             return 400, authzen.message(str(bad)), []
         except Stale as stale:
             return 503, authzen.stale(str(stale)), []
+        except NotRecorded as unrecorded:
+            return 503, authzen.stale(str(unrecorded), "not-recorded"), []
         except KeysUnavailable as unavailable:
             return 503, authzen.stale(str(unavailable)), [CLOSE]
         except Exception as failure:
@@ -194,6 +199,11 @@ class Application:
         age = time.monotonic() - read.at
         now, bound = time.time_ns() // 1_000_000, self._settings.max_staleness_seconds
         decision, body = authzen.answer(request, read, caller.rules, now, age, bound)
+        if self._recorder is not None:
+            trust = caller.rules.trust
+            await self._record(
+                self._recorder, request, decision, Basis(read, now, request.freshness, age, bound, trust)
+            )
         self._metrics.decided(request.body["system"], decision)
         return decision, body
 
@@ -205,10 +215,21 @@ class Application:
             body = authzen.encode(given)
             request = authzen.parse_evaluation(body, id_, routes.system, caller.rules)
             decision, _ = await self._decide(caller, request)
-        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, BadRequest) as denied:
+        except (Denied, Unauthorized, Refused, KeysUnavailable, Stale, NotRecorded, BadRequest) as denied:
             return 403, authzen.message(str(denied))
         passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
         return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
+
+    async def _record(self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: Basis) -> None:
+        """Record an answer before it is given. Raises NotRecorded."""
+        system = request.body["system"]
+        if not recorder.wants(system, decision.outcome):
+            return
+        value = answered_record(request.body, decision, basis, recorder.by)
+        if recorder.mode_of(system) == "durable":
+            await recorder.durable(request.body, value, self._settings.wait_seconds)
+        else:
+            recorder.send(request.body, value)
 
     async def _caller(self, scope: Scope, system: str) -> Caller:
         """The caller, before anything of a body is read. `system`: of the path. Raises Unauthorized, Refused."""
@@ -350,6 +371,9 @@ class Server:
         self._tls = tls = Tls(serve.tls) if serve.tls.certificate else None
         self._access_log = AccessLog() if serve.access_log else None
         self._tracing = open_request_tracing(settings.tracing, settings.job_name)
+        self._recorder = open_recorder(settings)
+        if self._recorder is not None:
+            self._metrics.recording(self._recorder)
         self._app = Application(
             settings,
             self._metrics,
@@ -358,6 +382,7 @@ class Server:
             lambda: self._follower.stuck,
             self._access_log,
             self._tracing,
+            self._recorder,
         )
         config = uvicorn.Config(
             self._app,
@@ -428,6 +453,8 @@ class Server:
             time.sleep(WATCH_SECONDS)
 
     def _close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
         if self._access_log is not None:
             self._access_log.flush()
         if self._tracing is not None:

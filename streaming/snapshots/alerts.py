@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient
 from policy import SEVERITIES, to_text, worst
 from policy.analysis import Escalation
 from streaming.kafka.clients import RETRIED_SECONDS, Partition, last_stable_offsets, log_ends, partitions_of
-from streaming.records.formats import JSON_HEADERS, shorten_id
-from streaming.records.packing import Result
+from streaming.records.formats import JSON_HEADERS, Result, shorten_id
 from streaming.records.size_gate import shorten_alert
 from streaming.settings import Settings
 from streaming.snapshots.documents import Refused

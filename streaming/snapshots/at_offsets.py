@@ -105,6 +105,11 @@ class _Log:
         """How many records there are up to an offset."""
         return bisect.bisect_right(self._offsets, offset)
 
+    def next_time(self, offset: int) -> int | None:
+        """When the first record beyond an offset came, ms."""
+        count = self.count(offset)
+        return self.records[count].at if count < len(self.records) else None
+
     def at(self, offset: int) -> DocumentRecord:
         """The record at an offset, which must be there."""
         return self.records[self.count(offset) - 1]
@@ -274,17 +279,11 @@ class DocumentLog:
             if version is not None and not version.deleted
         }
 
-    def offsets_at(self, moment: int) -> tuple[Offsets, int]:
-        """The newest policy offsets and facts offset at a moment (ms), by the records' timestamps.
+    def policies_at(self, moment: int) -> Span:
+        """The policy offsets at a moment (ms) by the records' timestamps, and when they were the newest.
 
         Raises NoLongerKnown when records of that time may have been removed.
         """
-        found = {topic: log.check_moment(moment) for topic, log in self._logs.items()}
-        facts = found.pop(self._names.facts)
-        return {topic: {"0": offset} for topic, offset in found.items()}, facts
-
-    def policies_at(self, moment: int) -> Span:
-        """The policy offsets at a moment (ms), and when they were the newest. Raises NoLongerKnown, as above."""
         logs = {topic: self._logs[topic] for topic in self._policies.topics}
         offsets = {topic: {"0": log.check_moment(moment)} for topic, log in logs.items()}
         times = [log.around(moment) for log in logs.values()]
@@ -303,6 +302,32 @@ class DocumentLog:
             return snapshot
         overlay: FactOverlay = self._state(self._facts, {self._names.facts: facts_offset}, moment, layer_of).compiled
         return snapshot.with_facts(overlay)
+
+    def newest_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
+        """The offset of the newest record of each policy topic up to these offsets: the same for the same policies."""
+        return tuple(
+            (topic, self._last_record(topic, policy_offsets.get(topic, {}).get("0", NOTHING_READ)))
+            for topic in self._policies.topics
+        )
+
+    def checked_records(self, policy_offsets: Offsets) -> tuple[tuple[str, int], ...]:
+        """The same of policies that are still known. Raises NoLongerKnown, also for offsets beyond the end.
+
+        A topic that is not named was not read.
+        """
+        if unknown := policy_offsets.keys() - set(self._policies.topics):
+            raise NoLongerKnown(f"{', '.join(sorted(unknown))}: not among the policy topics of the settings")
+        for topic, partitions in policy_offsets.items():
+            if partitions.keys() != {"0"} or partitions["0"] < NOTHING_READ:
+                raise NoLongerKnown(f"{topic}: has one partition, 0, and offsets from {NOTHING_READ} on")
+        for topic in self._policies.topics:
+            self._logs[topic].check(policy_offsets.get(topic, {}).get("0", NOTHING_READ), None)
+        return self.newest_records(policy_offsets)
+
+    def superseded(self, policy_offsets: Offsets) -> dict[str, int]:
+        """By policy topic, when the first record beyond these offsets came (ms); none: there is none yet."""
+        found = ((topic, self._logs[topic].next_time(partitions["0"])) for topic, partitions in policy_offsets.items())
+        return {topic: at for topic, at in found if at is not None}
 
     def _state(self, states: "_States", offsets: Mapping[str, int], moment: int | None, compile_: Any) -> _State:
         """The state at these offsets, compiled; a topic that is not named was not read."""

@@ -158,13 +158,15 @@ class Facts(msgspec.Struct, frozen=True):
     """How the workers get the facts: a layer, and the changes to it since, numbered from 0.
 
     `starts`: the number of the first change in each broadcast after the first, which is the layer; `tail`: the newest
-    changes themselves, from `tail_start` on. `base`: which of this run's layers it is.
+    changes themselves, from `tail_start` on. `base`: which of this run's layers it is, and `since`: the newest offset
+    of the facts topic that it holds.
     """
 
     base: int
     starts: tuple[int, ...]
     tail_start: int
     tail: tuple[FactChange, ...]
+    since: int = -1
 
 
 PART = 500  # changes that travel with each task before they become a broadcast of their own
@@ -179,26 +181,29 @@ class FactBroadcasts:
 
     def __init__(self, broadcast: "Callable[[Any], Broadcast[Any]]") -> None:
         self._broadcast = broadcast
-        self._base, self._size = -1, 0
+        self._base, self._size, self._since = -1, 0, -1
         self._starts: list[int] = []
         self._tail_start, self._tail = 0, list[FactChange]()
         self.broadcasts: list[Broadcast[Any]] = []
         self._replaced: list[Broadcast[Any]] = []
 
-    def current(self, overlay: FactOverlay, changes: list[FactChange]) -> Facts:
-        """How things stand after `changes`, which `overlay` has taken in; `broadcasts` are what it refers to."""
+    def current(self, overlay: FactOverlay, changes: list[FactChange], offset: int = -1) -> Facts:
+        """How things stand after `changes`, which `overlay` has taken in; `broadcasts` are what it refers to.
+
+        `offset`: the newest of the facts topic in it.
+        """
         self._tail += changes
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
-            self._rebase(overlay)
+            self._rebase(overlay, offset)
         elif len(self._tail) > PART:
             self._starts.append(self._tail_start)
             self.broadcasts.append(self._broadcast(tuple(self._tail)))
             self._tail_start, self._tail = self._tail_start + len(self._tail), []
-        return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail))
+        return Facts(self._base, tuple(self._starts), self._tail_start, tuple(self._tail), self._since)
 
-    def _rebase(self, overlay: FactOverlay) -> None:
+    def _rebase(self, overlay: FactOverlay, offset: int) -> None:
         self._replaced += self.broadcasts
-        self._base, self._size = self._base + 1, len(overlay)
+        self._base, self._size, self._since = self._base + 1, len(overlay), offset
         self.broadcasts = [self._broadcast(overlay)]
         self._starts, self._tail_start, self._tail = [], 0, []
 

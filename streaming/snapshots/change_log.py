@@ -6,7 +6,7 @@ committed, what the topics hold are the first changes.
 
 Records with one `lockkeeper-change` header are one change, wherever they stand in one reading. Records without it are
 one change as long as each has the offset after the one before: the marker that ends a transaction takes an offset, so
-transactions are told apart, and what a producer without transactions writes at once is one change. On the first start
+transactions differ, and what a producer without transactions writes at once is one change. On the first start
 all of them that follow each other are one, for there compaction has left gaps.
 
 Of several changes read together only the first has a version before it, and only the last one after it: between them
@@ -21,7 +21,7 @@ from policy import DocumentStore, Key, Version, to_text
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.clients import Partition
 from streaming.records.change import DocumentChange, Manner, PolicyChange, PolicyState, change_record, shortened
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.documents import DocumentRecord
 

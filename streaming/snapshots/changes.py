@@ -29,7 +29,7 @@ from policy import CompiledDocument, DocumentStore, Key, PolicySet, Snapshot, Wo
 from policy.analysis import Edit, Escalation, Widenings, analyse, grant_text, open_to_everyone, said, widenings
 from streaming.kafka.clients import Partition
 from streaming.records.change import ChangeWidens, widens_record
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import (
     Published,

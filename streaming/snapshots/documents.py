@@ -10,7 +10,7 @@ import msgspec
 from policy import LAST_MS, DocumentStore, Key, Unreadable, Version, read_value
 from streaming.commit.offsets import FORMAT, check_format
 from streaming.kafka.reader import TopicLog, parse_log
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.topics import DAY_MS
 
 NO_KIND = ""  # of a policy record whose key names none: no document has it

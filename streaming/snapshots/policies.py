@@ -26,9 +26,8 @@ from streaming.errors import CannotStart, Stopping
 from streaming.kafka.authorship import Authorship, authorship_of
 from streaming.kafka.clients import Partition, admin_client
 from streaming.kafka.reader import TopicLog, TopicReader, check_logs, document_topics, find_logs
-from streaming.ops.metrics import Compiled
-from streaming.ops.tally import OTHER
-from streaming.records.packing import Result
+from streaming.ops.tally import OTHER, Compiled
+from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import policy_rejected, topic_recreated
 from streaming.snapshots.at_offsets import DocumentLog, Retention, document_record
@@ -166,7 +165,8 @@ class Policies:
             record = document_record(message)
             if record.topic != self._facts_topic:  # of facts the layer holds the past
                 self.documents.add(record)
-            refused = self._shelve(record, authorship_of(message.headers()))
+            is_fact = record.topic == self._facts_topic  # there may be very many of them
+            refused = self._shelve(record, None if is_fact else authorship_of(message.headers()))
             if refused is not None and refused.offset >= self._published.get((refused.topic, 0), 0):
                 self._unpublished.append(refused)
         self.documents.read_to({place: end for place, end in self.positions.items() if place[0] != self._facts_topic})
@@ -199,14 +199,15 @@ class Policies:
         return refused
 
     def _apply_facts(self) -> None:
-        """Take over into the layer what the documents read say now."""
+        """Take over into the layer what the documents read say now, in the order of the log."""
+        changes: list[FactChange] = []
         for key, count in self._facts_read.items():
             document_history = self._facts.histories.get(key)
-            changes = list(changes_of(key, document_history, count)) if document_history is not None else []
-            for change in changes:
-                self.overlay.apply(change)
+            changes += changes_of(key, document_history, count) if document_history is not None else []
             self._facts.forget(key)
-            self._fact_changes += changes
+        for change in sorted(changes, key=lambda change: change.order):
+            self.overlay.apply(change)
+            self._fact_changes.append(change)
         self._facts_read.clear()
         if not self._complete:
             self.overlay.sees_all_from_now(self._deleted_before)

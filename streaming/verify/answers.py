@@ -21,6 +21,7 @@ from policy import (
 from policy.evaluation import reference
 from streaming.client.decision import Decision
 from streaming.enforcer.answers import TIME
+from streaming.records.answered import offsets_in, read_answer
 from streaming.records.formats import shorten_id
 from streaming.report import ConsumerRecord
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
@@ -77,6 +78,17 @@ def _with_time(request: Request | Batch, at: int) -> Request | Batch:
     return msgspec.structs.replace(request, items=items, time=at, deadline=None)
 
 
+class _Checked(msgspec.Struct, frozen=True):
+    verified: bool
+
+
+class _Findings(msgspec.Struct):
+    answered: _Checked = _Checked(False)
+
+
+_decode_findings = msgspec.json.Decoder(_Findings).decode
+
+
 class Answers:
     """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
 
@@ -101,6 +113,38 @@ class Answers:
         """
         trust = self._trust_of(request.topic)
         asked = read_request(value, request.at, trust, self._max_claimed_groups)
+        yield from self._check(
+            request, asked, trust, decision, lambda: _check_deadline(asked, request.at, decision, at)
+        )
+
+    def check_again(
+        self, request: ConsumerRecord, value: bytes, decision: Decision, skew: int
+    ) -> Iterator[Contradiction | Unknown]:
+        """The same of a request that was answered elsewhere. `skew`: see `Settings.answer_clock_skew`, ms."""
+        answer = read_answer(value)
+        at = answer.at if abs(answer.at - request.at) <= skew else request.at
+        asked = read_request(value, at, frozenset(), self._max_claimed_groups)
+        trust = self._trust_of(request.topic)
+        trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        found = _decode_findings(decision.raw).answered
+        if not found.verified and decision.outcome == "error":
+            yield "the job did not know the policies that an answer names"
+            return
+        if found.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
+            yield Contradiction("unlike_reference", "the offsets that the answer names", str(decision.policy_offsets))
+        deadline = asked.envelope.deadline
+        late = decision.code == TOO_LATE and deadline is not None and deadline < at
+        yield from self._check(request, asked, trust, decision, lambda: [] if late else None)
+
+    def _check(
+        self,
+        request: ConsumerRecord,
+        asked: RecordedRequest,
+        trust: frozenset[str],
+        decision: Decision,
+        deadline: Callable[[], list[Contradiction] | None],
+    ) -> Iterator[Contradiction | Unknown]:
+        """`deadline`: what is wrong where it decides; None: it does not."""
         trust |= TIME  # the time of evaluation is no claim
         yield from _check_names(asked, decision)
         facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
@@ -111,7 +155,7 @@ class Answers:
             yield str(unknown)
             return
         yield from self._check_version(snapshot, decision)
-        late = _check_deadline(asked, request.at, decision, at)
+        late = deadline()
         if late is not None:
             yield from late
             return

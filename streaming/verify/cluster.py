@@ -65,10 +65,10 @@ def verify(
     """
     admin, names = admin_client(settings), settings.topics
     # In this order: what is committed has its answers below `ends`, and every answer its request below `log_ends`.
-    committed = _committed(settings, partitions_of(admin, names.requests))
-    outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.requests)))
+    committed = _committed(settings, partitions_of(admin, names.asking))
+    outputs = partitions_of(admin, (names.decisions, *map(dead_letters_of, names.asking)))
     ends = _settled_ends(admin, outputs)
-    requests = last_stable_offsets(admin, partitions_of(admin, names.requests))
+    requests = last_stable_offsets(admin, partitions_of(admin, names.asking))
     ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, outputs, ends), span)
     progress("reading policies and facts")
     log = read_document_log(settings)
@@ -77,7 +77,7 @@ def verify(
         settings,
         log,
         ranges,
-        topic_ids(admin, names.requests),
+        topic_ids(admin, names.asking),
         demanded,
         BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
         Deserializer(settings.schema_registry).json,

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from streaming.broker import EmbeddedBroker
+from tests.brokers import run_kafka_tool
 from tests.processes import descendants, processes_naming
 
 LOCKKEEPER = (sys.executable, "-m", "streaming.cli")
@@ -32,7 +33,7 @@ class Broker:
 
     def kafka_tool(self, class_name: str, *arguments: str) -> str:
         """Run one of Kafka's command-line tools and return what it printed."""
-        return self._embedded.kafka_tool(class_name, *arguments)
+        return run_kafka_tool(class_name, "--bootstrap-server", self.bootstrap_servers, *arguments)
 
     def kill(self) -> None:
         """Kill the process by SIGKILL. Data stays."""

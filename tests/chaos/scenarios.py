@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 
 from streaming.kafka.clients import topic_ids
 from tests.chaos import hostile
+from tests.chaos.answering import Answering
 from tests.chaos.processes import send
 from tests.chaos.run import DECIDED_SECONDS, Cluster, Failed, Row, Run, evaluator, new_row
 from tests.stream.world import request, role
@@ -327,3 +328,29 @@ def _forbid_files(pids: set[int], seconds: float) -> None:
             with contextlib.suppress(ProcessLookupError):
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         time.sleep(pause)
+
+
+# Answers given elsewhere
+
+
+@scenario("SIGKILL to a server of decisions over HTTP, to Kafka, and to the job, while it is asked", alone=True)
+def answering_killed(run: Run) -> None:
+    answering = Answering(run)
+    try:
+        run.begin()
+        answering.await_answers(20)
+        for kill in (answering.kill, _restart_kafka(run), run.job.kill):
+            with run.fault():
+                kill()
+            answering.await_answers(20)
+    finally:
+        answering.stop()
+    answering.check()
+
+
+def _restart_kafka(run: Run) -> Callable[[], None]:
+    def restart() -> None:
+        run.broker.kill()
+        run.broker.start()
+
+    return restart

@@ -30,3 +30,14 @@ def test_over_a_fault_nothing_is_lost_doubled_or_wrong(name: str, cluster: Clust
     print(row)
     assert row.ok, row
     assert row.requests > 0
+
+
+def test_every_answer_over_http_is_decided_once_whatever_is_killed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Its own cluster: the job reads another topic."""
+    made = Cluster(tmp_path_factory.mktemp("answering"), spark=SHORT_LIVED)
+    try:
+        row = SCENARIOS["answering-killed"].run(made, secrets.randbits(32))
+    finally:
+        made.close()
+    print(row)
+    assert row.ok, row

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from policy import read_documents
-from streaming.broker import EmbeddedBroker, run_kafka_tool
+from streaming.broker import EmbeddedBroker
+from tests.brokers import run_kafka_tool
 from tests.cli.lockkeeper import Command
 from tests.policy.importers.running import DATA
 

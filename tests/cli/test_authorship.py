@@ -1,5 +1,7 @@
 """Changes say who made them, and publishers at one moment follow each other: `policy apply | delete`."""
 
+import contextlib
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +19,7 @@ from streaming.kafka.publish import Publication, PublishFailed, publish, publish
 from streaming.kafka.topics import TopicNames
 from streaming.settings import PolicySettings, Settings
 from streaming.snapshots.at_offsets import read_document_log
+from streaming.snapshots.policies import Policies
 from tests.cli.documents import ROLE, readers_folder
 from tests.cli.lockkeeper import Command
 from tests.docs.pages import ROOT
@@ -163,6 +166,10 @@ class TestOnKafka:
         for who in PROCESSES:
             assert [c.reason for c in found[::2] if c.author == who] == [f"change {n}" for n in range(count)]
         assert len({change.change for change in found}) == 4 * count
+        with contextlib.closing(Policies(settings, {})) as policies:  # as a job reads them
+            policies.catch_up(30)
+            made = [json.loads(v or b"") for t, _, v, _ in policies.pending() if t == settings.topics.changes]
+        assert [(one["id"], one["author"]) for one in made] == [(one.change, one.author) for one in found[::2]]
 
 
 def records(settings: Settings) -> Iterator[Message]:

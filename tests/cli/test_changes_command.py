@@ -10,6 +10,8 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from streaming.kafka.authorship import Authorship
+from streaming.kafka.publish import publish
 from streaming.kafka.topics import TopicNames
 from streaming.settings import Settings
 from streaming.snapshots.at_offsets import read_document_log
@@ -200,3 +202,22 @@ def test_status_says_where_what_is_live_is_not_what_is_written(session: Session)
     ]
     assert "2 documents, 3 different from what is live" in shown.err
     assert json.loads(session("status", str(session.folder), "--json").out)["documents"] == 2
+
+
+@pytest.mark.long
+def test_of_a_hundred_changes_all_are_listed_and_the_last_is_taken_back_where_nothing_came_after(
+    session: Session,
+) -> None:
+    """Each changes two of ten roles; what the rollback leaves is what the 99th left, in every document."""
+    for number in range(100):
+        roles = (ROLE.format(name=f"role-{n % 10}", topic=f"t{number}") for n in (number, 3 * number + 1))
+        publish(session.settings, map(yaml.safe_load, roles), authorship=Authorship(author=f"author-{number}"))
+        if number == 98:
+            before = session.version()
+    session.write_changes()
+    listed = session("log", "--limit", "200", "--json").records
+    assert [one["parts"][0]["author"] for one in listed] == [f"author-{number}" for number in reversed(range(100))]
+    assert session.version() != before
+    assert session("rollback", listed[0]["id"]).code == 0
+    assert session.version() == before
+    assert session("rollback", listed[50]["id"]).code == 1, "later changes touched the same documents"

@@ -17,6 +17,7 @@ COMMANDS = [
     ["decide"],
     ["explain"],
     ["who-can"],
+    ["what-can"],
     ["request"],
     ["tail"],
     ["topics", "create"],
@@ -40,7 +41,9 @@ def test_every_commands_help_shows_examples(lockkeeper: Command, command: list[s
 def test_the_commands_above_are_all_there_are_but_those_of_other_modules() -> None:
     """A new command in these modules must come with examples too."""
     register_commands()
-    here = {f"streaming.cli.{name}" for name in ("run", "explaining", "request", "topics", "policies")}
+    here = {
+        f"streaming.cli.{name}" for name in ("run", "deciding", "explaining", "request", "topics", "policies", "who")
+    }
     groups = {"": app, "topics": topics_app, "policy": policy_app}
     found = {
         tuple(filter(None, (group, command.name)))
@@ -94,7 +97,18 @@ def test_a_broker_that_does_not_answer_is_told_within_seconds(lockkeeper: Comman
         ["topics", "check"],
         ["policy", "get"],
         ["policy", "delete", "lenses6/Role/r"],
-        ["request", "--system", "lenses6", "--subject", "user:a", "--action", "a:b", "--resource", "c:d"],
+        [
+            "request",
+            "--system",
+            "lenses6",
+            "--subject",
+            "user:a",
+            "--action",
+            "a:b",
+            "--resource",
+            "c:d",
+            "--allow-unknown",
+        ],
         ["tail", "alerts"],
     ],
     ids=" ".join,

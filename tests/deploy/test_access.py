@@ -127,7 +127,14 @@ def _owner(system: str) -> list[Step]:
     def delete_and_apply(session: Session) -> str:
         return session.run("policy", "delete", key) or apply_documents(session)
 
-    return [apply_documents, get, prune, diff, delete_and_apply]
+    def compare(session: Session) -> str:
+        file = session.documents("documents.yaml", document)
+        return session.run("policy", "status", file) or session.run("policy", "diff", "live", file)
+
+    def log(session: Session) -> str:
+        return session.run("policy", "log")
+
+    return [apply_documents, get, prune, diff, compare, log, delete_and_apply]
 
 
 def _ask(session: Session) -> str:
@@ -184,6 +191,10 @@ def _check_topics(session: Session) -> str:
     return session.run("topics", "check")
 
 
+def _log(session: Session) -> str:
+    return session.run("policy", "log")
+
+
 def _verify(session: Session) -> str:
     """What it finds is another matter: somebody wrote a decision here, and there is no job."""
     return session.run("verify", "--json", prints="violations")
@@ -192,7 +203,7 @@ def _verify(session: Session) -> str:
 def _serve(session: Session) -> str:
     """Until the policies are read; then it is asked to stop."""
     session.ran.add(parse_command(["serve"]))
-    settings = msgspec.structs.replace(session.settings, serve=ServeSettings(port=0))
+    settings = msgspec.structs.replace(session.settings, serve=ServeSettings(port=0, record="none"))
     stop = threading.Event()
     try:
         check_access(settings)
@@ -222,6 +233,7 @@ STEPS: dict[str, list[Step]] = {
     f"{JOB}-watch": [
         _check_topics,
         _run_report,
+        _log,
         partial(_tail, "alerts"),
         partial(_tail, "decisions"),
         partial(_follow, AlertConsumer),

@@ -7,6 +7,7 @@ import pytest
 
 from streaming.monitor.state import State
 from streaming.monitor_settings import KindRule, MonitorSettings, Rules
+from streaming.settings import ServeSettings, Settings, monitor_settings
 from tests.monitor.pure import T0, PureMonitor, Record, decision, letter, lifecycle, verdict
 
 MINUTE = 60_000
@@ -350,3 +351,45 @@ def test_logins_of_systems_without_sessions_and_logouts_change_nothing() -> None
     other = lifecycle("login", T0, subject="dana", system="lenses6")
     assert watch([other, lifecycle("logout", T0, subject="dana")]).facts == {}
     assert Rules().window_seconds == 300
+
+
+def _answer(**found: Any) -> dict[str, Any]:
+    """An answer by a server, and what the job found of it."""
+    return {"by": "pdp-1", "decision": True, "outcome": "allow", **found}
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [
+        ({"verified": True, "agrees": False}, "answer-contradicted"),
+        ({"verified": True, "agrees": True, "stale": True}, "answer-stale"),
+        ({"verified": False, "misdated": True}, "answer-misdated"),
+    ],
+)
+def test_what_is_wrong_with_an_answer_is_about_its_server(found: dict[str, Any], kind: str) -> None:
+    outcome = "allow" if found.get("agrees") else "error"
+    made = decision("1", "dana", "orders", outcome, T0)
+    value = {**msgspec.json.decode(made[-1]), "answered": _answer(**found)}
+    assert kinds(watch([(*made[:-1], msgspec.json.encode(value))])) == [(kind, "pdp-1", 1)]
+    for harmless in ({"verified": True, "agrees": True}, {"verified": False}):
+        value["answered"] = _answer(**harmless)
+        assert kinds(watch([(*made[:-1], msgspec.json.encode(value))])) == []
+    value["answered"] = {**_answer(verified=True, agrees=False), "decision": False, "outcome": "error"}
+    assert kinds(watch([(*made[:-1], msgspec.json.encode(value))])) == [], "a server that cannot decide protects"
+
+
+def test_an_answer_counts_as_a_request_also_where_it_could_not_be_verified() -> None:
+    made = decision("1", "dana", "orders", "error", T0)
+    value = {**msgspec.json.decode(made[-1]), "answered": _answer(verified=False)}
+    event = [verdict("a", "dana", "orders", T0 + 1000)]
+    assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == []
+    value["answered"] = {**_answer(verified=False), "decision": False, "outcome": "deny"}
+    assert kinds(watch([(*made[:-1], msgspec.json.encode(value))], event)) == [("denied-but-done", "dana", 1)]
+
+
+def test_unrequested_access_is_off_for_systems_whose_answers_are_not_all_recorded() -> None:
+    serve = ServeSettings(record="durable", record_systems={"lenses6": "denials"})
+    settings = monitor_settings(Settings(serve=serve))
+    rules = {system: settings.monitor.rules_of(system).of("unrequested-access").enabled for system in settings.systems}
+    assert rules == {**dict.fromkeys(settings.systems, True), "lenses6": False}
+    assert settings.monitor.rules_of("lenses6").of("unauthorized-access").enabled

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from policy.store.compiler import Compiler
 from policy.store.documents import DocumentStore
 from streaming.monitor_settings import MonitorSettings
-from streaming.ops.metrics import ALERT_KINDS, Compiled, CountedHistogram
-from streaming.ops.tally import Tally
+from streaming.ops.metrics import ALERT_KINDS, CountedHistogram
+from streaming.ops.tally import Compiled, Tally
 from streaming.ops.watch import Watch, observe_progress
 from streaming.settings import Settings
 from streaming.snapshots.policies import measure

@@ -126,7 +126,7 @@ def test_a_deny_and_those_who_are_allowed_are_named() -> None:
     [deny] = found.denies
     assert (deny.document, deny.statement) == ("lenses6/Role/no-orders", 0)
     assert deny.route == "user:dana → group:group-no-orders → role:no-orders"
-    assert [(who.name, who.claim) for who in found.holders] == [("group-admins", "groups"), ("user:root", "")]
+    assert [(who.name, who.claim) for who in found.principals] == [("group-admins", "groups"), ("user:root", "")]
     assert found.near == ()
     [note] = found.notes
     assert note.startswith("but for the denies, lenses6/Role/admins statement 0 allows kafka:DeleteTopic")
@@ -137,7 +137,7 @@ def test_many_holders_are_not_all_listed() -> None:
     members = [f"user:u{number}" for number in range(30)]
     documents = [_role("admins", "*", "kafka:*"), _of("admins", *members)]
     found = _nearest(documents, _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"))
-    assert (len(found.holders), found.more) == (10, True)
+    assert (len(found.principals), found.more) == (10, True)
 
 
 def test_cedar_says_scope_validity_and_that_a_condition_is_not_satisfied() -> None:
@@ -153,7 +153,7 @@ def test_cedar_says_scope_validity_and_that_a_condition_is_not_satisfied() -> No
     asked["subject"]["type"] = "User"
     found = _nearest(documents, asked)
     assert [(one.statement, one.lacks) for one in found.near] == [(1, "condition"), (0, "action"), (2, "resource")]
-    assert [(who.type, who.name) for who in found.holders] == [("User", "erik")]
+    assert [(who.type, who.name) for who in found.principals] == [("User", "erik")]
     assert found.notes
 
 

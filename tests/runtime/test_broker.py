@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
-from streaming.broker import CONSUMER_GROUPS, HOST, EmbeddedBroker
+from streaming.broker import HOST, EmbeddedBroker
 from streaming.errors import BrokerError
+from tests.brokers import CONSUMER_GROUPS, run_kafka_tool
 from tests.processes import processes_naming
 from tests.waiting import wait_until
 
@@ -101,7 +102,9 @@ def test_kafkas_own_tool_shows_the_lag_of_a_group(embedded: EmbeddedBroker) -> N
     consumer = Consumer({"bootstrap.servers": embedded.bootstrap_servers, "group.id": "behind"})
     consumer.commit(offsets=[TopicPartition("lagging", 0, 1)], asynchronous=False)
     consumer.close()
-    printed = embedded.kafka_tool(CONSUMER_GROUPS, "--describe", "--group", "behind")
+    printed = run_kafka_tool(
+        CONSUMER_GROUPS, "--bootstrap-server", embedded.bootstrap_servers, "--describe", "--group", "behind"
+    )
     group, topic, partition, committed, end, lag = printed.strip().splitlines()[-1].split()[:6]
     assert (group, topic, partition) == ("behind", "lagging", "0")
     assert (committed, end, lag) == ("1", "3", "2")
@@ -109,7 +112,7 @@ def test_kafkas_own_tool_shows_the_lag_of_a_group(embedded: EmbeddedBroker) -> N
 
 def test_a_tool_that_fails_is_an_error_with_what_it_printed(embedded: EmbeddedBroker) -> None:
     with pytest.raises(BrokerError, match="no-such-option"):
-        embedded.kafka_tool(CONSUMER_GROUPS, "--no-such-option")
+        run_kafka_tool(CONSUMER_GROUPS, "--bootstrap-server", embedded.bootstrap_servers, "--no-such-option")
 
 
 def test_port_and_config_are_passed_and_data_outlives_the_broker_in_a_given_folder(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ class Site:
         serve = ServeSettings(
             port=0,
             default_system=SYSTEM,
+            record="none",
             callers=str(self.callers),
             tls=TlsSettings(str(self.pem.certificate), str(self.pem.key), str(self.authority.ca), "optional"),
             jwt=JwtSettings(ISSUER, AUDIENCE, str(self.jwks)),
@@ -390,7 +391,7 @@ def _subject_of(site: Site) -> str:
 def test_without_authentication_other_hosts_names_are_refused(broker: TestBroker, tmp_path: Path) -> None:
     """A web page whose name resolves to this machine asks with its own name."""
     world = World(broker, f"access-{uuid.uuid4().hex[:12]}", str(tmp_path / "checkpoint"))
-    serve = ServeSettings(port=0, default_system=SYSTEM, url="https://pdp.example.com")
+    serve = ServeSettings(port=0, default_system=SYSTEM, record="none", url="https://pdp.example.com")
     with serving(msgspec.structs.replace(world.settings, serve=serve)) as running:
         for host in ("evil.example.com", "127.0.0.1.evil.example.com", "", "127.0.0.1@evil.example.com"):
             status, said, _ = running.ask(PATH, ASKED, Host=host)

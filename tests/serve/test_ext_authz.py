@@ -131,7 +131,9 @@ def running(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
         "other": {"systems": [LOOKS_BACK], "tokens": [hashlib.sha256(b"other").hexdigest()]},
     }
     (folder / "callers.yaml").write_text(yaml.safe_dump({"callers": callers}))
-    serve = ServeSettings(port=0, callers=str(folder / "callers.yaml"), ext_authz=str(folder / "routes.yaml"))
+    serve = ServeSettings(
+        port=0, record="none", callers=str(folder / "callers.yaml"), ext_authz=str(folder / "routes.yaml")
+    )
     with serving(msgspec.structs.replace(world.settings, serve=serve)) as found:
         yield found
 

@@ -69,7 +69,7 @@ def running(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Ite
     caller = {"systems": [*DEFAULT_SYSTEMS], "search": True, "trust": ["groups", "roles", "token", "facts"]}
     tokens = [hashlib.sha256(TOKEN.encode()).hexdigest()]
     (folder / "callers.yaml").write_text(yaml.safe_dump({"callers": {"fuzzer": {**caller, "tokens": tokens}}}))
-    serve = ServeSettings(port=0, default_system=SYSTEM, callers=str(folder / "callers.yaml"))
+    serve = ServeSettings(port=0, record="none", default_system=SYSTEM, callers=str(folder / "callers.yaml"))
     with serving(msgspec.structs.replace(world.settings, serve=serve)) as found:
         yield found
 

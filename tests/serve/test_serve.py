@@ -85,7 +85,7 @@ def serving(settings: Settings) -> Iterator[Running]:
 
 def settings_of(world: World, **serve: Any) -> Settings:
     """The settings of a server for these topics."""
-    chosen = ServeSettings(port=0, default_system=SYSTEM, **serve)
+    chosen = ServeSettings(port=0, default_system=SYSTEM, record="none", **serve)
     return msgspec.structs.replace(world.settings, serve=chosen)
 
 

@@ -219,22 +219,21 @@ def test_the_offsets_of_a_moment_are_those_of_the_newest_records_by_then() -> No
     log = log_of(
         [put(0, DANA, YOUNG), put(1, role("readers", "orders"), YOUNG + 5), put(3, role("readers"), YOUNG + 9)], end=5
     )
-    found = [log.offsets_at(YOUNG + after)[0][POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
+    found = [log.policies_at(YOUNG + after).offsets[POLICIES]["0"] for after in (-1, 0, 5, 8, 9, 100)]
     assert found == [-1, 0, 2, 2, 4, 4]
-    assert log.offsets_at(YOUNG)[1] == -1
 
 
 def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
     log = log_of(
         [put(0, DANA, YOUNG + 9), put(1, role("readers", "orders"), YOUNG), put(2, role("readers"), YOUNG + 10)], end=3
     )
-    assert log.offsets_at(YOUNG + 9)[0][POLICIES]["0"] == 1
+    assert log.policies_at(YOUNG + 9).offsets[POLICIES]["0"] == 1
 
 
 def test_the_offsets_of_a_moment_below_the_cutoff_are_not_known() -> None:
     log = log_of([put(0, DANA, OLD), put(1, role("readers"), OLD + 5)], end=2)
     with pytest.raises(NoLongerKnown, match="at 1797"):
-        log.offsets_at(OLD + 6)
+        log.policies_at(OLD + 6)
 
 
 def _login(offset: int, at: int, login_at: int) -> DocumentRecord:

@@ -7,7 +7,7 @@ import pytest
 from policy.store.documents import DocumentStore
 from policy.store.snapshot import Snapshot
 from streaming.kafka.reader import TopicLog
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Retention
 from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, History, Loader
 from tests.snapshots.test_at_offsets import DANA, LAG, NAMES, NOW, POLICIES, at, may_read, put, role

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from streaming.commit.offsets import read_committed
 from streaming.kafka.clients import group_observer
 from streaming.kafka.publish import publish
-from streaming.records.packing import Result
+from streaming.records.formats import Result
 from streaming.snapshots.alerts import StaleWatch
 from tests.brokers import TestBroker
 from tests.stream.running import Job, running

@@ -20,8 +20,8 @@ from streaming.enforcer.worker import replace_too_large
 from streaming.monitor_settings import MonitorSettings
 from streaming.records.avro import Writer
 from streaming.records.dead_letter import Rejection, dead_letter
-from streaming.records.formats import Formats, shorten_id
-from streaming.records.packing import Outgoing, Packed, Result
+from streaming.records.formats import Formats, Result, shorten_id
+from streaming.records.packing import Outgoing, Packed
 from streaming.records.schemas import Kind
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings

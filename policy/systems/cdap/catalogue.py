@@ -2,21 +2,18 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.suggest import nearest
 from policy.systems.kit.query import Need
+from policy.systems.kit.system import load_catalogue
 
 
 @functools.cache
 def catalogue() -> dict[str, Any]:
     """``privileges``, ``tree``, ``rootless``, ``context``, ``general`` and ``actions``, as the file explains them."""
-    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
-    return loaded
+    return load_catalogue(__package__, dict[str, Any])
 
 
 @functools.cache

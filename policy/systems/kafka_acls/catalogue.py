@@ -2,13 +2,11 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.suggest import nearest
+from policy.systems.kit.system import load_catalogue
 
 ALL = "All"  # every operation of a type (KA-ALL)
 
@@ -16,8 +14,7 @@ ALL = "All"  # every operation of a type (KA-ALL)
 @functools.cache
 def catalogue() -> dict[str, Any]:
     """``operations`` (resource type → its operations), ``implied``, ``cluster`` and ``privileged_permissions``."""
-    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
-    return loaded
+    return load_catalogue(__package__, dict[str, Any])
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """What a system's module provides; the core knows systems by this alone."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, runtime_checkable
+from importlib import resources
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -15,11 +16,21 @@ from policy.systems.kit.privileged import PrivilegedPermission
 EVERYONE = "*"  # every principal
 UNTYPED = "resource"  # the type of a resource whose type is not known
 
+Loaded = TypeVar("Loaded")
+
 
 def kind_of(resource: str, otherwise: str = UNTYPED) -> str:
     """The ``resource.type`` of an id that is written ``KIND:NAME``; ``otherwise`` of another."""
     kind, colon, _ = resource.partition(":")
     return kind if colon and kind else otherwise
+
+
+def load_catalogue(package: str, type_: type[Loaded]) -> Loaded:
+    """``catalogue.yaml`` of a system's package, as this type. Raises msgspec.ValidationError."""
+    import yaml  # a catalogue is loaded when it is first used; `import policy` needs no YAML
+
+    text = resources.files(package).joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    return msgspec.convert(yaml.safe_load(text), type_)
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -2,14 +2,13 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.suggest import nearest
+from policy.systems.kit.system import load_catalogue
 
 Clause: TypeAlias = Mapping[str, Any]  # a requirement as catalogue.yaml writes it
 FieldType: TypeAlias = Literal["text", "texts", "flag"] | list[str]  # a list: one of these texts
@@ -56,8 +55,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def catalogue() -> Catalogue:
     """The catalogue, read once."""
-    loaded = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8"))
-    return msgspec.convert(loaded, Catalogue)
+    return load_catalogue(__package__, Catalogue)
 
 
 def find_action(name: str) -> Action:

@@ -2,20 +2,17 @@
 
 import functools
 from collections.abc import Iterable, Iterator
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from policy.core.pattern import match_text
 from policy.core.suggest import nearest
+from policy.systems.kit.system import load_catalogue
 
 
 @functools.cache
 def catalogue() -> dict[str, Any]:
     """``aliases``, ``resources`` (service → type → segment counts) and ``operations`` (service → name → type)."""
-    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
-    return loaded
+    return load_catalogue(__package__, dict[str, Any])
 
 
 def service_of_resource(written: str) -> str:

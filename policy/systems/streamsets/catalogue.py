@@ -2,15 +2,14 @@
 
 import functools
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
 
 import msgspec
-import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.names import fault
 from policy.core.suggest import nearest
+from policy.systems.kit.system import load_catalogue
 
 ANY_OBJECT = "object"  # an operation's resource: objects of every type, one or several
 ORGANIZATION = "organization"  # an operation's resource: the organization itself
@@ -80,8 +79,7 @@ class Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @functools.cache
 def catalogue() -> Catalogue:
     """The catalogue as written."""
-    text = resources.files(__package__).joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), Catalogue)
+    return load_catalogue(__package__, Catalogue)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Who asks: a user with the groups and roles of his last login (SS-LOGIN, SS-Q11), from his session or from claims."""
+"""The subject: a user with the groups and roles of his last login (SS-LOGIN, SS-Q11), from session or claims."""
 
 from typing import Any
 

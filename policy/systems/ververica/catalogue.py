@@ -2,21 +2,18 @@
 
 import functools
 from collections.abc import Iterator
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from policy.core.model import Unanswerable
 from policy.core.suggest import nearest
 from policy.systems.kit.query import Need
+from policy.systems.kit.system import load_catalogue
 
 
 @functools.cache
 def catalogue() -> dict[str, Any]:
     """``roles`` (role → scope), ``actions`` (kind of access → need) and ``protocols`` (oidc, saml → their fields)."""
-    loaded: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("catalogue.yaml").read_text())
-    return loaded
+    return load_catalogue(__package__, dict[str, Any])
 
 
 def need_of(action: str) -> Need:

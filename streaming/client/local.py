@@ -1,0 +1,295 @@
+"""Clients that decide within the application: they follow the policies on the topics, and record what they answer.
+
+They have the interface of `Client` and `AsyncClient`, and need neither the job nor Spark for an answer. The job decides
+each recorded answer again: `docs/pages/guides/client.md`.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaException
+
+from policy import Decision as Answer
+from policy import MalformedRequest, decide, parse_request, to_ms, to_text
+from streaming.client.base import BaseClient, checked_timeout
+from streaming.client.clients import AsyncClient, Client
+from streaming.client.connection import Connection, IdempotentProducer, connection_to
+from streaming.client.decision import ClientError, Decision, Place, read_decision, undecided
+from streaming.client.exchange import CLOSED, FORKED, NEVER_SENT, Pending, answered, resolve, settle
+from streaming.client.records import ProducerRecord
+from streaming.enforcer.requests import FIELD, staleness
+from streaming.errors import CannotStart
+from streaming.kafka.clients import admin_client
+from streaming.serve.authzen import TIME, FreshnessKind, Read
+from streaming.serve.follower import Follower
+from streaming.serve.recording import Basis, NotRecorded, Recorder, answered_record
+from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
+
+POLL_SECONDS = 0.1
+CLOSE_SECONDS = 10.0
+LIST_SECONDS = 3.0
+STARTING = "the policies have not been read up to their end yet"
+
+log = structlog.get_logger()
+
+
+class LocalOptions(msgspec.Struct, frozen=True):
+    """How a local client decides. See `LocalClient`."""
+
+    trust: frozenset[str] = DEFAULT_TRUST
+    freshness: Literal["bounded", "full"] = "bounded"
+    enforced: bool = True
+
+
+class LocalExchange:
+    """Takes requests and gives their decisions, as `Exchange` does. For any number of threads.
+
+    Whatever goes wrong becomes a decision, too, and that is `error`.
+    """
+
+    def __init__(self, connection: Connection, settings: Settings, options: LocalOptions) -> None:
+        self._settings, self._options, self._bound = settings, options, settings.serve.max_staleness_seconds
+        self._recorder = Recorder(settings) if settings.serve.records else None
+        self._reports = IdempotentProducer(connection)
+        self._lock, self._waiting = threading.Lock(), list[tuple[float, Pending, dict[str, Any]]]()
+        self._stop, self._ready, self._process = threading.Event(), threading.Event(), os.getpid()
+        self._unrecorded = "" if self._recorder is None else f"topic {self._recorder.topic} was not found yet"
+        self._follower = Follower(settings, self._stop, self._on_read, self._on_failure)
+        self._follower.start()
+        self._thread = threading.Thread(target=self._run, name="lockkeeper-local", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._reports.poll(POLL_SECONDS)
+            if self._unrecorded and self._recorder is not None:
+                self._look_for(self._recorder.topic)
+            if self._follower.read is not None and not self._unrecorded:
+                self._ready.set()
+
+    def _look_for(self, topic: str) -> None:
+        try:
+            there = admin_client(self._settings).list_topics(timeout=LIST_SECONDS).topics
+        except KafkaException as error:
+            self._unrecorded = f"Kafka does not answer: {error.args[0].str()}"
+            return
+        missing = topic not in there or there[topic].error is not None
+        self._unrecorded = f"topic {topic} does not exist: run `lockkeeper topics create`" if missing else ""
+
+    def send(self, record: ProducerRecord) -> Pending:
+        """Decide a request now, or, where it needs newer policies, as soon as these are read."""
+        if self._is_forked():
+            return answered(record, "client-forked", FORKED)
+        if self._stop.is_set():
+            return answered(record, "client-closed", CLOSED)
+        if self._unrecorded:
+            return answered(record, "not-recorded", self._unrecorded)
+        pending, body = Pending(NEVER_SENT, record, Future()), msgspec.json.decode(record.value)
+        read = self._follower.read
+        if self._options.freshness == "full" or (read is not None and _lacks(body, read)):
+            with self._lock:
+                self._waiting.append((time.monotonic(), pending, body))
+            self._follower.ask()
+        else:
+            self._answer(pending, body, read)
+        return pending
+
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def _on_read(self, read: Read) -> None:
+        """Decide what has waited for this reading; in the follower's thread."""
+        with self._lock:
+            due = [waiting for waiting in self._waiting if waiting[0] <= read.at]
+            self._waiting = [waiting for waiting in self._waiting if waiting[0] > read.at]
+        for _, pending, body in due:
+            self._answer(pending, body, read)
+
+    def _on_failure(self) -> None:
+        log.error("policies cannot be followed any more; every request is an error", error=str(self._follower.failure))
+
+    def _answer(self, pending: Pending, body: dict[str, Any], read: Read | None) -> None:
+        try:
+            self._decide(pending, body, read)
+        except NotRecorded as unrecorded:
+            settle(pending, undecided(pending.record.id, "not-recorded", str(unrecorded)))
+        except Exception as failure:  # a bug must not allow anything, nor leave a caller waiting
+            log.error("a request could not be decided; please report it", error=type(failure).__name__)
+            settle(pending, undecided(pending.record.id, "evaluation-failed", "the request could not be decided"))
+
+    def _decide(self, pending: Pending, body: dict[str, Any], read: Read | None) -> None:
+        """Decide, record, and give the answer. Raises NotRecorded."""
+        if (why := self._stale(read)) is not None or read is None:
+            settle(pending, undecided(pending.record.id, "policies-stale", why or STARTING))
+            return
+        now = time.time_ns() // 1_000_000
+        answer = self._evaluated(body, read, now)
+        freshness: FreshnessKind = "full" if self._options.freshness == "full" else _freshness(body)
+        basis = Basis(read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust)
+        decision = self._typed(body, answer, basis)
+        recorder, system = self._recorder, str(body.get("system", ""))
+        malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
+        if recorder is None or malformed or not recorder.wants(system, answer.outcome):
+            settle(pending, decision)
+            return
+        value = answered_record(body, answer, basis, recorder.by)
+        if recorder.mode_of(system) == "durable":
+            recorder.send(body, value, partial(_give_recorded, pending, decision))
+        else:
+            recorder.send(body, value)
+            settle(pending, decision)
+
+    def _stale(self, read: Read | None) -> str | None:
+        """Why nothing may be decided by a reading; None: it is new enough."""
+        if self._follower.failure is not None:
+            return f"the policies cannot be followed any more: {self._follower.failure}"
+        if read is None:
+            return STARTING
+        if time.monotonic() - read.at > self._bound:
+            return f"the policies could not be read for more than {self._bound:g} s: does Kafka answer?"
+        if self._follower.stuck:
+            return "policies or facts cannot be read on: a transaction on their topics is not ended"
+        return None
+
+    def _evaluated(self, body: dict[str, Any], read: Read, now: int) -> Answer:
+        if (behind := _lacks(body, read)) is not None:
+            return Answer("error", undecided("", "policies-behind", behind).reasons)
+        deadline = body.get("deadline")
+        if deadline is not None and now > to_ms(deadline):
+            return Answer("error", undecided("", "deadline-exceeded", "the request came after its deadline").reasons)
+        most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
+        return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
+
+    def _typed(self, body: Mapping[str, Any], answer: Answer, basis: Basis) -> Decision:
+        """The decision with what it rests on, as one that the job wrote."""
+        record, read = answer.to_record(), basis.read
+        record["context"] |= {
+            "policy_version": read.snapshot.version,
+            "policy_offsets": read.policy_offsets,
+            "facts_offset": read.facts_offset,
+            **({} if self._options.enforced else {"enforced": False}),
+        }
+        named = {"request_id": str(body.get("id", "")), "system": str(body.get("system", ""))}
+        return read_decision(msgspec.json.encode({**named, "time": to_text(basis.time), **record}))
+
+    def await_place(self, seconds: float) -> bool:
+        """Whether requests are decided; waits so long for it."""
+        return not self._is_forked() and self._ready.wait(seconds) and not self._stop.is_set()
+
+    def report(self, record: ProducerRecord) -> "Future[Place]":
+        """Send a record that has no answer. The future's result is its place; it raises NotReported."""
+        future: Future[Place] = Future()
+        if self._is_forked() or self._stop.is_set():
+            resolve(future, None, FORKED if self._is_forked() else CLOSED)
+        else:
+            self._reports.send(record, partial(resolve, future))
+        return future
+
+    def forget(self, pending: Pending) -> None:
+        """No caller waits for the answer any more."""
+        if self._waiting:
+            with self._lock:
+                self._waiting = [waiting for waiting in self._waiting if waiting[1] is not pending]
+
+    def late(self, pending: Pending, seconds: float) -> Decision:
+        """The answer to a request that had none for so long."""
+        message = f"neither newer policies nor the record's acknowledgement came within {seconds:g} s"
+        return undecided(pending.record.id, "timeout", message)
+
+    def close(self) -> None:
+        """Answer all who wait with an error, send the records in the queue, and leave. May be called again."""
+        if self._is_forked() or self._stop.is_set():
+            return
+        self._stop.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for _, pending, _ in waiting:
+            settle(pending, undecided(pending.record.id, "client-closed", CLOSED))
+        self._follower.close()
+        self._thread.join()
+        self._reports.close(CLOSE_SECONDS)
+        if self._recorder is not None:
+            self._recorder.close(CLOSE_SECONDS)
+
+
+def _lacks(body: Mapping[str, Any], read: Read) -> str | None:
+    """Why a reading does not cover the `min_policy_offsets` of a request; None: it does, or it names none."""
+    if _freshness(body) == "bounded":
+        return None
+    try:
+        return staleness(parse_request(body), read.all_offsets)
+    except MalformedRequest:
+        return None  # which is what the decision will say
+
+
+def _freshness(body: Mapping[str, Any]) -> FreshnessKind:
+    items = body.get("evaluations")
+    holders = (body, *(items if isinstance(items, list) else ()))
+    contexts = (holder.get("context") for holder in holders if isinstance(holder, Mapping))
+    named = any(isinstance(context, Mapping) and FIELD in context for context in contexts)
+    return "min_policy_offsets" if named else "bounded"
+
+
+def _give_recorded(pending: Pending, decision: Decision, is_recorded: bool) -> None:
+    why = "Kafka did not take the record"
+    settle(pending, decision if is_recorded else undecided(pending.record.id, "not-recorded", why))
+
+
+class _Local(BaseClient):
+    """What both local clients are made with."""
+
+    def __init__(
+        self,
+        connection: Connection | str = "localhost:9092",
+        *,
+        answered: str = "",
+        trust: frozenset[str] | set[str] = DEFAULT_TRUST,
+        record: RecordMode = "all",
+        freshness: Literal["bounded", "full"] = "bounded",
+        max_staleness: float = 15.0,
+        name: str = "",
+        mode: Literal["enforce", "shadow"] = "enforce",
+        timeout: float = 5.0,
+        raise_on_error: bool = False,
+        shadow: Literal["refuse", "pass"] = "refuse",
+    ) -> None:
+        """As `Client`; a request topic is not needed.
+
+        `answered`: the topic on which answers are recorded; "": the first of the connection's `topics.answered`.
+        `record`: which answers; with `durable` they are given once Kafka has the record. `trust`: what requests may
+        claim. `freshness`: `full` reads the policies up to ends that are fetched after each request came.
+        `max_staleness`: seconds; policies that could not be read for so long decide nothing. `name`: in records; "":
+        the machine's. `mode`: `shadow` marks decisions as not enforced. Raises ClientError for settings that cannot be
+        used, also where answers are to be recorded and no topic is named.
+        """
+        self._connection, self._requests = connection_to(connection), answered
+        self._timeout, self._raise_on_error, self._shadow = checked_timeout(timeout), raise_on_error, shadow
+        if unknown := set(trust) - DEFAULT_TRUST:
+            raise ClientError(f"trust: {sorted(unknown)} are not among {sorted(DEFAULT_TRUST)}")
+        serve = ServeSettings(
+            record=record, record_topic=answered, name=name, max_staleness_seconds=checked_timeout(max_staleness)
+        )
+        settings = self._connection.settings(serve=serve, systems=self._connection.topics.systems)
+        options = LocalOptions(frozenset(trust), freshness, mode == "enforce")
+        try:
+            self._exchange = LocalExchange(self._connection, settings, options)
+        except CannotStart:
+            raise ClientError(
+                "answers are to be recorded, and no topic is named: give `answered`, such as authz.answered.v1, or "
+                'record="none"'
+            ) from None
+
+
+class LocalClient(_Local, Client):
+    """Decides within this process, for any number of threads. `AsyncLocalClient` is for asyncio."""
+
+
+class AsyncLocalClient(_Local, AsyncClient):
+    """Decides within this process; its methods are awaited as those of `AsyncClient`."""

@@ -1,0 +1,235 @@
+"""Decides again what was answered elsewhere, by the policies and facts that the answer names.
+
+The decision is the job's own. Beside it stands the answer, and whether the two agree.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from policy import (
+    NO_LONGER_KNOWN,
+    Batch,
+    Decision,
+    Reason,
+    Request,
+)
+from streaming.enforcer.evaluator import (
+    EvaluationContext,
+    Evaluator,
+    Labelled,
+    PartitionEvaluator,
+    Source,
+    carried,
+    labelled,
+)
+from streaming.enforcer.rendering import echo, evaluations, to_json
+from streaming.enforcer.requests import Envelope
+from streaming.ops.tally import AGREES, CONTRADICTS, DEAD, UNVERIFIED, label, no_counts, outcome_of
+from streaming.records.answered import Answer, Findings, Offsets, encode_findings, offsets_in, offsets_key, read_answer
+from streaming.records.avro import Reader
+from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.packing import DECISIONS, Outgoing
+from streaming.records.size_gate import TooLarge, fits, record_size
+from streaming.settings import Limits
+
+UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies and facts at the offsets that the answer names are not known")
+
+
+class At(msgspec.Struct, frozen=True):
+    """The evaluator of some offsets. `superseded`: when the first newer policy or fact of the system came, ms.
+
+    `exact`: it knows all older versions of documents that the rules of the system may need.
+    """
+
+    evaluator: Evaluator
+    superseded: int | None
+    exact: bool
+
+
+Find = Callable[[str, bytes, int], At | None]
+"""The evaluator for a system by the key of policy offsets and by the facts' offset; None: that is not known."""
+
+
+class AnsweredEvaluator:
+    """Decides answered records of one partition in one batch. `newest`: the evaluator of the batch's other records.
+
+    `context`: of the newest policies; `facts_topic`: its name; `skew`: how far an answer's time may lie from its
+    record's, ms. `counts`: what it made, for the metrics.
+    """
+
+    def __init__(
+        self,
+        newest: Evaluator,
+        find: Find,
+        source: Source,
+        context: EvaluationContext,
+        facts_topic: str,
+        skew: int,
+        reader: Reader,
+    ) -> None:
+        self._newest, self._find, self._source, self._reader = newest, find, source, reader
+        self._limits: Limits = newest.limits
+        self._facts_topic, self._skew, self._context = facts_topic, skew, msgspec.structs.replace(context, now=0)
+        self._base = newest.for_partition(source, self._context, reader)
+        self._partitions: dict[tuple[bytes, int, int, frozenset[str]], PartitionEvaluator] = {}
+        self._offsets: dict[bytes, tuple[Offsets, bytes]] = {}
+        self.counts = no_counts()
+
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one answered record: its decision, or its dead letter. Never raises."""
+        try:
+            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
+        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
+            self.counts[DEAD] += 1
+            # A name for the rejection would make a cycle: see PartitionEvaluator.decide.
+            source, limits = self._source, self._limits
+            rejected = dead_letter(
+                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
+            )
+            return (source.dead_letters, *rejected)
+
+    def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
+        envelope, value = self._base.open(key, value)
+        answer = read_answer(value)
+        claimed = answer.at
+        misdated = abs(claimed - at) > self._skew
+        moment = at if misdated else claimed
+        partition, given, findings = self._decided(envelope, value, answer, moment, misdated)
+        made = _with_answer(partition, envelope, offset, moment, given, answer, findings)
+        if record_size(key, made) > self._limits.record_out:
+            made = self._too_large(key, envelope, offset, moment, answer)
+            findings = Findings(verified=False)
+        result = UNVERIFIED if not findings.verified else AGREES if findings.agrees else CONTRADICTS
+        self.counts[label(envelope.system, result)] += 1
+        return made
+
+    def _decided(
+        self, envelope: Envelope, value: bytes, answer: Answer, moment: int, misdated: bool
+    ) -> tuple[PartitionEvaluator, Labelled, Findings]:
+        """Which policies have decided the request, its decision, and what was found of the answer."""
+        asked = self._newest.parts.request(envelope, value, moment)  # raises what makes it a dead letter
+        _, offsets = self._offsets_of(answer)  # raises, too
+        found = self._find(envelope.system, offsets, answer.facts_offset)
+        stale = self._is_stale(answer, None if misdated or found is None else found.superseded)
+        if found is None:
+            unknown = labelled(envelope.system, _unknown(asked))
+            return self._base, unknown, Findings(verified=False, stale=stale, misdated=misdated)
+        partition = self._partition(found.evaluator, answer)
+        given = self._given(partition, envelope, value, moment)
+        is_batch = isinstance(asked, Batch)
+        agrees = _is_same(answer, given, is_batch)
+        if not agrees and misdated:  # by its own time it may have been right
+            agrees = _is_same(answer, self._given(partition, envelope, value, answer.at), is_batch)
+        if not agrees and not found.exact:
+            return partition, given, Findings(verified=False, stale=stale, misdated=misdated)
+        return partition, given, Findings(True, agrees, stale, misdated)
+
+    def _given(self, partition: PartitionEvaluator, envelope: Envelope, value: bytes, moment: int) -> Labelled:
+        """The decision at a moment (ms). A deadline counts as it did when the answer was given."""
+        return partition.answer_at(envelope, value, moment, now=moment)
+
+    def _is_stale(self, answer: Answer, superseded: int | None) -> bool:
+        """Whether the policies were older than its freshness allows; an error rests on none."""
+        freshness = answer.freshness
+        if answer.outcome == "error":
+            return False
+        most = freshness.age_ms if freshness.kind == "full" else freshness.max_ms
+        late = superseded is not None and superseded < answer.at - most - self._skew
+        return late or freshness.age_ms > freshness.max_ms
+
+    def _offsets_of(self, answer: Answer) -> tuple[Offsets, bytes]:
+        text = bytes(answer.policy_offsets)
+        found = self._offsets.get(text)
+        if found is None:
+            offsets = offsets_in(text)
+            found = self._offsets[text] = offsets, offsets_key(offsets)
+        return found
+
+    def _partition(self, evaluator: Evaluator, answer: Answer) -> PartitionEvaluator:
+        text, trust = bytes(answer.policy_offsets), self._source.trust
+        trust = trust if answer.trust is None else trust.intersection(answer.trust)
+        key = text, answer.facts_offset, id(evaluator), trust
+        found = self._partitions.get(key)
+        if found is None:
+            offsets, _ = self._offsets_of(answer)
+            context = msgspec.structs.replace(
+                self._context,
+                policy_version=evaluator.snapshot.version,
+                policy_offsets=offsets,
+                facts_offset=answer.facts_offset,
+                read={**offsets, self._facts_topic: {"0": answer.facts_offset}},
+            )
+            source = msgspec.structs.replace(self._source, trust=trust)
+            found = self._partitions[key] = evaluator.for_partition(source, context, self._reader)
+        return found
+
+    def _too_large(self, key: bytes | None, envelope: Envelope, offset: int, at: int, answer: Answer) -> bytes:
+        """In place of a decision that is too large: `error`, with the answer but for its offsets and evaluations.
+
+        Raises TooLarge where not even that can be written.
+        """
+        limit = self._limits.record_out
+        reason = Reason("answer-too-large", f"the decision has more than {limit} bytes")
+        given = labelled(envelope.system, (to_json(Decision("error", (reason,))), b"", b""))
+        short = msgspec.structs.replace(answer, policy_offsets=msgspec.Raw(b"{}"), policy_version="", evaluations=())
+        made = _with_answer(self._base, envelope, offset, at, given, short, Findings(verified=False))
+        size = record_size(key, made)
+        if not fits(size, limit):
+            raise TooLarge("the decision", size, limit)
+        return made
+
+
+def _with_answer(
+    partition: PartitionEvaluator,
+    envelope: Envelope,
+    offset: int,
+    at: int,
+    given: Labelled,
+    answer: Answer,
+    findings: Findings,
+) -> bytes:
+    """The decision record."""
+    return partition.assemble(
+        envelope, offset, at, given, b'%b,"answered":%b' % (given[2], encode_findings(answer, findings))
+    )
+
+
+def _unknown(asked: Request | Batch) -> tuple[bytes, bytes, bytes]:
+    """An error, of each item too: by it is seen what was asked."""
+    error = Decision("error", (UNKNOWN,))
+    if isinstance(asked, Request):
+        return to_json(error), echo(asked), b""
+    return (
+        to_json(error),
+        b"",
+        evaluations(asked, Decision("error", (UNKNOWN,), evaluations=(error,) * len(asked.items))),
+    )
+
+
+class _Outcome(msgspec.Struct):
+    outcome: str
+
+
+class _Item(msgspec.Struct):
+    context: _Outcome
+
+
+class _Given(msgspec.Struct):
+    evaluations: tuple[_Item, ...] = ()
+
+
+_decode = msgspec.json.Decoder(_Given).decode
+
+
+def _is_same(answer: Answer, given: Labelled, is_batch: bool) -> bool:
+    """Whether a decision has the outcome of an answer; of a batch, the outcomes of its evaluations, if it has them."""
+    if outcome_of(given[0]) != answer.outcome:
+        return False
+    if not is_batch or not answer.evaluations:
+        return True
+    decided = _decode(b"{%b}" % given[2].removeprefix(b",")).evaluations
+    return [one.context.outcome for one in decided] == [one.outcome for one in answer.evaluations]

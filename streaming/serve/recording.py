@@ -1,0 +1,223 @@
+"""Records what was answered: each request together with its answer, on a topic whose records the job decides again.
+
+A record waits in the producer's queue until Kafka has it. What the queue holds is lost when the process is killed; that
+is bounded by the size of the queue, and what is lost otherwise is counted.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from policy import Decision, to_text
+from streaming.errors import CannotStart
+from streaming.kafka.clients import admin_client
+from streaming.records.answered import Answer, Freshness, ItemAnswer
+from streaming.serve.authzen import FreshnessKind, Read
+from streaming.settings import RecordMode, Settings
+from streaming.topics import ROOM
+
+log = structlog.get_logger()
+
+POLL_SECONDS = 0.05
+FLUSH_SECONDS = 10.0
+START_SECONDS = 15.0
+
+Delivered = Callable[[bool], None]
+
+
+class NotRecorded(Exception):
+    """An answer could not be recorded, so it must not be given. The message says why."""
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What an answer rests on. `time`: ms; `age`, `bound`: of the policies, seconds; `trust`: of the caller."""
+
+    read: Read
+    time: int
+    freshness: FreshnessKind
+    age: float
+    bound: float
+    trust: frozenset[str]
+
+
+def answered_record(body: Mapping[str, Any], decision: Decision, basis: Basis, by: str) -> bytes:
+    """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
+    read = basis.read
+    answer = Answer(
+        by,
+        to_text(basis.time),
+        decision.allowed,
+        decision.outcome,
+        read.snapshot.version,
+        msgspec.Raw(msgspec.json.encode(read.policy_offsets)),
+        read.facts_offset,
+        Freshness(basis.freshness, round(basis.age * 1000), round(basis.bound * 1000)),
+        tuple(sorted(basis.trust)),
+        tuple(ItemAnswer(item.allowed, item.outcome) for item in decision.evaluations),
+    )
+    try:
+        return msgspec.json.encode({**body, "answered": answer})
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotRecorded(f"the request cannot be written: {error}") from None
+
+
+class Recorder:
+    """Writes records with an idempotent producer. For any number of threads.
+
+    `recorded`, `lost`: how many Kafka has, and how many it has not taken, or were left in the queue at the end.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        serve, limits = settings.serve, settings.limits
+        self._settings, self.topic = settings, topic_of(settings)
+        self.by = serve.name or socket.gethostname()
+        self._most_bytes = limits.record_in
+        self.recorded = self.lost = 0
+        self._counting, self._renewing = threading.Lock(), threading.Lock()
+        self._producer, self._stop = self._make(), threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="recorder", daemon=True)
+        self._thread.start()
+
+    def _make(self) -> Producer:
+        settings = self._settings
+        return Producer(
+            {
+                "log_level": "2",
+                "linger.ms": "2",
+                **settings.kafka,
+                "bootstrap.servers": settings.bootstrap_servers,
+                "enable.idempotence": True,
+                "message.timeout.ms": "0",  # what Kafka does not take for a while waits in the queue
+                "message.max.bytes": self._most_bytes + ROOM,
+                "queue.buffering.max.messages": settings.serve.record_queue,
+            }
+        )
+
+    def mode_of(self, system: str) -> RecordMode:
+        """What is recorded of a system."""
+        return self._settings.serve.record_of(system)
+
+    def wants(self, system: str, outcome: str) -> bool:
+        """Whether an answer is recorded."""
+        mode = self.mode_of(system)
+        return mode in ("all", "durable") or (mode == "denials" and outcome != "allow")
+
+    def send(self, body: Mapping[str, Any], value: bytes, delivered: Delivered | None = None) -> None:
+        """Put a record in the queue. `delivered`: called once, in another thread, with whether Kafka has it.
+
+        Raises NotRecorded for one that is too large, and where the queue is full, unless the settings let it be lost.
+        """
+        key = _key_of(body)
+        if len(value) + len(key or b"") > self._most_bytes:
+            raise NotRecorded(f"the request and its answer have more than {self._most_bytes} bytes")
+        try:
+            producer = self._producer
+            producer.produce(self.topic, value, key, on_delivery=self._noting(producer, delivered))
+        except (BufferError, KafkaException) as error:
+            self._count(lost=1)
+            if self._settings.serve.record_full == "error":
+                raise NotRecorded("the queue of records is full, or Kafka does not take them") from error
+            if delivered is not None:
+                delivered(False)
+
+    def _noting(self, producer: Producer, delivered: Delivered | None) -> Callable[[KafkaError | None, Message], None]:
+        def note(error: KafkaError | None, _message: Message) -> None:
+            self._count(recorded=int(error is None), lost=int(error is not None))
+            if error is not None:
+                log.error("an answer was not recorded", error=error.str())
+                self._renew(producer, error)
+            if delivered is not None:
+                delivered(error is None)
+
+        return note
+
+    def _renew(self, failed: Producer, error: KafkaError) -> None:
+        """An idempotent producer that has lost count refuses everything from then on."""
+        with self._renewing:
+            if error.fatal() and self._producer is failed:
+                self._producer = self._make()
+
+    def _count(self, recorded: int = 0, lost: int = 0) -> None:
+        with self._counting:
+            self.recorded += recorded
+            self.lost += lost
+
+    @property
+    def queued(self) -> int:
+        """How many records wait for Kafka: at most so many are lost when the process is killed."""
+        return len(self._producer)
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(POLL_SECONDS)
+
+    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Wait for what is in the queue; what is left of it is lost."""
+        self._stop.set()
+        self._thread.join()
+        left = self._producer.flush(seconds)
+        if left:
+            self._count(lost=left)
+            log.error("answers were not recorded: Kafka did not take them in time", records=left)
+
+    async def durable(self, body: Mapping[str, Any], value: bytes, seconds: float) -> None:
+        """Return once Kafka has a record. Raises NotRecorded, also after so many seconds; then it may have it yet."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+
+        def set_result(is_recorded: bool) -> None:
+            if not future.done():
+                future.set_result(is_recorded)
+
+        def delivered(is_recorded: bool) -> None:
+            loop.call_soon_threadsafe(set_result, is_recorded)
+
+        self.send(body, value, delivered)
+        try:
+            async with asyncio.timeout(seconds):
+                is_recorded = await future
+        except TimeoutError:
+            raise NotRecorded(f"Kafka did not take the record within {seconds:g} s") from None
+        if not is_recorded and self._settings.serve.record_full == "error":
+            raise NotRecorded("Kafka did not take the record")
+
+
+def _key_of(body: Mapping[str, Any]) -> bytes | None:
+    """The subject's id, so that the records of one subject stay in order."""
+    subject = body.get("subject")
+    name = subject.get("id") if isinstance(subject, Mapping) else None
+    return name.encode("utf-8", "replace") if isinstance(name, str) else None
+
+
+def topic_of(settings: Settings) -> str:
+    """The topic to record on. Raises CannotStart where the settings name none."""
+    serve, topics = settings.serve, settings.topics.answered
+    if serve.record_topic:
+        return serve.record_topic
+    if not topics:
+        raise CannotStart(
+            "serve.record: answers are to be recorded, and topics.answered names no topic. Set "
+            "topics.answered: [authz.answered.v1], for the job too, and run `lockkeeper topics create`; or set "
+            "serve.record: none (LOCKKEEPER_SERVE_RECORD=none)"
+        )
+    return topics[0]
+
+
+def open_recorder(settings: Settings) -> Recorder | None:
+    """The recorder, or None where nothing is recorded. Raises CannotStart where the topic is missing."""
+    if not settings.serve.records:
+        return None
+    topic = topic_of(settings)
+    there = admin_client(settings).list_topics(timeout=START_SECONDS).topics
+    if topic not in there or there[topic].error is not None:
+        raise CannotStart(
+            f"serve.record: topic {topic}, where answers are recorded, does not exist, or may not be described. Run "
+            "`lockkeeper topics create`, or set serve.record: none (LOCKKEEPER_SERVE_RECORD=none)"
+        )
+    return Recorder(settings)

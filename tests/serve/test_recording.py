@@ -1,0 +1,135 @@
+"""What `lockkeeper serve` records of its answers, and that the job decides each of these records again."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from streaming.broker import EmbeddedBroker
+from streaming.errors import CannotStart
+from streaming.kafka.topics import create_topics
+from streaming.serve.server import Server
+from streaming.settings import ServeSettings, Settings
+from streaming.verify.cluster import verify
+from tests.brokers import TestBroker
+from tests.contracts.schemas import faults
+from tests.serve.test_serve import ASKED, PATH, serving
+from tests.stream.running import running
+from tests.stream.world import SYSTEM, World, group, role
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.stream, pytest.mark.timeout(200)]
+
+OTHER = {**ASKED, "resource": {"type": "lrn", "id": "kafka:topic:prod/main/payments"}}
+
+
+@pytest.fixture
+def world(broker: TestBroker, fresh_name: Callable[[str], str], tmp_path: Path) -> World:
+    """Topics with a role that dana has, and a topic of answered requests."""
+    made = World(broker, fresh_name("recording"), str(tmp_path / "checkpoint"))
+    _with_topic(made)
+    made.publish(role("readers", "kafka:topic:prod/main/orders"))
+    made.publish(group("readers", "user:dana"))
+    return made
+
+
+def _with_topic(world: World) -> None:
+    topic = world.names.requests[0].replace("requests", "answered")
+    world.names = msgspec.structs.replace(world.names, answered=(topic,))
+    world.settings = msgspec.structs.replace(world.settings, topics=world.names)
+    create_topics(world.admin, world.names, partitions=2)
+
+
+def _settings(world: World, **serve: Any) -> Settings:
+    chosen = ServeSettings(port=0, default_system=SYSTEM, name="pdp-1", **serve)
+    return msgspec.structs.replace(world.settings, serve=chosen)
+
+
+def _recorded(world: World) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = world.everything(world.names.answered[0])
+    return found
+
+
+def test_every_answer_is_a_record_that_the_job_decides_once_with_the_same_result(world: World) -> None:
+    """Across changes of the policies, also while the job does not run."""
+    batch = {**ASKED, "evaluations": [{}, {"resource": OTHER["resource"]}]}
+    with serving(_settings(world)) as served:
+        for number in range(20):
+            if number % 5 == 4:
+                world.publish(role("readers", f"kafka:topic:prod/main/{('orders', 'payments')[number % 2]}"))
+            for asked in (ASKED, OTHER):
+                assert served.ask(PATH, asked, X_Request_ID=f"one-{number}-{asked is ASKED}")[0] == 200
+        assert served.ask("/access/v1/evaluations", batch, X_Request_ID="batch")[0] == 200
+    records = _recorded(world)
+    assert len(records) == 41
+    assert [fault for record in records for fault in faults("request.json", record)] == []
+    with running(world.settings):
+        decisions = world.reader(world.names.decisions)
+        decisions.until(lambda found: len(found) >= 41, "a decision of each")
+        world.await_no_lag()
+    decided = world.everything(world.names.decisions)
+    assert sorted(one["request_id"] for one in decided) == sorted(record["id"] for record in records)
+    assert [one for one in decided if not (one["answered"]["verified"] and one["answered"]["agrees"])] == []
+    assert {one["decision"] for one in decided} == {True, False}
+    assert [fault for one in decided for fault in faults("decision.json", one)] == []
+    assert world.everything(world.names.alerts) == []
+    findings = verify(world.settings)
+    assert (findings.violations, findings.requests, findings.verified) == ([], 41, 41), findings
+
+
+def test_what_is_recorded_is_chosen_by_system(world: World) -> None:
+    with serving(_settings(world, record="denials")) as served:
+        assert served.ask(PATH, ASKED)[1]["decision"] is True
+        assert served.ask(PATH, OTHER)[1]["decision"] is False
+    assert [record["answered"]["outcome"] for record in _recorded(world)] == ["deny"]
+    with serving(_settings(world, record="denials", record_systems={SYSTEM: "none"})) as served:
+        served.ask(PATH, OTHER)
+    assert len(_recorded(world)) == 1
+    with serving(_settings(world, record="durable")) as served:
+        served.ask(PATH, ASKED)
+        assert len(_recorded(world)) == 2  # before the answer is given
+
+
+def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -> None:
+    names = msgspec.structs.replace(world.names, answered=())
+    with pytest.raises(CannotStart, match=r"topics.answered names no topic.*serve.record: none"):
+        Server(msgspec.structs.replace(_settings(world), topics=names))
+    names = msgspec.structs.replace(world.names, answered=("not-there",))
+    with pytest.raises(CannotStart, match=r"not-there.*does not exist.*lockkeeper topics create"):
+        Server(msgspec.structs.replace(_settings(world), topics=names))
+
+
+def test_a_full_queue_is_an_error_unless_answers_may_be_lost_and_then_they_are_counted(
+    fresh_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    with EmbeddedBroker() as broker:
+        world = World(TestBroker(broker.bootstrap_servers, "own"), fresh_name("full"), str(tmp_path / "c"))
+        _with_topic(world)
+        world.publish(role("readers", "kafka:topic:prod/main/orders"))
+        world.publish(group("readers", "user:dana"))
+        small = {"record_queue": 3, "max_staleness_seconds": 100.0}
+        with (
+            serving(_settings(world, **small)) as strict,
+            serving(_settings(world, **small, record_full="count")) as lax,
+            serving(_settings(world, record="durable", wait_seconds=0.5, max_staleness_seconds=100.0)) as durable,
+        ):
+            for served in (strict, lax, durable):
+                assert served.decision() is True
+            wait_until(lambda: strict.server._recorder.queued == lax.server._recorder.queued == 0, "all is recorded")
+            broker.stop()
+            strict_codes = [strict.ask(PATH, ASKED) for _ in range(6)]
+            assert [status for status, _, _ in strict_codes] == [200] * 3 + [503] * 3
+            assert strict_codes[-1][1]["decision"] is False
+            assert strict_codes[-1][1]["context"]["reasons"][0]["code"] == "not-recorded"
+            assert [lax.ask(PATH, ASKED)[0] for _ in range(6)] == [200] * 6
+            assert lax.server._recorder.lost == 3
+            began = time.monotonic()
+            assert durable.ask(PATH, ASKED)[0] == 503
+            assert time.monotonic() - began < 5
+            for served in (strict, lax, durable):
+                served.server._recorder.close(0.2)
+            assert json.dumps(lax.server._recorder.lost) == "6"
