@@ -98,7 +98,7 @@ def _remarks(answer: "Answer", since: int, topic: str) -> None:
     if answer.unreadable:
         echo_err(f"{answer.unreadable} records cannot be read as decisions")
     if answer.more:
-        echo_err(f"{answer.more} older decisions fit, too: raise --limit to see them")
+        echo_err(f"older decisions that fit: {answer.more}; raise --limit to see them")
     if not answer.found:
         echo_err(f"no decision from {to_text(since)} on")
 
