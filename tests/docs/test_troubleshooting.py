@@ -11,8 +11,8 @@ QUOTED = [row["message"] for rows in generate.messages().values() for row in row
 WITH_CODE = {"Reason": 0, "Unanswerable": 0, "_error": 1, "Condition": 3}
 """What takes a reason's code, and as which argument; `code=` in all of them."""
 
-NAMED = {"allowed", "denied", "fact", "no-longer-known"}
-"""Codes that the code names in constants and defaults."""
+NAMED = {"allowed", "denied", "fact", "no-longer-known", "not-recorded", "policies-stale"}
+"""Codes that the code names in constants and defaults, or of the client alone."""
 
 
 def test_every_message_is_on_the_page() -> None:
