@@ -85,9 +85,9 @@ def _prepared(snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[s
     if query is None:
         containers = key.count(b"{") + key.count(b"[") + key.count(b"(")
         parse = parse_flat_request if containers <= MAX_NESTING else parse_request
-        asked = parse(request, most)
-        assert isinstance(asked, Request)
-        query = PreparedQuery(snapshot, asked, trust, others is not None)
+        parsed = parse(request, most)
+        assert isinstance(parsed, Request)
+        query = PreparedQuery(snapshot, parsed, trust, others is not None)
         queries.add(key if query.for_every_id else (key, name), query, 3 * len(key) + len(name))
     return query.answer(name)
 
@@ -107,16 +107,16 @@ def _queries(snapshot: Snapshot, trust: frozenset[str], most: int) -> PreparedQu
     return found
 
 
-def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
+def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = CLAIMS) -> Decision:
     """Decide a request that is parsed already. Whatever goes wrong, the answer is ``error``, never an allow.
 
     Its ``time`` counts for a claim, like any other: a caller who has set it says so by ``time`` in ``trust``.
     """
-    if isinstance(asked, Batch):
-        return _answer_batch(snapshot, asked, trust)
+    if isinstance(parsed, Batch):
+        return _answer_batch(snapshot, parsed, trust)
     try:
-        _check_deadline(asked.deadline, usable_time(asked, trust))
-        return conclude(evaluate_request(snapshot, asked, trust))
+        _check_deadline(parsed.deadline, usable_time(parsed, trust))
+        return conclude(evaluate_request(snapshot, parsed, trust))
     except Exception as failure:
         return failed(failure)
 

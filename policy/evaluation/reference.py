@@ -29,15 +29,15 @@ from policy.systems.kit.system import EVERYONE
 def decide(snapshot: Snapshot, request: Mapping[str, Any], *, trust: frozenset[str] = CLAIMS) -> str | list[str]:
     """``allow``, ``deny`` or ``error``; for a batch the list of them."""
     try:
-        asked = parse_request(request)
+        parsed = parse_request(request)
     except MalformedRequest:
         return "error"
-    return answer(snapshot, asked, trust)
+    return answer(snapshot, parsed, trust)
 
 
-def answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str] = CLAIMS) -> str | list[str]:
+def answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str] = CLAIMS) -> str | list[str]:
     """The same for a request that is parsed already."""
-    return _batch(snapshot, asked, trust) if isinstance(asked, Batch) else _one(snapshot, asked, trust)
+    return _batch(snapshot, parsed, trust) if isinstance(parsed, Batch) else _one(snapshot, parsed, trust)
 
 
 def _batch(snapshot: Snapshot, batch: Batch, trust: frozenset[str]) -> list[str]:

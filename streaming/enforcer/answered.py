@@ -111,16 +111,16 @@ class AnsweredEvaluator:
         self, envelope: Envelope, value: bytes, answer: Answer, moment: int, misdated: bool
     ) -> tuple[PartitionEvaluator, Labelled, Findings]:
         """Which policies have decided the request, its decision, and what was found of the answer."""
-        asked = self._newest.parts.request(envelope, value, moment)  # raises what makes it a dead letter
+        parsed = self._newest.parts.request(envelope, value, moment)  # raises what makes it a dead letter
         _, offsets = self._offsets_of(answer)  # raises, too
         found = self._find(envelope.system, offsets, answer.facts_offset)
         stale = self._is_stale(answer, None if misdated or found is None else found.superseded)
         if found is None:
-            unknown = labelled(envelope.system, _unknown(asked))
+            unknown = labelled(envelope.system, _unknown(parsed))
             return self._base, unknown, Findings(verified=False, stale=stale, misdated=misdated)
         partition = self._partition(found.evaluator, answer)
         given = self._given(partition, envelope, value, moment)
-        is_batch = isinstance(asked, Batch)
+        is_batch = isinstance(parsed, Batch)
         agrees = _is_same(answer, given, is_batch)
         if not agrees and misdated:  # by its own time it may have been right
             agrees = _is_same(answer, self._given(partition, envelope, value, answer.at), is_batch)
@@ -198,15 +198,15 @@ def _with_answer(
     )
 
 
-def _unknown(asked: Request | Batch) -> tuple[bytes, bytes, bytes]:
-    """An error, of each item too: by it is seen what was asked."""
+def _unknown(parsed: Request | Batch) -> tuple[bytes, bytes, bytes]:
+    """An error, of each item too: so that the record names the requests."""
     error = Decision("error", (UNKNOWN,))
-    if isinstance(asked, Request):
-        return to_json(error), echo(asked), b""
+    if isinstance(parsed, Request):
+        return to_json(error), echo(parsed), b""
     return (
         to_json(error),
         b"",
-        evaluations(asked, Decision("error", (UNKNOWN,), evaluations=(error,) * len(asked.items))),
+        evaluations(parsed, Decision("error", (UNKNOWN,), evaluations=(error,) * len(parsed.items))),
     )
 
 

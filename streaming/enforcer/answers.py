@@ -260,12 +260,12 @@ class Answers:
         self._prepared.add(key, query, 3 * len(key) + size)  # the request holds what is in the key, too
         return query
 
-    def of(self, asked: Request | Batch) -> Answer:
+    def of(self, parsed: Request | Batch) -> Answer:
         """The answer to any request, whose `time` is the time of evaluation."""
-        decision = answer(self.snapshot, asked, self.trust)
-        if isinstance(asked, Batch):
-            return to_json(decision), b"", evaluations(asked, decision)
-        return to_json(decision), echo(asked), b""
+        decision = answer(self.snapshot, parsed, self.trust)
+        if isinstance(parsed, Batch):
+            return to_json(decision), b"", evaluations(parsed, decision)
+        return to_json(decision), echo(parsed), b""
 
 
 def _key(parts: QueryParts, resource: bytes) -> bytes:

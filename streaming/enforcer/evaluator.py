@@ -239,8 +239,8 @@ class PartitionEvaluator:
     def _prepare(self, parts: QueryParts, value: bytes, resource: bytes, at: int) -> Query | None:
         if may_name_offsets(parts.context):
             return None
-        asked = self._evaluator.parts.request(open_envelope(value), value, at)
-        return self._answers.prepare(parts, resource, asked) if isinstance(asked, Request) else None
+        parsed = self._evaluator.parts.request(open_envelope(value), value, at)
+        return self._answers.prepare(parts, resource, parsed) if isinstance(parsed, Request) else None
 
     def _note(self, failure: Exception) -> None:
         """A bug costs time alone, for the record is decided by itself. It is logged, without the request."""
@@ -292,9 +292,9 @@ class PartitionEvaluator:
         if envelope.time is not None:
             claimed = moment(envelope.time)
             at = claimed if "time" in self._source.trust else at
-        asker, system = _encode(envelope.id), _encode(envelope.system)
+        request_id, system = _encode(envelope.id), _encode(envelope.system)
         given = self.answer_at(envelope, value, at, self._context.now)
-        made = self._assemble(asker, system, offset, at, given[0] + given[1], given[2])
+        made = self._assemble(request_id, system, offset, at, given[0] + given[1], given[2])
         if record_size(key, made) > self._limits.record_out:
             made, given = self._too_large(key, envelope, offset, at)
         self.counts[given[3]] += 1
@@ -339,16 +339,16 @@ class PartitionEvaluator:
         return open_envelope(value), value
 
     def _assemble(
-        self, asker: bytes, system: bytes, offset: int, at: int, answer: bytes, evaluations: bytes = b""
+        self, request_id: bytes, system: bytes, offset: int, at: int, answer: bytes, evaluations: bytes = b""
     ) -> bytes:
         """A decision record; `answer`: the answer and its request, as `Answer` has them."""
-        parts = layout(self._envelope, b"%d" % offset, asker, system, self._clock.text(at), (answer,), evaluations)
+        parts = layout(self._envelope, b"%d" % offset, request_id, system, self._clock.text(at), (answer,), evaluations)
         return b"".join(parts)
 
     def assemble(self, envelope: Envelope, offset: int, at: int, given: Labelled, evaluations: bytes) -> bytes:
         """A decision record. `evaluations`: as `Answer` has them, and what follows them."""
-        asker, system = _encode(envelope.id), _encode(envelope.system)
-        return self._assemble(asker, system, offset, at, given[0] + given[1], evaluations)
+        request_id, system = _encode(envelope.id), _encode(envelope.system)
+        return self._assemble(request_id, system, offset, at, given[0] + given[1], evaluations)
 
     def answer_at(self, envelope: Envelope, value: bytes, at: int, now: int) -> Labelled:
         """The answer, `at` being the time of evaluation, and `now` the one that its deadline is compared with; ms."""
@@ -372,12 +372,12 @@ class PartitionEvaluator:
 
     def _evaluate(self, envelope: Envelope, value: bytes, at: int) -> Labelled:
         """Decide, `at` being the time of evaluation; deadlines are looked at later."""
-        asked = self._evaluator.parts.request(envelope, value, at)
-        stale = staleness(asked, self._context.read)
+        parsed = self._evaluator.parts.request(envelope, value, at)
+        stale = staleness(parsed, self._context.read)
         if stale is not None:
-            asker = echo(asked) if isinstance(asked, Request) else b""
-            return _error(envelope.system, "policies-behind", stale, asker)
-        return labelled(envelope.system, self._answers.of(asked))
+            echoed = echo(parsed) if isinstance(parsed, Request) else b""
+            return _error(envelope.system, "policies-behind", stale, echoed)
+        return labelled(envelope.system, self._answers.of(parsed))
 
 
 def labelled(system: str, given: Answer) -> Labelled:

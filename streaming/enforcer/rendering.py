@@ -195,14 +195,14 @@ class DecisionEnvelope(msgspec.Struct, frozen=True):
 
 
 def layout(
-    envelope: DecisionEnvelope, number: Any, asker: Any, system: Any, at: Any, answer: Any, evaluations: Any = b""
+    envelope: DecisionEnvelope, number: Any, request_id: Any, system: Any, at: Any, answer: Any, evaluations: Any = b""
 ) -> Any:
     """The texts that make a decision record: bytes, or parts of a columnar batch.
 
-    `number`: the offset; `asker`: the request's id, as JSON; `at`: its time; `answer`: the texts of the answer and its
+    `number`: the offset; `request_id`: as JSON; `at`: its time; `answer`: the texts of the answer and its
     request, as `Answer` has them.
     """
-    begin = (envelope.head, number, b'","request_id":', asker, b',"system":', system, b',"time":"', at, b'",')
+    begin = (envelope.head, number, b'","request_id":', request_id, b',"system":', system, b',"time":"', at, b'",')
     return *begin, *answer, envelope.tail, number, b"}}", evaluations, b"}"
 
 

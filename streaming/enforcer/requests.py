@@ -125,11 +125,11 @@ class Parts:
         return action
 
 
-def _with_time(asked: Request | Batch, at: int) -> Request | Batch:
-    if isinstance(asked, Request):
-        return msgspec.structs.replace(asked, time=at, deadline=None)
-    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in asked.items)
-    return msgspec.structs.replace(asked, items=items, time=at, deadline=None)
+def _with_time(parsed: Request | Batch, at: int) -> Request | Batch:
+    if isinstance(parsed, Request):
+        return msgspec.structs.replace(parsed, time=at, deadline=None)
+    items = tuple(_with_time(item, at) if isinstance(item, Request) else item for item in parsed.items)
+    return msgspec.structs.replace(parsed, items=items, time=at, deadline=None)
 
 
 def may_name_offsets(context: msgspec.Raw) -> bool:
@@ -145,11 +145,11 @@ FIELD = "min_policy_offsets"
 Offsets = Mapping[str, Mapping[str, int]]  # the newest offset read, by topic and partition
 
 
-def staleness(asked: Request | Batch, read: Offsets) -> str | None:
+def staleness(parsed: Request | Batch, read: Offsets) -> str | None:
     """Why the policies read do not cover what the request (or an item of it) asks for; None when they do."""
-    if isinstance(asked, Request) and not asked.context:
+    if isinstance(parsed, Request) and not parsed.context:
         return None
-    items = asked.items if isinstance(asked, Batch) else (asked,)
+    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
     wanted = (item.context[FIELD] for item in items if isinstance(item, Request) and FIELD in item.context)
     return next((lack for demand in wanted for lack in _lacks(demand, read)), None)
 
@@ -190,14 +190,14 @@ def decide_lines(
 
 
 def _decide(snapshot: Snapshot, number: int, line: bytes, trust: frozenset[str], limits: Limits) -> dict[str, Any]:
-    asked = _parse(line, limits)
-    at = usable_time(asked, trust)
-    record = _answer(snapshot, asked, trust).to_record()
+    parsed = _parse(line, limits)
+    at = usable_time(parsed, trust)
+    record = _answer(snapshot, parsed, trust).to_record()
     record["context"]["policy_version"] = snapshot.version
     envelope = {
         "id": hashlib.sha256(b"%d %s" % (number, line.strip())).hexdigest()[:32],
-        "request_id": asked.id,
-        "system": asked.system,
+        "request_id": parsed.id,
+        "system": parsed.system,
         "time": None if at is None else to_text(at),
     }
     return envelope | record
@@ -215,9 +215,9 @@ def _parse(line: bytes, limits: Limits) -> Request | Batch:
     return parse_request(value, limits.claimed_groups)
 
 
-def _answer(snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str]) -> Decision:
+def _answer(snapshot: Snapshot, parsed: Request | Batch, trust: frozenset[str]) -> Decision:
     """Documents from files have no offsets, so a request that names some cannot be answered."""
-    stale = staleness(asked, {})
+    stale = staleness(parsed, {})
     if stale is not None:
         return Decision("error", (Reason("policies-behind", stale),))
-    return answer(snapshot, asked, trust)
+    return answer(snapshot, parsed, trust)
