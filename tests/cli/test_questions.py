@@ -200,7 +200,7 @@ def _policies_in_force_answer_questions(ask: Callable[..., Any], tmp_path: Path)
     assert ask("who-can", *asked, "-p", policies, "--live").code == 2
     shown = ask("what-can", "user:dana", "--system", "lenses6", "-p", policies)
     assert shown.lines == [
-        "allow kafka/Get* on kafka/topic/prod/main/orders "
+        "allow kafka:Get* on kafka:topic:prod/main/orders "
         "[lenses6/Role/order-readers statement 0; user:dana → group:readers → role:order-readers]"
     ]
     nothing = ask("what-can", "user:dana", "--system", "lenses6", "--live")

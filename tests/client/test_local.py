@@ -46,6 +46,7 @@ def _may(client: LocalClient, resource: str = ORDERS, **fields: Any) -> bool:
     return bool(client.authorize(system=SYSTEM, subject="user:dana", action=ACTION, resource=resource, **fields))
 
 
+@pytest.mark.long
 def test_decisions_follow_the_policies_and_the_job_decides_each_record_alike(world: World) -> None:
     with LocalClient(Connection.of(world.settings), name="shop") as client:
         assert client.ready(60)
@@ -111,6 +112,7 @@ def test_asyncio_and_full_freshness_and_durable_records(world: World) -> None:
     asyncio.run(ask())
 
 
+@pytest.mark.long
 def test_nothing_is_allowed_by_policies_that_cannot_be_read(fresh_name: Callable[[str], str], tmp_path: Path) -> None:
     with EmbeddedBroker() as broker:
         world = _world(TestBroker(broker.bootstrap_servers, "own"), fresh_name("stale"), tmp_path)

@@ -16,7 +16,8 @@ import policy
 from docs import generate
 from policy.core.request import CLAIMS
 from policy.evaluation import reference
-from streaming.bench import evaluator, machine, stream, traffic
+from streaming import bench
+from streaming.bench import evaluator, stream, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.kafka.topics import TopicNames
 from streaming.settings import DEFAULT_TRUST, Settings
@@ -229,8 +230,8 @@ def test_load_ends_with_an_empty_queue_and_every_request_is_read_back(
 
 
 def test_private_memory_is_of_a_process_that_runs() -> None:
-    assert machine.private_memory(os.getpid()) > 1
-    assert machine.private_memory(1 << 30) == 0
+    assert bench.private_memory(os.getpid()) > 1
+    assert bench.private_memory(1 << 30) == 0
 
 
 def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: Path) -> None:
@@ -241,8 +242,8 @@ def test_workers_are_what_was_forked_from_the_daemon_of_this_process(tmp_path: P
     assert daemon.stdout is not None
     worker = int(daemon.stdout.readline())
     try:
-        assert list(machine.workers_below(os.getpid())) == [worker]
-        assert not list(machine.workers_below(worker))
+        assert list(bench.workers_below(os.getpid())) == [worker]
+        assert not list(bench.workers_below(worker))
     finally:
         os.kill(worker, signal.SIGKILL)
         daemon.kill()

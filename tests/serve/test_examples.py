@@ -44,7 +44,7 @@ def test_an_example_allows_what_the_policies_allow_and_nothing_else(tool: str, r
 
 def _printed(tool: str, url: str, token: str, subject: str) -> tuple[int, str]:
     asked = [subject, "kafka:GetTopicDetails", "kafka:topic:prod/main/orders"]
-    environment = {**os.environ, "LOCKKEEPER_URL": url, "LOCKKEEPER_TOKEN": token}
+    environment = {**os.environ, "PDP_URL": url, "PDP_TOKEN": token}
     ended = subprocess.run(
         [*COMMANDS[tool], *asked], cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=120
     )

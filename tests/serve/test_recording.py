@@ -54,6 +54,7 @@ def _recorded(world: World) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.long
 def test_every_answer_is_a_record_that_the_job_decides_once_with_the_same_result(world: World) -> None:
     """Across changes of the policies, also while the job does not run."""
     batch = {**ASKED, "evaluations": [{}, {"resource": OTHER["resource"]}]}
@@ -103,6 +104,7 @@ def test_without_the_topic_it_does_not_start_and_says_what_to_do(world: World) -
         Server(msgspec.structs.replace(_settings(world), topics=names))
 
 
+@pytest.mark.long
 def test_a_full_queue_is_an_error_unless_answers_may_be_lost_and_then_they_are_counted(
     fresh_name: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import java.time.Duration;
 /**
  * Whether a subject may do something: java Evaluate.java user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
  *
- * <p>Prints allow or deny; exit code 0 for an allow alone. LOCKKEEPER_URL and LOCKKEEPER_TOKEN say whom to ask, and as
+ * <p>Prints allow or deny; exit code 0 for an allow alone. PDP_URL and PDP_TOKEN say whom to ask, and as
  * whom. It needs nothing beside Java 17; an application that has a JSON library reads `decision` with it.
  */
 public class Evaluate {
@@ -22,9 +22,9 @@ public class Evaluate {
         String body = "{\"subject\": {\"type\": \"user\", \"id\": %s}, \"action\": {\"name\": %s}, \"resource\": {\"type\": \"lrn\", \"id\": %s}}"
                 .formatted(quoted(subject), quoted(action), quoted(resource));
         HttpRequest request = HttpRequest.newBuilder(
-                        URI.create(System.getenv("LOCKKEEPER_URL") + "/lenses6/access/v1/evaluation"))
+                        URI.create(System.getenv("PDP_URL") + "/lenses6/access/v1/evaluation"))
                 .timeout(Duration.ofSeconds(1))
-                .header("authorization", "Bearer " + System.getenv("LOCKKEEPER_TOKEN"))
+                .header("authorization", "Bearer " + System.getenv("PDP_TOKEN"))
                 .header("content-type", "application/json")
                 .POST(HttpRequest.BodyPublishers.ofString(body))
                 .build();

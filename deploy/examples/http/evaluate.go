@@ -1,6 +1,6 @@
 // Whether a subject may do something: go run evaluate.go user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
 //
-// Prints allow or deny; exit code 0 for an allow alone. LOCKKEEPER_URL and LOCKKEEPER_TOKEN say whom to ask, and as whom.
+// Prints allow or deny; exit code 0 for an allow alone. PDP_URL and PDP_TOKEN say whom to ask, and as whom.
 package main
 
 import (
@@ -45,12 +45,12 @@ func isAllowed(question evaluation) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	url := os.Getenv("LOCKKEEPER_URL") + "/lenses6/access/v1/evaluation"
+	url := os.Getenv("PDP_URL") + "/lenses6/access/v1/evaluation"
 	request, err := http.NewRequest(http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return false, err
 	}
-	request.Header.Set("Authorization", "Bearer "+os.Getenv("LOCKKEEPER_TOKEN"))
+	request.Header.Set("Authorization", "Bearer "+os.Getenv("PDP_TOKEN"))
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {

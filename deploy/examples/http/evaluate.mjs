@@ -1,14 +1,14 @@
 // Whether a subject may do something: node evaluate.mjs user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
-// Prints allow or deny; exit code 0 for an allow alone. LOCKKEEPER_URL and LOCKKEEPER_TOKEN say whom to ask, and as whom.
+// Prints allow or deny; exit code 0 for an allow alone. PDP_URL and PDP_TOKEN say whom to ask, and as whom.
 const [subject, action, resource] = process.argv.slice(2);
 
 /** Anything but an allow in time is a deny: another status, an error, no answer. */
 async function isAllowed(subject, action, resource) {
   try {
-    const response = await fetch(`${process.env.LOCKKEEPER_URL}/lenses6/access/v1/evaluation`, {
+    const response = await fetch(`${process.env.PDP_URL}/lenses6/access/v1/evaluation`, {
       method: "POST",
       headers: {
-        authorization: `Bearer ${process.env.LOCKKEEPER_TOKEN}`,
+        authorization: `Bearer ${process.env.PDP_TOKEN}`,
         "content-type": "application/json",
       },
       body: JSON.stringify({

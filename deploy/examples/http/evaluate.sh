@@ -1,12 +1,12 @@
 #!/bin/sh
 # Whether a subject may do something: evaluate.sh user:dana kafka:GetTopicDetails kafka:topic:prod/main/orders
-# Prints allow or deny; exit code 0 for an allow alone. LOCKKEEPER_URL and LOCKKEEPER_TOKEN say whom to ask, and as whom.
+# Prints allow or deny; exit code 0 for an allow alone. PDP_URL and PDP_TOKEN say whom to ask, and as whom.
 # The names must not need to be escaped in JSON.
 answer=$(curl --silent --show-error --fail --max-time 1 \
-  --header "authorization: Bearer $LOCKKEEPER_TOKEN" --header 'content-type: application/json' \
+  --header "authorization: Bearer $PDP_TOKEN" --header 'content-type: application/json' \
   --data "{\"subject\": {\"type\": \"user\", \"id\": \"$1\"}, \"action\": {\"name\": \"$2\"},
            \"resource\": {\"type\": \"lrn\", \"id\": \"$3\"}}" \
-  "$LOCKKEEPER_URL/lenses6/access/v1/evaluation")
+  "$PDP_URL/lenses6/access/v1/evaluation")
 case $answer in
   '{"decision":true,'*) echo allow ;;
   *) echo deny; exit 1 ;;
