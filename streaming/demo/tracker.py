@@ -136,13 +136,13 @@ class RequestTracker:
         return [(answer.read_at - sent[1]) * 1000 for answer, sent in known if sent and sent[1] >= start]
 
     def change_in_force_ms(self) -> float | None:
-        """From the acknowledgement of the change to the first decision under it."""
+        """From the acknowledgement of the change to the first decision under it; 0: that came before."""
         change = self._change
         if change is None:
             return None
         under = (answer.read_at for answer in self.answers() if _offset(answer.record, change.topic) >= change.offset)
         first = next(under, None)
-        return None if first is None else (first - change.acknowledged_at) * 1000
+        return None if first is None else max(0.0, first - change.acknowledged_at) * 1000
 
     def summary(self, found: Findings) -> dict[str, Any]:
         """Counts and checks, those of `found` among them; ``ok`` when every check holds."""
