@@ -112,7 +112,7 @@ def _header_crashes(patch: Patch) -> None:
             *((h["key"], h["value"]) for h in headers if h["key"] == "traceparent" and len(h["value"]) < 1000),
         ]
 
-    patch.setattr(streaming.enforcer.evaluator, "_carried", carried)
+    patch.setattr(streaming.enforcer.evaluator, "carried", carried)
 
 
 def _claims_trusted(patch: Patch) -> None:
