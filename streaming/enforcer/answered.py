@@ -29,7 +29,7 @@ from streaming.enforcer.requests import Envelope
 from streaming.ops.tally import AGREES, CONTRADICTS, DEAD, UNVERIFIED, label, no_counts, outcome_of
 from streaming.records.answered import Answer, Findings, Offsets, encode_findings, offsets_in, offsets_key, read_answer
 from streaming.records.avro import Reader
-from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.dead_letter import rejected
 from streaming.records.packing import DECISIONS, Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
@@ -85,12 +85,7 @@ class AnsweredEvaluator:
             return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
-            # A name for the rejection would make a cycle: see PartitionEvaluator.decide.
-            source, limits = self._source, self._limits
-            rejected = dead_letter(
-                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
-            )
-            return (source.dead_letters, *rejected)
+            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self._base.open(key, value)

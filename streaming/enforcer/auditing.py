@@ -27,7 +27,7 @@ from streaming.records.audit import (
     read_event,
 )
 from streaming.records.avro import Reader, is_avro
-from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.dead_letter import rejected
 from streaming.records.formats import JSON_ALONE
 from streaming.records.packing import Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
@@ -166,11 +166,7 @@ class AuditEvaluator:
             return source.verdicts, key, verdict, None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream
             self.counts[DEAD] += 1
-            limits = self._limits  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
-            rejected = dead_letter(
-                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
-            )
-            return (source.dead_letters, *rejected)
+            return rejected(source, offset, refusal, key, value, headers, self._limits)
 
     def _prepared(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes | None:
         """The verdict by a prepared query, encoded; None: the event is evaluated by itself."""

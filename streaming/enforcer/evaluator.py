@@ -35,7 +35,7 @@ from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, momen
 from streaming.enforcer.source import Records, decode_headers
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
-from streaming.records.dead_letter import Rejection, dead_letter
+from streaming.records.dead_letter import rejected
 from streaming.records.formats import JSON, JSON_ALONE, Formats, Header, content_type, shorten_id, with_content_type
 from streaming.records.packing import (
     DECISIONS,
@@ -280,12 +280,7 @@ class PartitionEvaluator:
             return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
         except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
             self.counts[DEAD] += 1
-            # What holds the exception has no name: its traceback holds this frame, a cycle that would keep the record.
-            source, limits = self._source, self._limits
-            rejected = dead_letter(
-                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
-            )
-            return (source.dead_letters, *rejected)
+            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self.open(key, value)
@@ -461,11 +456,4 @@ class EncodedEvaluator:
                 raise TooLarge("the decision", size, self._limits.record_out)
             return number, key_, encoded, carried and with_content_type(carried, self._content_type)
         except (Unencodable, TooLarge) as refusal:  # a bug, which must not stop the stream
-            source, limits = (
-                self._source,
-                self._limits,
-            )  # a name for the rejection would make a cycle: see PartitionEvaluator.decide
-            rejected = dead_letter(
-                Rejection(source.topic, source.partition, offset, refusal), key, value, headers, limits
-            )
-            return (source.dead_letters, *rejected)
+            return rejected(self._source, offset, refusal, key, value, headers, self._limits)

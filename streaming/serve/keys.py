@@ -17,7 +17,7 @@ from streaming.settings import SettingsError
 log = structlog.get_logger()
 
 REFRESH_SECONDS = 300.0  # so that a key that the issuer withdrew ends
-MAX_AGE_SECONDS = 3600.0  # of keys that cannot be fetched anew
+MAX_AGE_SECONDS = 3600.0  # of keys that cannot be fetched again
 RETRY_SECONDS = 10.0  # between two fetches at least: unknown callers choose the `kid`
 FETCH_SECONDS = 5.0
 MAX_BYTES = 1 << 20
@@ -69,7 +69,7 @@ class IssuerKeys:
         return next((key for key in self._keys if key.kid == kid and _fits(key, algorithm)), None)
 
     async def find_newer(self, algorithm: str, kid: str | None) -> Key | None:
-        """The same, after they were fetched anew, unless that was done a moment ago."""
+        """The same, after they were fetched again, unless that was done a moment ago."""
         await self._fetch()
         return self.find(algorithm, kid)
 

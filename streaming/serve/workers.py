@@ -88,7 +88,7 @@ def _fork(worker: int, work: Work, readiness: Readiness, alive: tuple[int, int])
         return child
     code = FAILED
     try:
-        os.setpgid(0, 0)  # Ctrl-C of a terminal is for the first process alone, which tells the others
+        os.setpgid(0, 0)  # Ctrl-C of a terminal is for the first process alone, which signals the others
         os.close(alive[1])
         threading.Thread(target=_end_with_parent, args=(alive[0],), name="parent", daemon=True).start()
         code = work(worker, readiness)
