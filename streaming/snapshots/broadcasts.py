@@ -221,6 +221,25 @@ HELD_SECONDS = 600.0
 TIMES_HELD = 4  # so many times as many are held as there are snapshots of the present
 
 
+class WorkBudget:
+    """How long may be spent on rebuilding: `at_once` seconds, then a share of the time. `clock`: seconds."""
+
+    def __init__(self, at_once: float, clock: Callable[[], float]) -> None:
+        self._at_once, self._clock = at_once, clock
+        self._left, self._looked_at = at_once, clock()
+
+    def spend(self, seconds: float) -> None:
+        """Count work that was done."""
+        self._left -= seconds
+
+    def has_time(self) -> bool:
+        """Whether there may be more work now."""
+        now = self._clock()
+        self._left = min(self._left + SHARE * (now - self._looked_at), self._at_once)
+        self._looked_at = now
+        return self._left > 0
+
+
 class Past:
     """Holds rebuilt snapshots. `documents`: what they are rebuilt from; `send`: Spark's function to broadcast one.
 
@@ -239,7 +258,7 @@ class Past:
         self._held: dict[int, tuple[float, Published]] = {}  # by since; with when it was rebuilt
         self._lost: set[int] = set()  # since when those were in force that cannot be rebuilt
         self._gone: list[Broadcast[Snapshot]] = []
-        self._left, self._looked_at = AT_ONCE_SECONDS, clock()
+        self._budget = WorkBudget(AT_ONCE_SECONDS, clock)
 
     def held(self) -> tuple[Published, ...]:
         """What is held, oldest first."""
@@ -249,7 +268,7 @@ class Past:
         """Rebuild the snapshots in force at these moments (ms), as far as they can be; whether there is any new one."""
         before = len(self._held)
         for moment in sorted(set(moments), reverse=True):
-            if len(self._held) >= self._most or not self._has_time():
+            if len(self._held) >= self._most or not self._budget.has_time():
                 break
             self._rebuild(moment)
         return len(self._held) > before
@@ -269,14 +288,8 @@ class Past:
         # Never the newest: its number is that of no snapshot of the present.
         published = Published(-1, span.since, snapshot.version, self._send(snapshot), span.until)
         self._held[span.since] = (self._clock(), published)
-        self._left -= self._clock() - began
+        self._budget.spend(self._clock() - began)
         log.info("policies of audit events' time rebuilt", version=snapshot.version, since=span.since)
-
-    def _has_time(self) -> bool:
-        now = self._clock()
-        self._left = min(self._left + SHARE * (now - self._looked_at), AT_ONCE_SECONDS)
-        self._looked_at = now
-        return self._left > 0
 
     def tidy(self) -> None:
         """After a commit: let go of what was rebuilt a while ago."""

@@ -14,6 +14,7 @@ import structlog
 from policy import MalformedRequest, Snapshot
 from streaming.records.answered import offsets_in, offsets_key
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown, Offsets
+from streaming.snapshots.broadcasts import WorkBudget
 
 if TYPE_CHECKING:
     from pyspark.core.broadcast import Broadcast
@@ -25,7 +26,6 @@ log = structlog.get_logger()
 MOST = 256  # rebuilt snapshots are held, of which a batch may rebuild as many …
 GRANTS_HELD = 200_000  # … with so many grants together
 AT_ONCE_SECONDS = 5.0  # of work, before there is none left
-SHARE = 0.1  # of the time may be spent on it from then on
 KNOWN = 512  # different offsets
 HELD_SECONDS = 600.0
 
@@ -67,7 +67,7 @@ class NamedOffsets:
         self._published: dict[int, Records] = {}  # by number
         self._rebuilt: dict[Records, _Rebuilt] = {}
         self._gone: list[Broadcast[Snapshot]] = []
-        self._left, self._looked_at = AT_ONCE_SECONDS, clock()
+        self._budget = WorkBudget(AT_ONCE_SECONDS, clock)
         self._rebuilds = self._grants = 0  # of one call of `resolve`
 
     def follow(self, published: "Sequence[Published]", offsets: Offsets) -> None:
@@ -115,7 +115,7 @@ class NamedOffsets:
                 log.debug("policies that an answer names are not known", error=str(error))
                 continue
             if records not in self._published.values() and records not in self._rebuilt:
-                if self._rebuilds >= self._most or self._grants >= GRANTS_HELD or not self._has_time():
+                if self._rebuilds >= self._most or self._grants >= GRANTS_HELD or not self._budget.has_time():
                     continue
                 if not self._rebuild(records, offsets):
                     continue
@@ -136,7 +136,7 @@ class NamedOffsets:
             log.debug("policies that an answer names cannot be rebuilt", error=str(error))
             return False
         finally:
-            self._left -= self._clock() - began
+            self._budget.spend(self._clock() - began)
         grants = _grants_of(snapshot)
         self._rebuilds, self._grants = self._rebuilds + 1, self._grants + grants
         while self._rebuilt and self._is_full(grants):
@@ -147,12 +147,6 @@ class NamedOffsets:
     def _is_full(self, grants: int) -> bool:
         held = sum(one.grants for one in self._rebuilt.values())
         return len(self._rebuilt) >= self._most or held + grants > GRANTS_HELD
-
-    def _has_time(self) -> bool:
-        now = self._clock()
-        self._left = min(self._left + SHARE * (now - self._looked_at), AT_ONCE_SECONDS)
-        self._looked_at = now
-        return self._left > 0
 
     def tidy(self) -> None:
         """After a commit: let go of what was rebuilt a while ago."""
