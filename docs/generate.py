@@ -388,6 +388,8 @@ def performance() -> str:
     if jobs:
         lines += [_measured_where(jobs), "", *_table(("measure", *map(_job_name, jobs)), _job_rows(jobs)), ""]
         lines += [_job_panels(jobs), ""]
+    if (MEASURED / "changes-topic.jsonl").exists():
+        lines += _changes_topic(_measured("changes-topic.jsonl"))
     lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
     columns = (
         "engine",
@@ -469,6 +471,40 @@ rounds.
   that consumes the same requests, decides them with cedarpy, all policies and all entities, and produces the answers.
 
 """
+
+
+CHANGES_TOPIC = """\
+```bash
+make bench ARGS="--changes-topic --rounds 4"
+```
+
+The job writes each policy change to `authz.changes.v1`, and then what it widens. The benchmark runs the job with and
+without this topic in turn, while a role changes twice a second. Values are medians of the rounds.
+
+"""
+COSTS = {
+    "throughput": "decisions a second",
+    "latency_p50_ms": "latency, p50, ms",
+    "latency_p90_ms": "latency, p90, ms",
+    "latency_p99_ms": "latency, p99, ms",
+}
+
+
+def _changes_topic(rows: Sequence[dict[str, Any]]) -> list[str]:
+    lines = ["### The changes topic", "", CHANGES_TOPIC, _measured_where(rows), ""]
+    return [*lines, *_table(("measure", "statements", "with", "without", "ratio"), _changes_topic_rows(rows)), ""]
+
+
+def _changes_topic_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    for row in rows:
+        for name, found in row["changes_topic"].items():
+            yield (
+                COSTS[name],
+                f"{row['statements']:,}",
+                f"{found['with']:,}",
+                f"{found['without']:,}",
+                f"{found['ratio']}",
+            )
 
 
 def _cedar_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:

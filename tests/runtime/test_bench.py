@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +17,30 @@ import policy
 from docs import generate
 from policy.core.request import CLAIMS
 from policy.evaluation import reference
+from policy.store.documents import DocumentStore
 from streaming import bench
-from streaming.bench import evaluator, stream, traffic
+from streaming.bench import changes_topic, evaluator, stream, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
+from streaming.kafka.authorship import Authorship
 from streaming.kafka.topics import TopicNames
+from streaming.records.formats import Result
 from streaming.settings import DEFAULT_TRUST, Settings
+from streaming.snapshots import policies
+from streaming.snapshots.documents import DocumentRecord, Loader
 from tests.brokers import TestBroker
+from tests.waiting import wait_until
 
+SETTINGS = Settings()
+TOPICS = SETTINGS.topics.policy_topics()
+ESCALATION: list[dict[str, Any]] = [
+    {
+        "system": "lenses6",
+        "kind": "Role",
+        "name": "admin",
+        "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]},
+    },
+    {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["admin"], "members": ["user:dana"]}},
+]
 BESIDE = ("casbin", "cedarpy")  # packages of the group `bench`
 
 
@@ -191,6 +209,64 @@ def test_the_performance_page_shows_what_a_run_of_the_job_measured(
     assert "| latency of decisions, p50 / p99 |  | 200 / 500 ms |" in page
     assert "| policy change in force, maximum and number of changes |  | 301 ms of 9 |" in page
     assert page.count("<svg") == 2
+
+
+def test_the_performance_page_shows_what_the_changes_topic_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the ratios of the rounds."""
+    rounds = [{True: {"rate": rate}, False: {"rate": 1000}} for rate in (900, 950, 1010)]
+    found = {"throughput": changes_topic._compared(rounds, "rate")}
+    assert found["throughput"] == {"with": 950, "without": 1000, "ratio": 0.95, "ratios": [0.9, 0.95, 1.01]}
+    for file in generate.MEASURED.glob("*.jsonl"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    row = bench.stamped({"statements": 1000, "changes_topic": found})
+    (tmp_path / "changes-topic.jsonl").write_text(json.dumps(row))
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    assert "| decisions a second | 1,000 | 950 | 1,000 | 0.95 |" in generate.performance()
+
+
+def test_a_job_without_the_changes_topic_differs_in_that_topic_alone() -> None:
+    """It writes the same alerts, but no change and nothing that a change widens."""
+    written = {}
+    for side in (True, False):
+        with changes_topic._job(side):
+            job = _Followed()
+        written[side] = job.change()
+    topics = SETTINGS.topics
+    assert [topic for topic, *_ in written[True]] == [topics.changes, topics.alerts, topics.changes]
+    assert written[False] == [written[True][1]]
+
+
+class _Followed:
+    """The classes that a job uses for its policy topics, with what they write of one change."""
+
+    def __init__(self) -> None:
+        committed = {(topic, 0): 0 for topic in TOPICS.values()}
+        self._store = DocumentStore()
+        self._log = policies.ChangeLog(SETTINGS, committed, "sha256:none")
+        self._changes = policies.Changes(SETTINGS, {topic: system for system, topic in TOPICS.items()}, committed)
+
+    def change(self) -> list[Result]:
+        """A group gets a role with a lone `*`."""
+        for offset, document in enumerate(ESCALATION):
+            value = json.dumps(document).encode()
+            key = f"{document['kind']}/{document['name']}".encode()
+            record = DocumentRecord(TOPICS["lenses6"], key, value, offset, 1000 + offset)
+            loader = Loader(self._store, "lenses6", 1 << 20)
+            parsed = loader.key_of(record)
+            assert parsed is not None
+            id_ = self._log.note(parsed, record, Authorship("change"), self._store)
+            self._changes.note(parsed, record, self._store, id_)
+            loader.take(record)
+            self._log.noted(parsed, False, self._store)
+        snapshot = policy.Snapshot(self._store)
+        self._changes.compare(self._store, snapshot)
+        self._log.close(snapshot.version, {TOPICS["lenses6"]: {"0": 1}})
+        wait_until(lambda: self._changes.is_idle, "the change is compared")
+        found = [*self._log.pending(), *self._changes.pending()]
+        self._changes.close()
+        return found
 
 
 def test_quantiles_are_of_what_was_found() -> None:
