@@ -29,11 +29,12 @@ import msgspec
 from policy.analysis.edits import Edit, Start, starts
 from policy.analysis.engine_changes import opened
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
-from policy.analysis.versions import EffectiveGrants, MembershipIndex, PolicySetVersion, common
+from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common, members_of_both
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
+from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
@@ -288,7 +289,7 @@ class _Comparison:
 
     @functools.cached_property
     def _memberships(self) -> MembershipIndex:
-        return MembershipIndex(self._policy_set, self._said.values())
+        return members_of_both(self._policy_set, self._said.values())
 
     @functools.cached_property
     def _shadow_index(self) -> ShadowIndex:
@@ -301,8 +302,8 @@ class _Comparison:
 
     def _people(self, start: Start) -> _People:
         """Every principal that may be one of the start's principals, on either version."""
-        prefixes = (*self._subjects, *self._claims)
-        names = sorted(n for n in self._memberships.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
+        prefixes, members = (*self._subjects, *self._claims), self._memberships.members(start.principals)
+        names = sorted(name for name in members if name == EVERYONE or name.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
             self._take()

@@ -24,11 +24,11 @@ from policy.core.model import (
 )
 from policy.core.pattern import EVERYTHING, match_part, matches
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request, usable_time
-from policy.core.times import ALWAYS, Window
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
+from policy.store.memberships import MembershipIndex, reachable_principals
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
@@ -147,6 +147,7 @@ class _Search:
     def __init__(self, policy_set: PolicySet, trace: EvaluationTrace, at: int | None) -> None:
         self._policy_set, self._trace, self._at = policy_set, trace, at
         self._via = trace.effective_principals.via
+        self._allows = [grant for grant in trace.effective_principals.grants() if grant.effect == ALLOW]
 
     def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[Against]:
         """The denies that match what was requested."""
@@ -160,8 +161,8 @@ class _Search:
         for leaf in leaves:
             check = leaf.expression
             assert isinstance(check, PermissionCheck)
-            valid = (grant for grant in self._trace.effective_principals.grants() if _applies(grant.window, self._at))
-            allows = (grant for grant in valid if grant.effect == ALLOW and _fits(grant, check))
+            matching = (grant for grant in self._allows if _fits(grant, check))
+            allows = (grant for grant in matching if grant.window.known_to_hold(self._at))
             first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
             if leaf.denied:
                 found = "no statement allows" if first is None else f"{first.statement_id} allows"
@@ -171,9 +172,8 @@ class _Search:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
         check = leaf.expression
         assert isinstance(check, PermissionCheck)
-        allows = [grant for grant in self._trace.effective_principals.grants() if grant.effect == ALLOW]
-        others = [grant for grant in allows if _applies(grant.window, self._at)]
-        yield from self._out_of_time(check, allows)
+        others = [grant for grant in self._allows if grant.window.known_to_hold(self._at)]
+        yield from self._out_of_time(check)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
             if not matches(grant.permission, check.permission):
@@ -186,10 +186,10 @@ class _Search:
     def _short(self, grant: Grant, lacks: Lack, detail: str) -> Near:
         return _near(self._trace, grant, lacks, detail, route(self._via, grant.principal))
 
-    def _out_of_time(self, check: PermissionCheck, allows: Iterable[Grant]) -> Iterator[Near]:
+    def _out_of_time(self, check: PermissionCheck) -> Iterator[Near]:
         """Grants that match and are not valid now, and those by memberships that are not."""
-        for grant in allows:
-            if not _applies(grant.window, self._at) and _fits(grant, check):
+        for grant in self._allows:
+            if not grant.window.known_to_hold(self._at) and _fits(grant, check):
                 yield self._short(grant, "validity", window_text(grant.window))
         for way in self._ways_of_other_times():
             for grant in self._policy_set.grants.get(way.principal, ()):
@@ -198,21 +198,13 @@ class _Search:
 
     def _ways_of_other_times(self) -> Iterator["_Way"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
-        memberships = self._policy_set.memberships
-        todo = [
-            _Way(way.principal, _membership(way), f"{route(self._via, way.member)} → {way.principal}")
-            for member in self._via
-            for way in memberships.get(member, ())
-            if not _applies(way.window, self._at)
-        ]
-        seen = set(self._via)
-        while todo:
-            way = todo.pop()
-            if way.principal not in seen:
-                seen.add(way.principal)
-                yield way
-                onward = memberships.get(way.principal, ())
-                todo += [_Way(one.principal, way.detail, f"{way.route} → {one.principal}") for one in onward]
+        anytime = reachable_principals(self._via, self._policy_set.memberships, lambda _window: True)
+        via = {**anytime, **self._via}
+        for principal, way in anytime.items():
+            while way is not None and way.member not in self._via:
+                way = anytime[way.member]
+            if way is not None:
+                yield _Way(principal, _membership(way), route(via, principal))
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -222,24 +214,12 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        members: dict[str, list[str]] = {}
-        for member, ways in self._policy_set.memberships.items():
-            for way in ways:
-                members.setdefault(way.principal, []).append(member)
-        todo, found = list(having), set(having)
-        while todo:
-            new = [member for member in members.get(todo.pop(), ()) if member not in found]
-            found.update(new)
-            todo += new
-        return found - {EVERYONE}
+        memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
+        return MembershipIndex(memberships).members(having) - {EVERYONE}
 
 
 def _membership(way: Membership) -> str:
     return f"{membership_text(way)} ({way.statement_id})"
-
-
-def _applies(window: Window, at: int | None) -> bool:
-    return window == ALWAYS or (at is not None and window.holds(at))
 
 
 def _fits(grant: Grant, check: PermissionCheck) -> bool:
