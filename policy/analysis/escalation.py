@@ -26,7 +26,7 @@ from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit, Start, starts
+from policy.analysis.edits import Edit, GrantChange, grant_changes
 from policy.analysis.engine_changes import opened
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
 from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common, members_of_both
@@ -144,7 +144,7 @@ class _Group(msgspec.Struct, frozen=True):
 class _People(msgspec.Struct, frozen=True):
     """Whom a start concerns. ``unseen``: how many were too many to look at."""
 
-    start: Start
+    start: GrantChange
     groups: dict[_Group, list[str]]
     unseen: int
 
@@ -225,7 +225,7 @@ class _Comparison:
     def escalations(self) -> Iterator[Escalation]:
         """Every one that was found, in no particular order."""
         with contextlib.suppress(WorkExceeded):
-            for start in starts(self._says, self._said, self._after, ALLOW):
+            for start in grant_changes(self._says, self._said, self._after, ALLOW):
                 self._take(1 + len(start.grants))
                 self._gained(start)
             for start in self._losses:
@@ -233,7 +233,7 @@ class _Comparison:
                 self._lost(start)
         return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
 
-    def _gained(self, start: Start) -> None:
+    def _gained(self, start: GrantChange) -> None:
         """Privileged permissions that a principal has newly."""
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
         if parts and not start.ways:
@@ -264,7 +264,7 @@ class _Comparison:
         """What the changed documents granted before."""
         return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
 
-    def _lost(self, start: Start) -> None:
+    def _lost(self, start: GrantChange) -> None:
         """Removed denies that shadowed allows."""
         if not start.grants:
             return
@@ -297,10 +297,10 @@ class _Comparison:
         return ShadowIndex(self._after, self._memberships, self._subjects, self._claims, denied, self._take)
 
     @functools.cached_property
-    def _losses(self) -> list[Start]:
-        return list(starts(self._said, self._says, self._before, DENY))
+    def _losses(self) -> list[GrantChange]:
+        return list(grant_changes(self._said, self._says, self._before, DENY))
 
-    def _people(self, start: Start) -> _People:
+    def _people(self, start: GrantChange) -> _People:
         """Every principal that may be one of the start's principals, on either version."""
         prefixes, members = (*self._subjects, *self._claims), self._memberships.members(start.principals)
         names = sorted(name for name in members if name == EVERYONE or name.startswith(prefixes))
