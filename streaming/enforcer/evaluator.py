@@ -3,9 +3,7 @@
 Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
 """
 
-import binascii
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -32,7 +30,7 @@ from streaming.enforcer.rendering import (
     to_json,
 )
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
-from streaming.enforcer.source import Records, decode_headers
+from streaming.enforcer.source import Records, alone, decode_headers
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
@@ -396,21 +394,15 @@ def _is_text(values: pa.BinaryArray) -> bool:
 def _carried_text(text: bytes) -> bytes | None:
     """The headers to carry over of those that the source has in this form; None: there are none."""
     # Each request of the client has a traceparent of its own, and no other header.
-    only = _one_trace_header(text)
-    if only is None:
+    value = text.removeprefix(_TRACE_ALONE)
+    if len(value) == len(text) or len(value) > CARRIED_BYTES:
         return _carried_of_many(text)
-    name, encoded = only.groups()
-    return _BEFORE_TRACE[name] + encode_text(binascii.a2b_base64(encoded))
+    return _BEFORE_TRACE + encode_text(value)
 
 
-_one_trace_header = re.compile(
-    rb'\[\{"key":"(%b)","value":"([A-Za-z0-9+/]{2,%d}={0,2})"\}\]'
-    % ("|".join(CARRIED).encode(), CARRIED_BYTES * 4 // 3 - 2)
-).fullmatch
-"""Of headers as the source has them: one alone whose value, in base64, is short enough to be carried over."""
-
-_BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")]).removesuffix(encode_text(b"")) for name in CARRIED}
-"""The encoded headers of a decision up to the value of the trace header."""
+_TRACE_ALONE = alone(CARRIED[0])
+_BEFORE_TRACE = encode_headers([JSON, (CARRIED[0], b"")]).removesuffix(encode_text(b""))
+"""The encoded headers of a decision up to the value of a trace header that is alone."""
 
 
 @functools.lru_cache(HEADERS_KEPT)
