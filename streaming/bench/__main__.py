@@ -98,7 +98,7 @@ def costs_of_changes_topic(settings: Settings, plan: Plan, folder: str) -> dict[
     """The job with and without the changes topic, while policies change; on an empty cluster."""
 
     def new_job(own_topic: bool) -> Settings:
-        return fresh(_with_own_topic(settings) if own_topic else settings, folder)
+        return fresh(_with_own_topics(settings) if own_topic else settings, folder)
 
     stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None)
     costs = changes_topic.Costs(plan.requests, plan.policies, plan.rounds, plan.rate, plan.seconds)
