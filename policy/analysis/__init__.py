@@ -16,8 +16,9 @@ from policy.analysis.impact import (
     who_can,
 )
 from policy.analysis.lint import Finding, lint
+from policy.analysis.named_in_documents import UnknownName
 from policy.analysis.nearest_grants import Nearest, nearest_grants
-from policy.analysis.unknown_names import UnknownName, unknown_names, unknown_terms
+from policy.analysis.unknown_names import unknown_names, unknown_subject, unknown_terms
 from policy.analysis.usage import statements, uses
 from policy.analysis.widening import Widening, Widenings, widenings
 from policy.analysis.wording import document_lines, grant_text, literal_name, window_text
@@ -54,6 +55,7 @@ __all__ = [
     "said",
     "statements",
     "unknown_names",
+    "unknown_subject",
     "unknown_terms",
     "uses",
     "what_is_permitted",

@@ -276,7 +276,7 @@ def what_subject_can(
         named = {"action": {"name": "any"}, "resource": {"type": UNTYPED, "id": "any"}}
         return what_is_permitted(snapshot, base | named, trust=trust)
     why = ""
-    for probe in _probes(policy_set, system):
+    for probe in probes(policy_set, system):
         try:
             return what_can(snapshot, base | probe, trust=trust)
         except Unanswerable as unanswerable:
@@ -287,7 +287,7 @@ def what_subject_can(
 ANYWHERE = {"workspaceId": "any", "namespaceId": "any", "connection": "any", "dataset": "any"}
 
 
-def _probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
+def probes(policy_set: PolicySet, system: str) -> Iterator[dict[str, Any]]:
     """Actions on resources, one of which at least the system knows: what a subject holds does not depend on them."""
     known = all_systems()[system]
     actions = list(known.actions()) if isinstance(known, ListsActions) else []

@@ -4,54 +4,37 @@ The catalogue of a system knows its actions and types. Its documents know subjec
 an engine of its own (Cedar), actions and types too, as far as they are named.
 """
 
-import functools
-import re
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from policy.analysis.impact import UNKNOWN_PRINCIPALS, document_names, known_names
-from policy.analysis.wording import literal_name
+from policy.analysis.impact import UNKNOWN_PRINCIPALS, probes
+from policy.analysis.named_in_documents import (
+    NamesOfDocuments,
+    UnknownName,
+    What,
+    leaves,
+    names_of_documents,
+    unknown_resources,
+    unknown_subjects,
+    unknown_to_engine,
+)
 from policy.core.facts import Facts, FactTable
-from policy.core.model import All, AnyOf, AuthorizationQuery, Condition, Expression, PermissionCheck, Unanswerable
-from policy.core.pattern import Exact, Name, Pattern, match_part, matches
+from policy.core.model import AuthorizationQuery, PermissionCheck, Unanswerable
+from policy.core.pattern import Exact
 from policy.core.request import CLAIMS, Batch, Request, parse_request, usable_time
-from policy.core.suggest import misspelt, nearest
+from policy.core.suggest import nearest
 from policy.evaluation.authorize import answer
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.query import authorization_query
-from policy.systems.kit.system import EVERYONE, ListsActions, ListsResourceTypes, System
-
-POLICY_SETS = 4  # whose names are kept, of a case file's stages
-What = Literal["system", "action", "subject type", "resource type", "subject", "resource"]
+from policy.systems.kit.system import ListsActions, ListsResourceTypes, System
 
 CODES: Mapping[str, What] = {"unknown-action": "action", "unknown-subject-type": "subject type"}
 """Codes of reasons by which a system refuses a name."""
-
-
-class UnknownName(msgspec.Struct, frozen=True):
-    """A name that nothing knows. ``hint``: what it may have been meant as, or empty.
-
-    Its text is such as "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?".
-    """
-
-    what: What
-    name: str
-    hint: str = ""
-
-    @property
-    def is_mistake(self) -> bool:
-        """Whether it is a typing error: always for what a catalogue lists. Other subjects and resources may exist,
-        and are denied because no document names them: one that is near to a known one is taken for it.
-        """
-        return self.what not in ("subject", "resource") or bool(self.hint)
-
-    def __str__(self) -> str:
-        where = " in the documents" if self.what in ("subject", "resource") else ""
-        return f"no {self.what} {self.name}{where}{self.hint}"
 
 
 def unknown_terms(request: Mapping[str, Any]) -> list[UnknownName]:
@@ -72,6 +55,44 @@ def unknown_names(
     MalformedRequest.
     """
     return _each(request, lambda one: _names(snapshot, one, trust, subject))
+
+
+def unknown_subject(
+    snapshot: Snapshot, system: str, subject: Mapping[str, Any], at: int | None = None, trust: frozenset[str] = CLAIMS
+) -> list[UnknownName]:
+    """The system that does not exist, or the subject that no document names, of a search for what a subject can do.
+
+    ``at``: the moment, ms. Raises MalformedRequest.
+    """
+    policy_set = snapshot.policy_sets.get(system)
+    asked = {"id": "what-can", "system": system, "subject": dict(subject), "time": at}
+    named = {"action": {"name": "any"}, "resource": {"type": "any", "id": "any"}}
+    if policy_set is None:
+        return unknown_terms(asked | named)
+    if policy_set.broken_at(at):
+        return []
+    if engine_of(all_systems()[system]) is not None:
+        found = unknown_to_engine(policy_set, _parsed(asked | named), subject=True)
+        return [name for name in found if name.what not in ("action", "resource", "resource type")]
+    return _unknown_to_grants(policy_set, system, asked, trust | {"time"})
+
+
+def _unknown_to_grants(
+    policy_set: PolicySet, system: str, asked: dict[str, Any], trust: frozenset[str]
+) -> list[UnknownName]:
+    facts = policy_set.facts.at(asked["time"])
+    for probe in probes(policy_set, system):
+        request = _parsed(asked | probe)
+        with contextlib.suppress(Unanswerable):
+            query = authorization_query(all_systems()[system], request, facts, trust)
+            return list(unknown_subjects(names_of_documents(policy_set, system), request, query))
+    return []
+
+
+def _parsed(asked: dict[str, Any]) -> Request:
+    request = parse_request(asked)
+    assert isinstance(request, Request)
+    return request
 
 
 def _each(request: Mapping[str, Any], find: Callable[[Request], Iterable[UnknownName]]) -> list[UnknownName]:
@@ -125,46 +146,28 @@ def _unknown_type(system: ListsResourceTypes, request: Request) -> Iterator[Unkn
         yield UnknownName("resource type", type_, nearest(type_, known, most=1))
 
 
-class _Known(msgspec.Struct, frozen=True):
-    """What the documents of a system name. ``permissions``, ``patterns``: of all grants."""
-
-    names: frozenset[str]
-    facts: frozenset[str]
-    permissions: frozenset[Name | None]
-    patterns: frozenset[Pattern]
-
-
-@functools.lru_cache(POLICY_SETS)
-def _known(policy_set: PolicySet, system: str) -> _Known:
-    grants = {(grant.permission, grant.object) for held in policy_set.grants.values() for grant in held}
-    permissions, patterns = {permission for permission, _ in grants}, {object_ for _, object_ in grants}
-    facts = (name for kind in all_systems()[system].kinds for name in policy_set.facts.names(kind))
-    names = frozenset(document_names(policy_set, system)) - {EVERYONE}
-    return _Known(names, frozenset(facts), frozenset(map(literal_name, permissions)), frozenset(patterns))
-
-
 def _names(snapshot: Snapshot, request: Request, trust: frozenset[str], subject: bool) -> Iterator[UnknownName]:
     policy_set = snapshot.policy_sets.get(request.system)
     terms = list(_terms(request, policy_set, trust))
     if policy_set is None:
         yield from terms
         return
-    known, query = _known(policy_set, request.system), _query(policy_set, request, trust, subject)
-    checks = [] if query is None else [leaf for leaf in _leaves(query.expression) if isinstance(leaf, PermissionCheck)]
+    known, query = names_of_documents(policy_set, request.system), _query(policy_set, request, trust, subject)
+    checks = [] if query is None else [leaf for leaf in leaves(query.expression) if isinstance(leaf, PermissionCheck)]
     found = [term for term in terms if not _is_in_documents(term, known, checks)]
     yield from found
     outcome = answer(snapshot, request, trust).outcome
     if found or outcome == "allow" or policy_set.broken_at(usable_time(request, trust)):
         return
     if engine_of(all_systems()[request.system]) is not None:
-        yield from _of_engine(policy_set, request, subject)
+        yield from unknown_to_engine(policy_set, request, subject)
     elif query is not None:
         if subject and outcome == "deny":  # an error has its own message about the subject
-            yield from _unknown_subject(known, request, query)
-        yield from _unknown_resource(known, request, query.expression)
+            yield from unknown_subjects(known, request, query)
+        yield from unknown_resources(known, request, query.expression)
 
 
-def _is_in_documents(term: UnknownName, known: _Known, checks: list[PermissionCheck]) -> bool:
+def _is_in_documents(term: UnknownName, known: NamesOfDocuments, checks: list[PermissionCheck]) -> bool:
     """Whether documents name what the catalogue lacks, as those of a newer platform do."""
     if term.what == "action":
         return any(check.permission in known.permissions for check in checks)
@@ -184,91 +187,3 @@ def _query(policy_set: PolicySet, request: Request, trust: frozenset[str], subje
         except Unanswerable:
             continue
     return None
-
-
-def _unknown_subject(known: _Known, request: Request, query: AuthorizationQuery) -> Iterator[UnknownName]:
-    """No grant, membership or fact has a principal of the subject's name, nor one that it claims."""
-    system, id_ = all_systems()[request.system], request.subject.id
-    names = known.names
-    claimed = [name for name in query.principals if system.claims and name.startswith(system.claims)]
-    if id_ in names | known.facts or any(name.endswith(f":{id_}") for name in names) or names.intersection(claimed):
-        return
-    own = next((name for name in query.principals if name.endswith(id_)), id_)
-    prefix = own.removesuffix(id_)
-    ids = sorted({name.removeprefix(prefix) for name in names if name.startswith(prefix)})
-    yield UnknownName("subject", id_, misspelt(id_, [name for name in ids if name.startswith(_kind(id_))]))
-
-
-def _kind(id_: str) -> str:
-    """``user:`` of ``user:dana``: names of one kind alone are suggested."""
-    kind, colon, _ = id_.partition(":")
-    return f"{kind}:" if colon else ""
-
-
-def _unknown_resource(known: _Known, request: Request, expression: Expression) -> Iterator[UnknownName]:
-    """Nothing that the action needs is on an object which a grant matches, and no fact has the resource's name."""
-    id_, leaves = request.resource.id, list(_leaves(expression))
-    objects = {leaf.object for leaf in leaves if isinstance(leaf, PermissionCheck)}
-    missing = any(isinstance(leaf, Condition) and leaf.code == "unknown-object" for leaf in leaves)
-    if id_ in known.facts or not (objects or missing):
-        return
-    if not missing and any(matches(pattern, name) for pattern in known.patterns for name in objects):
-        return
-    near = {_with_part(id_, old, new) for name in objects for old, new in _one_part_off(known.patterns, name)}
-    same_kind = {name for name in known.facts if name.startswith(_kind(id_))}
-    yield UnknownName("resource", id_, misspelt(id_, sorted(near | same_kind)))
-
-
-def _with_part(id_: str, old: str, new: str) -> str:
-    """The id with another text for the last part that is this one."""
-    found = list(re.finditer(rf"(?<![\w.-]){re.escape(old)}(?![\w.-])", id_))
-    return f"{id_[: found[-1].start()]}{new}{id_[found[-1].end() :]}" if found else id_
-
-
-def _leaves(expression: Expression) -> Iterator[Expression]:
-    if isinstance(expression, All | AnyOf):
-        for item in expression.items:
-            yield from _leaves(item)
-    else:
-        yield expression
-
-
-def _one_part_off(patterns: Iterable[Pattern], name: Name) -> Iterator[tuple[str, str]]:
-    """The part of a name by which alone it differs from a pattern, and what the pattern has there."""
-    for pattern in patterns:
-        if len(pattern.parts) != len(name):
-            continue
-        off = [(text, part) for text, part in zip(name, pattern.parts, strict=True) if not match_part(part, text)]
-        if len(off) == 1 and isinstance(off[0][1], Exact):
-            yield off[0][0], off[0][1].text
-
-
-def _of_engine(policy_set: PolicySet, request: Request, subject: bool) -> Iterator[UnknownName]:
-    """What policies of an engine may match is not known: a name counts as unknown where it is near to a known one."""
-    named = known_names(policy_set, request.system)
-    assert named is not None
-    names = [_RequestedName("action", request.action.name, frozenset(named.actions))]
-    names.append(_requested_name("resource", request.resource.type, request.resource.id, named.resources))
-    if subject:
-        names.append(_requested_name("subject", request.subject.type, request.subject.id, named.subjects))
-    for one in names:
-        near = misspelt if one.what in ("subject", "resource") else functools.partial(nearest, most=1)
-        if one.name not in one.known and (hint := near(one.name, sorted(one.known))):
-            yield UnknownName(one.what, one.name, hint)
-
-
-class _RequestedName(msgspec.Struct, frozen=True):
-    what: What
-    name: str
-    known: frozenset[str]
-
-
-def _requested_name(
-    what: Literal["subject", "resource"], type_: str, id_: str, known: Iterable[tuple[str, str]]
-) -> _RequestedName:
-    """The type, where no entity that is known is of it; else the id."""
-    ids = frozenset(id_ for other, id_ in known if other == type_)
-    if ids:
-        return _RequestedName(what, id_, ids)
-    types: What = "subject type" if what == "subject" else "resource type"
-    return _RequestedName(types, type_, frozenset(other for other, _ in known))

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policy.analysis.unknown_names import UnknownName, unknown_names
+from policy.analysis.named_in_documents import UnknownName
+from policy.analysis.unknown_names import unknown_names
 from policy.core.request import MalformedRequest
 from policy.testing.casefile import CaseFile, Expectation
 from policy.testing.run import Documents, Scene, describe, scenes

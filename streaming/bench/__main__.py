@@ -8,6 +8,9 @@ have a process and a Java of their own and take turns; the first round of each i
 rates, which are medians of the others. Then latencies at a steady rate, with the monitor and without, beside the
 copy's; the time until a policy change is in force; and the private memory of a worker. A line of JSON at the end,
 rounds and progress before it.
+
+`--changes-topic` measures instead what the changes topic costs: the job with and without it in turn, while policies
+change.
 """
 
 import statistics
@@ -23,7 +26,7 @@ import msgspec
 import structlog
 import typer
 
-from streaming.bench import commit, machine, stamped, stream, traffic
+from streaming.bench import changes_topic, commit, machine, stamped, stream, traffic
 from streaming.bench.stream import Round, fresh, own_process
 from streaming.broker import EmbeddedBroker
 from streaming.monitor_settings import MonitorSettings
@@ -64,6 +67,9 @@ def main(
     seconds: Annotated[float, typer.Option(help="How long each latency is measured; 0: not at all.")] = 30.0,
     rate: Annotated[float, typer.Option(help="Requests a second while latencies are measured.")] = 100.0,
     changes: Annotated[int, typer.Option(help="Policy changes under that load; 0: none.")] = 100,
+    with_and_without: Annotated[
+        bool, typer.Option("--changes-topic", help="Instead: the job with and without the changes topic.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Append the result to this file, too.")] = None,
 ) -> None:
     """Measure, and print what was found as lines of JSON."""
@@ -78,13 +84,26 @@ def main(
     with EmbeddedBroker() as broker, tempfile.TemporaryDirectory(prefix="lockkeeper-bench-") as folder:
         without_monitor = MonitorSettings(enabled=False)
         settings = Settings(bootstrap_servers=broker.bootstrap_servers, max_records=batch, monitor=without_monitor)
-        row = stamped({"benchmark": "stream", **msgspec.to_builtins(plan), "batch": batch})
-        row |= measure(settings, plan, folder)
+        benchmark = "changes-topic" if with_and_without else "stream"
+        row = stamped({"benchmark": benchmark, **msgspec.to_builtins(plan), "batch": batch})
+        row |= costs_of_changes_topic(settings, plan, folder) if with_and_without else measure(settings, plan, folder)
         row["load_after"] = machine()["load"]
     _print(row)
     if output is not None:
         with output.open("a") as file:
             file.write(msgspec.json.encode(row).decode() + "\n")
+
+
+def costs_of_changes_topic(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
+    """The job with and without the changes topic, while policies change; on an empty cluster."""
+
+    def new_job(own_topic: bool) -> Settings:
+        return fresh(_with_own_topics(settings) if own_topic else settings, folder)
+
+    stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None)
+    costs = changes_topic.Costs(plan.requests, plan.policies, plan.rounds, plan.rate, plan.seconds)
+    with own_process() as process:
+        return {"changes_topic": changes_topic.measure(costs, process, new_job, _print)}
 
 
 def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:

@@ -197,6 +197,7 @@ def _end_of(progress: Any) -> float:
 WARM_UP_SECONDS = 10.0
 TIMEOUT = 60.0  # of a request: so long a slow answer may take and still be one
 CHANGE_SECONDS = 60.0
+CHANGED = b"Role/bench-changed"
 IDLE_REQUESTS = 40
 
 
@@ -371,12 +372,17 @@ def change_latency(settings: Settings, ask_of: tuple[int, bool], rate: float, ch
     return {**quantiles(took), "max_ms": round(1000 * max(took), 1)}
 
 
-def _change(producer: Producer, topic: str, number: int, arrivals: Arrivals) -> float:
+def changed_role(number: int) -> bytes:
+    """A document that is another one for each number; its key is `CHANGED`."""
     statement = {"effect": "allow", "action": "kafka:ListTopic", "resource": f"kafka:topic:env-{number}/bench/orders"}
     spec = {"statements": [statement]}
-    value = msgspec.json.encode({"system": "lenses6", "kind": "Role", "name": "bench-changed", "spec": spec})
+    return msgspec.json.encode({"system": "lenses6", "kind": "Role", "name": "bench-changed", "spec": spec})
+
+
+def _change(producer: Producer, topic: str, number: int, arrivals: Arrivals) -> float:
     reports: list[Message] = []
-    producer.produce(topic, value, b"Role/bench-changed", on_delivery=lambda _error, report: reports.append(report))
+    value = changed_role(number)
+    producer.produce(topic, value, CHANGED, on_delivery=lambda _error, report: reports.append(report))
     flush(producer)
     acknowledged, offset = time.perf_counter(), reports[0].offset()
     assert offset is not None

@@ -96,6 +96,7 @@ def what_can(
     live: Live = False,
     at: At = None,
     trust: Trust = None,
+    allow_unknown: AllowUnknown = False,
     config: Config = None,
     bootstrap: Bootstrap = None,
     as_json: Json = False,
@@ -112,13 +113,15 @@ def what_can(
     import msgspec
 
     from policy import MalformedRequest, to_ms
-    from policy.analysis import what_subject_can
+    from policy.analysis import unknown_subject, what_subject_can
 
     asked = whole_request(None, system, short_form(subject, group, "any", "any", None, None))
     snapshot = policies_of(policies, live, config, bootstrap)
     try:
         moment = None if at is None else to_ms(int(at) if at.isdecimal() else at)
-        found = what_subject_can(snapshot, system, asked["subject"], moment, timed_claims(trust, at))
+        claims = timed_claims(trust, at)
+        refuse_unknown(unknown_subject(snapshot, system, asked["subject"], moment, claims), allow_unknown)
+        found = what_subject_can(snapshot, system, asked["subject"], moment, claims)
     except (MalformedRequest, ValueError) as error:
         raise Failure(str(error), MISUSED) from error
     if as_json:

@@ -287,6 +287,15 @@ class Records:
         values: list[bytes | None] = self.values.to_pylist()
         return values
 
+    def count(self, characters: bytes) -> Int64Array:
+        """How often any of these ASCII characters stands in each value; 0 where that is null."""
+        _, offsets, content = self.values.buffers()
+        ends = np.frombuffer(offsets, np.int32)[self.values.offset : self.values.offset + len(self) + 1]
+        text = np.frombuffer(content or b"", np.uint8)[: ends[-1]]
+        found = np.flatnonzero(functools.reduce(np.logical_or, (text == character for character in characters)))
+        counts: Int64Array = np.diff(np.searchsorted(found, ends))
+        return counts
+
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""
         if not self._has_headers[number]:

@@ -135,6 +135,22 @@ def test_who_can_and_request_report_typing_errors(lockkeeper: Command, policies:
     assert (shown.code, "no system lense6; did you mean lenses6?" in shown.err) == (2, True)
 
 
+def test_what_can_reports_typing_errors(lockkeeper: Command, policies: Path) -> None:
+    """Of the subject, of a group that it claims and of the system; a name without anything near is answered."""
+    typed = ("--system", "lenses6", "-p", str(policies))
+    shown = lockkeeper("what-can", "user:dnaa", *typed)
+    assert (shown.code, shown.out) == (2, "")
+    assert "no subject user:dnaa in the documents; did you mean user:dana?\n--allow-unknown" in shown.err
+    allowed = lockkeeper("what-can", "user:dnaa", *typed, "--allow-unknown", "--json")
+    assert (allowed.code, allowed.records) == (0, [[]])
+    shown = lockkeeper("what-can", "user:erik", *typed, "--group", "raeders")
+    assert (shown.code, "did you mean readers?" in shown.err) == (2, True)
+    shown = lockkeeper("what-can", "user:dana", "--system", "lense6", "-p", str(policies))
+    assert (shown.code, "no system lense6; did you mean lenses6?" in shown.err) == (2, True)
+    shown = lockkeeper("what-can", "user:erik", *typed)
+    assert (shown.code, shown.err.splitlines()[0]) == (0, "no subject user:erik in the documents")
+
+
 def test_the_shell_completes_commands_and_options() -> None:
     """As `lockkeeper --install-completion` sets it up."""
     asked = {"_LOCKKEEPER_COMPLETE": "complete_bash", "COMP_WORDS": "lockkeeper who", "COMP_CWORD": "1"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policy import compile_documents
-from policy.analysis import unknown_names, unknown_terms
+from policy.analysis import unknown_names, unknown_subject, unknown_terms
 from policy.core.suggest import misspelt
 
 
@@ -68,6 +68,9 @@ DOCUMENTS: dict[str, list[dict[str, Any]]] = {
         }
     ],
 }
+
+PERMIT = 'permit(principal == User::"dana", action == Action::"read", resource == Doc::"orders");'
+CEDAR = [{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": {"policies": PERMIT}}]
 
 
 def request_for(system: str, subject: str, action: str, resource: str, type_: str, **properties: Any) -> dict[str, Any]:
@@ -196,6 +199,57 @@ def test_a_subject_that_claims_a_known_group_is_known() -> None:
     assert _found("lenses6", asked) == []
 
 
+def test_a_claimed_group_that_is_spelt_nearly_as_a_known_one_is_reported() -> None:
+    """It would count as no group. Platforms have groups that no document names."""
+    asked = _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn")
+    asked["subject"]["properties"] = {"groups": ["stfaf", "others"]}
+    assert _found("lenses6", asked) == ["no group stfaf in the documents; did you mean staff?"]
+
+
+def _unknown(system: str, subject: str, type_: str = "user", **properties: Any) -> list[str]:
+    snapshot = compile_documents([*DOCUMENTS.get(system, []), *CEDAR])
+    asked = {"type": type_, "id": subject, "properties": properties}
+    return [str(name) for name in unknown_subject(snapshot, system, asked)]
+
+
+@pytest.mark.parametrize(
+    ("system", "subject", "expected"),
+    [
+        ("lenses6", "user:dnaa", "no subject user:dnaa in the documents; did you mean user:dana?"),
+        ("lenses6", "user:new", "no subject user:new in the documents"),
+        ("lense6", "user:dana", "no system lense6; did you mean lenses6?"),
+        ("cdap", "dnaa", "no subject dnaa in the documents; did you mean dana?"),
+        ("streamsets", "eirk", "no subject eirk in the documents; did you mean erik?"),
+        (
+            "ververica",
+            "dnaa@example.com",
+            "no subject dnaa@example.com in the documents; did you mean dana@example.com?",
+        ),
+        ("kafka-acls", "User:dnaa", "no subject User:dnaa in the documents; did you mean User:dana?"),
+    ],
+)
+def test_a_subject_alone_is_looked_up_for_what_it_can_do(system: str, subject: str, expected: str) -> None:
+    """Without an action and a resource."""
+    assert _unknown(system, subject) == [expected]
+
+
+def test_a_subject_alone_that_is_known_is_not_reported() -> None:
+    """By its name, by a group that it claims, or where a refused document may name it."""
+    for system, subject in (("lenses6", "user:dana"), ("cdap", "dana"), ("streamsets", "dana"), ("streamsets", "erik")):
+        assert _unknown(system, subject) == []
+    assert _unknown("lenses6", "user:new", groups=["staff"]) == []
+    broken = {"system": "lenses6", "kind": "Role", "name": "broken", "spec": {"statments": []}}
+    snapshot = compile_documents([*DOCUMENTS["lenses6"], broken])
+    assert unknown_subject(snapshot, "lenses6", {"type": "user", "id": "user:dnaa"}) == []
+
+
+def test_a_subject_of_cedar_alone_has_a_type() -> None:
+    """An action or resource is not part of the search, so neither is reported."""
+    assert _unknown("cedar", "dnaa", "User") == ["no subject dnaa in the documents; did you mean dana?"]
+    assert _unknown("cedar", "dana", "Uesr") == ["no subject type Uesr; did you mean User?"]
+    assert _unknown("cedar", "dana", "User") == []
+
+
 def test_a_refused_document_may_name_anything() -> None:
     """So nothing is said of subjects and resources."""
     broken = {"system": "lenses6", "kind": "Role", "name": "broken", "spec": {"statments": []}}
@@ -217,9 +271,7 @@ def test_terms_need_no_documents() -> None:
 
 def test_cedar_knows_what_its_documents_name() -> None:
     """Policies may match types and ids that they do not name: a name counts as unknown near to a known one alone."""
-    text = 'permit(principal == User::"dana", action == Action::"read", resource == Doc::"orders");'
-    spec = {"policies": text}
-    snapshot = compile_documents([{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": spec}])
+    snapshot = compile_documents(CEDAR)
     assert snapshot.rejected == ()
 
     def found(subject: str, type_: str, action: str, resource: str) -> list[str]:

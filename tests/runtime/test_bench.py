@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,13 +18,30 @@ import policy
 from docs import generate
 from policy.core.request import CLAIMS
 from policy.evaluation import reference
+from policy.store.documents import DocumentStore
 from streaming import bench
-from streaming.bench import evaluator, stream, traffic
+from streaming.bench import changes_topic, evaluator, load, serve, stream, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
+from streaming.kafka.authorship import Authorship
 from streaming.kafka.topics import TopicNames
+from streaming.records.formats import Result
 from streaming.settings import DEFAULT_TRUST, Settings
+from streaming.snapshots import policies
+from streaming.snapshots.documents import DocumentRecord, Loader
 from tests.brokers import TestBroker
+from tests.waiting import wait_until
 
+SETTINGS = Settings()
+TOPICS = SETTINGS.topics.policy_topics()
+ESCALATION: list[dict[str, Any]] = [
+    {
+        "system": "lenses6",
+        "kind": "Role",
+        "name": "admin",
+        "spec": {"statements": [{"effect": "allow", "action": "*", "resource": "*"}]},
+    },
+    {"system": "lenses6", "kind": "Group", "name": "g", "spec": {"roles": ["admin"], "members": ["user:dana"]}},
+]
 BESIDE = ("casbin", "cedarpy")  # packages of the group `bench`
 
 
@@ -150,6 +169,8 @@ def test_the_performance_page_has_every_measured_row() -> None:
             row = json.loads(line)
             assert shown(row) in page
             assert f"{row['statements']:,}" in page
+    for row in generate._measured("serve.jsonl"):
+        assert f"{row['statements']:,} statements ({row['commit']})" in page
     for line in (generate.MEASURED / "cedar.jsonl").read_text().splitlines():
         for engine, rate in json.loads(line)["decisions_a_second"].items():
             assert f"| {engine} | 1,000 | 12,000 | {rate:,} |" in page
@@ -191,6 +212,120 @@ def test_the_performance_page_shows_what_a_run_of_the_job_measured(
     assert "| latency of decisions, p50 / p99 |  | 200 / 500 ms |" in page
     assert "| policy change in force, maximum and number of changes |  | 301 ms of 9 |" in page
     assert page.count("<svg") == 2
+
+
+def test_the_performance_page_shows_what_the_changes_topic_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the ratios of the rounds."""
+    rounds = [{True: {"rate": rate}, False: {"rate": 1000}} for rate in (900, 950, 1010)]
+    found = {"throughput": changes_topic._compared(rounds, "rate")}
+    assert found["throughput"] == {"with": 950, "without": 1000, "ratio": 0.95, "ratios": [0.9, 0.95, 1.01]}
+    for file in generate.MEASURED.glob("*.jsonl"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    row = bench.stamped({"statements": 1000, "changes_topic": found})
+    (tmp_path / "changes-topic.jsonl").write_text(json.dumps(row))
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    assert "| decisions a second | 1,000 | 950 | 1,000 | 0.95 |" in generate.performance()
+
+
+def test_a_job_without_the_changes_topic_differs_in_that_topic_alone() -> None:
+    """It writes the same alerts, but no change and nothing that a change widens."""
+    written = {}
+    for side in (True, False):
+        with changes_topic._job(side):
+            job = _Followed()
+        written[side] = job.change()
+    topics = SETTINGS.topics
+    assert [topic for topic, *_ in written[True]] == [topics.changes, topics.alerts, topics.changes]
+    assert written[False] == [written[True][1]]
+
+
+class _Followed:
+    """The classes that a job uses for its policy topics, with what they write of one change."""
+
+    def __init__(self) -> None:
+        committed = {(topic, 0): 0 for topic in TOPICS.values()}
+        self._store = DocumentStore()
+        self._log = policies.ChangeLog(SETTINGS, committed, "sha256:none")
+        self._changes = policies.Changes(SETTINGS, {topic: system for system, topic in TOPICS.items()}, committed)
+
+    def change(self) -> list[Result]:
+        """A group gets a role with a lone `*`."""
+        for offset, document in enumerate(ESCALATION):
+            value = json.dumps(document).encode()
+            key = f"{document['kind']}/{document['name']}".encode()
+            record = DocumentRecord(TOPICS["lenses6"], key, value, offset, 1000 + offset)
+            loader = Loader(self._store, "lenses6", 1 << 20)
+            parsed = loader.key_of(record)
+            assert parsed is not None
+            id_ = self._log.note(parsed, record, Authorship("change"), self._store)
+            self._changes.note(parsed, record, self._store, id_)
+            loader.take(record)
+            self._log.noted(parsed, False, self._store)
+        snapshot = policy.Snapshot(self._store)
+        self._changes.compare(self._store, snapshot)
+        self._log.close(snapshot.version, {TOPICS["lenses6"]: {"0": 1}})
+        wait_until(lambda: self._changes.is_idle, "the change is compared")
+        found = [*self._log.pending(), *self._changes.pending()]
+        self._changes.close()
+        return found
+
+
+SERVED = {"a_second": 4_000, "p50_ms": 0.512, "p99_ms": 3.4, "failed": 0}
+
+
+def test_the_performance_page_shows_what_a_run_of_the_server_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one without vegeta and OPA."""
+    short = {
+        "statements": 1000,
+        "rate": 1000.0,
+        "change": {"p50_ms": 30.0, "p99_ms": 90.0, "max_ms": 91.0, "count": 60},
+        "memory": {"statements": 100_000, "resident_mib": 429.4, "workers_proportional_mib": [349.1, 350.2]},
+        "left_out": ["vegeta"],
+        "at": "2026-11-25T00:00:00Z",
+        "commit": "c0ffee",
+        "machine": {"cores": 2, "memory_gib": 24, "cpu": "one", "load": 1.0},
+    }
+    beside = {"serve": SERVED, "opa": {**SERVED, "a_second": 900}, "ratio": 4.4, "ratios": [4.4, 4.5, 4.3]}
+    latency = {"job stopped": SERVED, "job running": {**SERVED, "p99_ms": 16.0}}
+    whole = {**short, "latency": latency, "single": beside, "batch": beside, "differences": 0}
+    (tmp_path / "serve.jsonl").write_text("\n".join(map(json.dumps, (short, whole))))
+    for name in ("evaluator.jsonl", "cedar.jsonl", "stream.jsonl"):
+        (tmp_path / name).write_text((generate.MEASURED / name).read_text())
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    page = generate.performance()
+    assert "| latency at 1,000 requests a second, job running, p50 / p99 |  | 0.51 / 16.0 ms |" in page
+    assert "| single evaluations a second, OPA |  | 900 |" in page
+    assert "| ratio of evaluations in batches, median (each round) |  | 4.4 (4.4, 4.5, 4.3) |" in page
+    assert "| policy change to the first answer, p50 / p99 | 30 / 90 ms | 30 / 90 ms |" in page
+    assert "| 429 MiB; two workers: 349 and 350 MiB; 100,000 statements |" in page
+
+
+@pytest.mark.stream
+@pytest.mark.long
+def test_the_server_is_measured_beside_opa_and_without_go_what_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = serve.Plan(
+        statements=50, rounds=1, seconds=1, rate=100, connections=4, changes=2, memory_statements=0, job=False
+    )
+    if shutil.which("go"):
+        found = serve.measure(plan)
+        assert found["differences"] == 0
+        assert found["latency"]["job stopped"]["failed"] == 0
+        for beside in (found["single"], found["batch"]):
+            assert beside["serve"]["a_second"] > beside["serve"]["failed"] == 0
+            assert beside["opa"]["a_second"] > beside["opa"]["failed"] == 0
+        assert found["recorded"] >= 2 * serve.COMPARED / serve.BATCH
+    monkeypatch.setattr(load, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = serve.measure(plan)
+    assert found.keys() == {"change", "left_out"}
+    assert found["change"]["count"] == 2
+    assert "vegeta v12.13.0 is left out: Go, which builds it, is not installed" in capsys.readouterr().err
 
 
 def test_quantiles_are_of_what_was_found() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 
 AT = 1_795_000_000_123
-Headers = list[tuple[str, bytes]] | None
+Headers = list[tuple[str, bytes | None]] | None
 Sent = tuple[bytes | None, bytes | None, Headers]
 """Key, value, headers."""
 
@@ -35,8 +35,8 @@ def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition
     )
 
 
-def _encode(headers: list[tuple[str, bytes]]) -> bytes:
-    if len(headers) == 1:
+def _encode(headers: list[tuple[str, bytes | None]]) -> bytes:
+    if len(headers) == 1 and headers[0][1] is not None:
         [(name, value)] = headers
         return struct.pack(">i", len(name.encode())) + name.encode() + value
     return msgspec.json.encode([{"key": name, "value": value} for name, value in headers])
