@@ -193,23 +193,23 @@ def test_names_that_catalogue_and_documents_know_are_not_reported(request_: dict
 
 def test_a_subject_that_claims_a_known_group_is_known() -> None:
     """Documents need not name it."""
-    asked = request_for("lenses6", "user:new", "kafka:DeleteTopic", ORDERS, "lrn")
-    assert _found("lenses6", asked) == ["no subject user:new in the documents"]
-    asked["subject"]["properties"] = {"groups": ["staff"]}
-    assert _found("lenses6", asked) == []
+    request = request_for("lenses6", "user:new", "kafka:DeleteTopic", ORDERS, "lrn")
+    assert _found("lenses6", request) == ["no subject user:new in the documents"]
+    request["subject"]["properties"] = {"groups": ["staff"]}
+    assert _found("lenses6", request) == []
 
 
 def test_a_claimed_group_that_is_spelt_nearly_as_a_known_one_is_reported() -> None:
     """It would count as no group. Platforms have groups that no document names."""
-    asked = _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn")
-    asked["subject"]["properties"] = {"groups": ["stfaf", "others"]}
-    assert _found("lenses6", asked) == ["no group stfaf in the documents; did you mean staff?"]
+    request = request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn")
+    request["subject"]["properties"] = {"groups": ["stfaf", "others"]}
+    assert _found("lenses6", request) == ["no group stfaf in the documents; did you mean staff?"]
 
 
 def _unknown(system: str, subject: str, type_: str = "user", **properties: Any) -> list[str]:
     snapshot = compile_documents([*DOCUMENTS.get(system, []), *CEDAR])
-    asked = {"type": type_, "id": subject, "properties": properties}
-    return [str(name) for name in unknown_subject(snapshot, system, asked)]
+    request = {"type": type_, "id": subject, "properties": properties}
+    return [str(name) for name in unknown_subject(snapshot, system, request)]
 
 
 @pytest.mark.parametrize(
@@ -259,12 +259,12 @@ def test_a_refused_document_may_name_anything() -> None:
 
 def test_terms_need_no_documents() -> None:
     """Each item of a batch is looked at, and each name is reported once."""
-    asked = request_for("lenses6", "user:dnaa", "kafka:DeleteTopci", ORDERS, "lrn")
-    asked["evaluations"] = [{}, {}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": 7}]
-    assert [str(name) for name in unknown_terms(asked)] == [
+    request = request_for("lenses6", "user:dnaa", "kafka:DeleteTopci", ORDERS, "lrn")
+    request["evaluations"] = [{}, {}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": 7}]
+    assert [str(name) for name in unknown_terms(request)] == [
         "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?"
     ]
-    assert [str(name) for name in unknown_terms({**asked, "system": "lense6"})] == [
+    assert [str(name) for name in unknown_terms({**request, "system": "lense6"})] == [
         "no system lense6; did you mean lenses6?"
     ]
 
@@ -275,9 +275,9 @@ def test_cedar_knows_what_its_documents_name() -> None:
     assert snapshot.rejected == ()
 
     def found(subject: str, type_: str, action: str, resource: str) -> list[str]:
-        asked = request_for("cedar", subject, action, resource, "Doc")
-        asked["subject"]["type"] = type_
-        return [str(name) for name in unknown_names(snapshot, asked)]
+        request = request_for("cedar", subject, action, resource, "Doc")
+        request["subject"]["type"] = type_
+        return [str(name) for name in unknown_names(snapshot, request)]
 
     assert found("dana", "User", "raed", "orders") == ["no action raed; did you mean read?"]
     assert found("dana", "user", "read", "orders") == ["no subject type user; did you mean User?"]
