@@ -208,8 +208,8 @@ def test_a_claimed_group_that_is_spelt_nearly_as_a_known_one_is_reported() -> No
 
 def _unknown(system: str, subject: str, type_: str = "user", **properties: Any) -> list[str]:
     snapshot = compile_documents([*DOCUMENTS.get(system, []), *CEDAR])
-    request = {"type": type_, "id": subject, "properties": properties}
-    return [str(name) for name in unknown_subject(snapshot, system, request)]
+    entity = {"type": type_, "id": subject, "properties": properties}
+    return [str(name) for name in unknown_subject(snapshot, system, entity)]
 
 
 @pytest.mark.parametrize(
