@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-cedar bench-evaluator lock dist clean
+.PHONY: help setup demo test verify docs chaos soak fuzz check format bench bench-cedar bench-evaluator bench-serve lock dist clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,6 +121,9 @@ bench-evaluator: $(TOOLS)-bench ## Measure the evaluator alone beside Cedar, cas
 
 bench-cedar: $(READY) ## Measure Cedar policies beside bare cedarpy; with ARGS="--stream" the job beside a plain loop
 	$(BIN)/python -m streaming.bench.cedar $(ARGS)
+
+bench-serve: $(READY) ## Measure lockkeeper serve over HTTP beside OPA's server, which Go builds (ARGS="--seconds 5 --no-job")
+	$(BIN)/python -m streaming.bench.serve $(ARGS)
 
 lock: $(READY) ## Write both lock files anew: after a change of dependencies
 	$(BIN)/uv lock

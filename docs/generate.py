@@ -381,7 +381,7 @@ def _scenario(name: str, runs: Sequence[dict[str, Any]]) -> Sequence[str]:
 
 
 def performance() -> str:
-    """What the benchmarks showed: the lines that `make bench` and `make bench-evaluator` wrote with `--output`."""
+    """What the benchmarks showed: the lines that `make bench` and the others wrote with `--output`."""
     engines, jobs = _measured("evaluator.jsonl"), _measured("stream.jsonl")
     lines = _head("Performance", PERFORMANCE)
     lines += ["## The job", "", JOB]
@@ -390,6 +390,11 @@ def performance() -> str:
         lines += [_job_panels(jobs), ""]
     if (MEASURED / "changes-topic.jsonl").exists():
         lines += _changes_topic(_measured("changes-topic.jsonl"))
+    servers = _measured("serve.jsonl")
+    lines += ["## Over HTTP", "", SERVE]
+    if servers:
+        head = ("measure", *(f"{row['statements']:,} statements ({row['commit']})" for row in servers))
+        lines += [_measured_where(servers), "", *_table(head, _serve_rows(servers)), ""]
     lines += ["## The evaluator alone", "", EVALUATOR, _measured_where(engines), ""]
     columns = (
         "engine",
@@ -412,9 +417,9 @@ def performance() -> str:
 
 PERFORMANCE = """\
 The [job](#the-job) is compared with a Spark job that only copies the same records from Kafka to Kafka. Both are
-measured in one run, because their ratio depends less on the machine than the rates do. The
-[evaluator](#the-evaluator-alone) is compared with other engines under the same policies and requests, without Spark
-and Kafka."""
+measured in one run, because their ratio depends less on the machine than the rates do. [`lockkeeper serve`](#over-http)
+is compared with OPA's server. The [evaluator](#the-evaluator-alone) is compared with other engines under the same
+policies and requests, without Spark and Kafka."""
 
 JOB = """\
 ```bash
@@ -433,6 +438,27 @@ make bench ARGS="--traffic lenses6 --statements 100000"
 - **Policy changes** are measured from the acknowledgement by Kafka to reading the first decision under the change.
 - **Memory** of a Python worker is its private memory (`Private_*` of `smaps_rollup`), minus that of a worker with
   almost no policies.
+"""
+
+SERVE = """\
+```bash
+make bench-serve
+make bench-serve ARGS="--seconds 5 --no-job"
+```
+
+- [`lockkeeper serve`](../guides/serve.md) runs as one process, and records all answers on Kafka. OPA's server has the
+  same policies and requests, and its decision log on, to a file. OPA and the load generator, vegeta, are built by Go.
+- **Machine**: the load, the broker, the job and both servers share it.
+- **Latency** is that of requests sent at a steady rate, whatever comes back, with the job stopped, and with the job
+  deciding each recorded answer.
+- **Evaluations a second** are those of 16 connections, each of which sends its next request after a response. Both
+  servers are measured in turn.
+- **Batches** have 50 evaluations. OPA has no API for batches: one query over an array of inputs decides as many.
+- **Policy changes** are measured from the acknowledgement by Kafka to the first answer under the change.
+- **Memory** is the resident set size of one process, and the proportional set size of each of two workers.
+
+Rates, latencies and ratios are medians of the rounds.
+
 """
 
 EVALUATOR = """\
@@ -541,6 +567,38 @@ def _job_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
         "policy change in force, maximum and number of changes",
         *(_of_changes(row.get("change_latency")) for row in rows),
     )
+
+
+def _serve_rows(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
+    for name in ("job stopped", "job running"):
+        rate = f"{rows[0]['rate']:,.0f} requests a second"
+        yield f"latency at {rate}, {name}, p50 / p99", *(_precise(row.get("latency", {}).get(name)) for row in rows)
+    for field, name in (("single", "single evaluations"), ("batch", "evaluations in batches")):
+        for server, label in (("serve", "`lockkeeper serve`"), ("opa", "OPA")):
+            found = [row[field][server] if field in row else None for row in rows]
+            yield f"{name} a second, {label}", *("" if one is None else f"{one['a_second']:,}" for one in found)
+            yield f"latency of their requests, {label}, p50 / p99", *map(_precise, found)
+        yield f"ratio of {name}, median (each round)", *(_ratios(row.get(field)) for row in rows)
+    compared = ("" if row.get("differences") is None else str(row["differences"]) for row in rows)
+    yield "answers that differ from OPA's", *compared
+    yield "policy change to the first answer, p50 / p99", *(_quantiles(row.get("change")) for row in rows)
+    yield "maximum and number of changes", *(_of_changes(row.get("change")) for row in rows)
+    yield "memory", *(_memory(row.get("memory")) for row in rows)
+
+
+def _precise(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['p50_ms']:.2f} / {found['p99_ms']:.1f} ms"
+
+
+def _ratios(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['ratio']} ({', '.join(map(str, found['ratios']))})"
+
+
+def _memory(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    workers = " and ".join(f"{mib:.0f}" for mib in found["workers_proportional_mib"])
+    return f"{found['resident_mib']:.0f} MiB; two workers: {workers} MiB; {found['statements']:,} statements"
 
 
 LATENCIES = ("copy", "decisions", "decisions with monitor")
@@ -668,6 +726,9 @@ def _soak_panels(samples: Sequence[dict[str, Any]], measures: Sequence[str]) -> 
 
 
 def _measured(name: str) -> list[dict[str, Any]]:
+    """The rows of a file, none where nothing has been measured yet."""
+    if not (MEASURED / name).exists():
+        return []
     return [json.loads(line) for line in _read(MEASURED / name).splitlines()]
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from policy.analysis.diff import Compared, Difference, compare_written
-from policy.analysis.versions import MembershipIndex, PolicySetVersion
-from policy.core.model import CompiledDocument, Grant, Membership
+from policy.analysis.versions import PolicySetVersion
+from policy.core.model import Grant, Membership
+from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Statement
@@ -34,8 +35,8 @@ class _Versions:
 
     def __init__(self, system: str, old: Snapshot, new: Snapshot) -> None:
         before, after = old.policy_sets[system], new.policy_sets[system]
-        memberships = tuple(chain.from_iterable(before.memberships.values()))
-        self._members = MembershipIndex(after, [CompiledDocument(memberships=memberships)])
+        memberships = chain.from_iterable((*before.memberships.values(), *after.memberships.values()))
+        self._memberships = MembershipIndex(memberships)
         self._before, self._after = (PolicySetVersion(version, {}, 0) for version in (before, after))
         self._prefixes = (*all_systems()[system].subjects, *all_systems()[system].claims)
 
@@ -54,7 +55,9 @@ class _Versions:
                 yield name
 
     def _people(self, principal: str) -> list[str]:
-        names = sorted(n for n in self._members.behind([principal]) if n == EVERYONE or n.startswith(self._prefixes))
+        names = sorted(
+            n for n in self._memberships.members([principal]) if n == EVERYONE or n.startswith(self._prefixes)
+        )
         return names[:LOOKED_AT]
 
 

@@ -12,6 +12,7 @@ from policy.core.request import CLAIMS
 from policy.core.times import Window
 from policy.evaluation.authorize import decide
 from policy.matching.subsuming import SubsumptionIndex
+from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems import all_systems
 from policy.systems.kit.engine import Engine, Statement, engine_of, statement_facts, statements_of
@@ -124,16 +125,8 @@ def _of_grant(system: str, sign: Sign, grant: Grant, others: SubsumptionIndex) -
 
 def _leading_to(policy_set: PolicySet, effect: Effect) -> set[str]:
     """Every principal of a grant with an effect, and all that are one of them, at any depth."""
-    members: dict[str, list[str]] = {}
-    for way in _memberships(policy_set):
-        members.setdefault(way.principal, []).append(way.member)
-    found = {grant.principal for grant in _grants(policy_set) if grant.effect == effect}
-    todo = list(found)
-    while todo:
-        new = {member for member in members.get(todo.pop(), ()) if member not in found}
-        found |= new
-        todo += new
-    return found
+    principals = {grant.principal for grant in _grants(policy_set) if grant.effect == effect}
+    return MembershipIndex(_memberships(policy_set)).members(principals)
 
 
 def _of_facts(system: str, old: PolicySet, new: PolicySet) -> Iterator[tuple[Difference, Compared]]:

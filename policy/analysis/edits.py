@@ -27,7 +27,7 @@ def said(document_history: DocumentHistory | None) -> CompiledDocument:
     return current.compiled if current is not None else CompiledDocument()
 
 
-class Start(msgspec.Struct, frozen=True):
+class GrantChange(msgspec.Struct, frozen=True):
     """A document brought (or lost) these grants to every member of ``principals``; ``ways``: by these memberships."""
 
     document: str
@@ -39,9 +39,9 @@ class Start(msgspec.Struct, frozen=True):
 CompiledDocuments = Mapping[str, CompiledDocument]
 
 
-def starts(
+def grant_changes(
     here: CompiledDocuments, there: CompiledDocuments, version: PolicySetVersion, effect: Effect
-) -> Iterator[Start]:
+) -> Iterator[GrantChange]:
     """Where grants of ``effect`` are ``here`` that are not ``there``, at once or through memberships.
 
     ``here``, ``there``: what the changed documents say on either version, by name; ``version``: all that is said here.
@@ -50,25 +50,25 @@ def starts(
     memberships = {placeless(way) for compiled in there.values() for way in compiled.memberships}
     for document, compiled in here.items():
         new = (grant for grant in _grants({document: compiled}, effect) if placeless(grant) not in known)
-        yield from (Start(document, (principal,), tuple(held)) for principal, held in _by_holder(new).items())
+        yield from (GrantChange(document, (principal,), tuple(held)) for principal, held in _by_principal(new).items())
         ways = (way for way in compiled.memberships if placeless(way) not in memberships)
-        for principal, led in _by_holder(ways).items():
+        for principal, led in _by_principal(ways).items():
             members = tuple(dict.fromkeys(way.member for way in led))
-            yield Start(document, members, _beyond(version, principal, effect), tuple(led))
+            yield GrantChange(document, members, _led_to(version, principal, effect), tuple(led))
 
 
 def _grants(readings: CompiledDocuments, effect: Effect) -> Iterator[Grant]:
     return (grant for compiled in readings.values() for grant in compiled.grants if grant.effect == effect)
 
 
-def _by_holder(written: Iterable[Written]) -> dict[str, list[Written]]:
+def _by_principal(written: Iterable[Written]) -> dict[str, list[Written]]:
     found: dict[str, list[Written]] = {}
     for one in written:
         found.setdefault(one.principal, []).append(one)
     return found
 
 
-def _beyond(version: PolicySetVersion, principal: str, effect: Effect) -> tuple[Grant, ...]:
+def _led_to(version: PolicySetVersion, principal: str, effect: Effect) -> tuple[Grant, ...]:
     """The grants that a membership of ``principal`` leads to."""
     return tuple(
         grant for reached in version.reached(principal) for grant in version.grants(reached) if grant.effect == effect

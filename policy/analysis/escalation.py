@@ -26,14 +26,15 @@ from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit, Start, starts
+from policy.analysis.edits import Edit, GrantChange, grant_changes
 from policy.analysis.engine_changes import opened
 from policy.analysis.shadowed import ShadowedAllows, ShadowIndex
-from policy.analysis.versions import EffectiveGrants, MembershipIndex, PolicySetVersion, common
+from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common, members_of_both
 from policy.analysis.wording import grant_text, membership_text
 from policy.core.limits import Work, WorkExceeded
 from policy.core.model import ALLOW, DENY, Grant, Membership, StatementId
 from policy.core.pattern import Pattern
+from policy.store.memberships import MembershipIndex
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.engine import Engine, engine_of
 from policy.systems.kit.privileged import PowerKind, PowerTable, PrivilegedPermission, Severity, worst
@@ -143,7 +144,7 @@ class _Group(msgspec.Struct, frozen=True):
 class _People(msgspec.Struct, frozen=True):
     """Whom a start concerns. ``unseen``: how many were too many to look at."""
 
-    start: Start
+    start: GrantChange
     groups: dict[_Group, list[str]]
     unseen: int
 
@@ -224,7 +225,7 @@ class _Comparison:
     def escalations(self) -> Iterator[Escalation]:
         """Every one that was found, in no particular order."""
         with contextlib.suppress(WorkExceeded):
-            for start in starts(self._says, self._said, self._after, ALLOW):
+            for start in grant_changes(self._says, self._said, self._after, ALLOW):
                 self._take(1 + len(start.grants))
                 self._gained(start)
             for start in self._losses:
@@ -232,7 +233,7 @@ class _Comparison:
                 self._lost(start)
         return (one for place, found in self._found.items() for one in self._escalations_at(place, found))
 
-    def _gained(self, start: Start) -> None:
+    def _gained(self, start: GrantChange) -> None:
         """Privileged permissions that a principal has newly."""
         parts = [(grant, power) for grant in start.grants for power in self._powers.of(grant)]
         if parts and not start.ways:
@@ -263,7 +264,7 @@ class _Comparison:
         """What the changed documents granted before."""
         return {(grant.permission, grant.object) for compiled in self._said.values() for grant in compiled.grants}
 
-    def _lost(self, start: Start) -> None:
+    def _lost(self, start: GrantChange) -> None:
         """Removed denies that shadowed allows."""
         if not start.grants:
             return
@@ -288,7 +289,7 @@ class _Comparison:
 
     @functools.cached_property
     def _memberships(self) -> MembershipIndex:
-        return MembershipIndex(self._policy_set, self._said.values())
+        return members_of_both(self._policy_set, self._said.values())
 
     @functools.cached_property
     def _shadow_index(self) -> ShadowIndex:
@@ -296,13 +297,13 @@ class _Comparison:
         return ShadowIndex(self._after, self._memberships, self._subjects, self._claims, denied, self._take)
 
     @functools.cached_property
-    def _losses(self) -> list[Start]:
-        return list(starts(self._said, self._says, self._before, DENY))
+    def _losses(self) -> list[GrantChange]:
+        return list(grant_changes(self._said, self._says, self._before, DENY))
 
-    def _people(self, start: Start) -> _People:
+    def _people(self, start: GrantChange) -> _People:
         """Every principal that may be one of the start's principals, on either version."""
-        prefixes = (*self._subjects, *self._claims)
-        names = sorted(n for n in self._memberships.behind(start.principals) if n == EVERYONE or n.startswith(prefixes))
+        prefixes, members = (*self._subjects, *self._claims), self._memberships.members(start.principals)
+        names = sorted(name for name in members if name == EVERYONE or name.startswith(prefixes))
         groups: dict[_Group, list[str]] = {}
         for name in names[:TRACED]:
             self._take()

@@ -137,26 +137,28 @@ def unknown_to_engine(policy_set: PolicySet, request: Request, subject: bool) ->
     """What policies of an engine may match is not known: a name counts as unknown where it is near to a known one."""
     named = known_names(policy_set, request.system)
     assert named is not None
-    asked = [_Asked("action", request.action.name, frozenset(named.actions))]
-    asked.append(_asked("resource", request.resource.type, request.resource.id, named.resources))
+    names = [_RequestedName("action", request.action.name, frozenset(named.actions))]
+    names.append(_requested_name("resource", request.resource.type, request.resource.id, named.resources))
     if subject:
-        asked.append(_asked("subject", request.subject.type, request.subject.id, named.subjects))
-    for one in asked:
+        names.append(_requested_name("subject", request.subject.type, request.subject.id, named.subjects))
+    for one in names:
         near = misspelt if one.what in ("subject", "resource") else functools.partial(nearest, most=1)
         if one.name not in one.known and (hint := near(one.name, sorted(one.known))):
             yield UnknownName(one.what, one.name, hint)
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _RequestedName(msgspec.Struct, frozen=True):
     what: What
     name: str
     known: frozenset[str]
 
 
-def _asked(what: Literal["subject", "resource"], type_: str, id_: str, known: Iterable[tuple[str, str]]) -> _Asked:
+def _requested_name(
+    what: Literal["subject", "resource"], type_: str, id_: str, known: Iterable[tuple[str, str]]
+) -> _RequestedName:
     """The type, where no entity that is known is of it; else the id."""
     ids = frozenset(id_ for other, id_ in known if other == type_)
     if ids:
-        return _Asked(what, id_, ids)
+        return _RequestedName(what, id_, ids)
     types: What = "subject type" if what == "subject" else "resource type"
-    return _Asked(types, type_, frozenset(other for other, _ in known))
+    return _RequestedName(types, type_, frozenset(other for other, _ in known))

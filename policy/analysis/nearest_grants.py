@@ -24,21 +24,21 @@ from policy.core.model import (
 )
 from policy.core.pattern import EVERYTHING, match_part, matches
 from policy.core.request import CLAIMS, Batch, IncompleteItem, Request, parse_request, usable_time
-from policy.core.times import ALWAYS, Window
 from policy.evaluation.authorize import answer
 from policy.evaluation.evaluate import evaluate_request
 from policy.evaluation.explain import route, sentence
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
+from policy.store.memberships import MembershipIndex, reachable_principals
 from policy.store.snapshot import PolicySet, Snapshot
 from policy.systems.kit.engine import engine_of
 from policy.systems.kit.system import EVERYONE
 
 Lack = Literal["action", "resource", "validity", "condition"]
 ORDER: tuple[Lack, ...] = ("condition", "validity", "action", "resource")
-MOST_NEAR, MOST_PRINCIPALS, MOST_CHECKS, MOST_ASKED = 3, 10, 5, 2000
+MOST_NEAR, MOST_PRINCIPALS, MOST_CHECKS, MOST_DECIDED = 3, 10, 5, 2000
 
 
-class Near(msgspec.Struct, frozen=True):
+class NearestGrant(msgspec.Struct, frozen=True):
     """A statement of the subject's that would allow the request but for one thing, ``lacks``.
 
     ``text``: what it says; ``detail``: what falls short; ``route``: how the subject has it.
@@ -52,7 +52,7 @@ class Near(msgspec.Struct, frozen=True):
     route: str = ""
 
 
-class Against(msgspec.Struct, frozen=True):
+class MatchingDeny(msgspec.Struct, frozen=True):
     """A deny that stands against the request: its statement, what it says, and how the subject has it."""
 
     document: str
@@ -67,8 +67,8 @@ class Nearest(msgspec.Struct, frozen=True):
     ``principals``: at most `MOST_PRINCIPALS` who are allowed the request; ``more``: whether there are others.
     """
 
-    denies: tuple[Against, ...] = ()
-    near: tuple[Near, ...] = ()
+    denies: tuple[MatchingDeny, ...] = ()
+    near: tuple[NearestGrant, ...] = ()
     principals: tuple[Who, ...] = ()
     more: bool = False
     notes: tuple[str, ...] = ()
@@ -78,35 +78,35 @@ def nearest_grants(
     snapshot: Snapshot, request: Mapping[str, Any], trust: frozenset[str] = CLAIMS
 ) -> list[Nearest | None]:
     """For a request, or each evaluation of a batch; None: it is no deny. Raises MalformedRequest."""
-    asked = parse_request(request)
-    items = asked.items if isinstance(asked, Batch) else (asked,)
+    parsed = parse_request(request)
+    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
     return [_nearest(snapshot, item, request, trust) for item in items]
 
 
 def _nearest(
-    snapshot: Snapshot, asked: Request | IncompleteItem, whole: Mapping[str, Any], trust: frozenset[str]
+    snapshot: Snapshot, request: Request | IncompleteItem, fields: Mapping[str, Any], trust: frozenset[str]
 ) -> Nearest | None:
-    if isinstance(asked, IncompleteItem) or answer(snapshot, asked, trust).outcome != "deny":
+    if isinstance(request, IncompleteItem) or answer(snapshot, request, trust).outcome != "deny":
         return None
     try:
-        trace = evaluate_request(snapshot, asked, trust)
+        trace = evaluate_request(snapshot, request, trust)
     except Unanswerable:
         return None
-    policy_set, at = snapshot.policy_sets[asked.system], usable_time(asked, trust)
+    policy_set, at = snapshot.policy_sets[request.system], usable_time(request, trust)
     engine = engine_of(trace.system)
     if engine is not None:
-        return _of_engine(snapshot, asked, whole, trust, trace)
+        return _of_engine(snapshot, request, fields, trust, trace)
     leaves = [leaf for leaf in trace.result.deciding() if isinstance(leaf.expression, PermissionCheck)]
     search = _Search(policy_set, trace, at)
     near = itertools.chain.from_iterable(search.near(leaf) for leaf in leaves[:MOST_CHECKS])
     ranked = sorted(dict.fromkeys((*_conditions(trace), *near)), key=lambda one: ORDER.index(one.lacks))
-    principals, more = _allowed_principals(snapshot, asked, whole, trust, search.principals(leaves[:MOST_CHECKS]))
+    principals, more = _allowed_principals(snapshot, request, fields, trust, search.principals(leaves[:MOST_CHECKS]))
     denies = tuple(search.denies(leaves))
     notes = tuple(search.but_for_the_denies(leaves)) if denies else ()
     return Nearest(denies, tuple(ranked[:MOST_NEAR]), principals, more, notes)
 
 
-def _conditions(trace: EvaluationTrace) -> Iterator[Near]:
+def _conditions(trace: EvaluationTrace) -> Iterator[NearestGrant]:
     """Grants that match, where a condition beside them does not hold."""
     for whole in _alls(trace.result):
         wanting = [one for one in whole.items if isinstance(one.expression, Condition) and not one.held]
@@ -116,7 +116,7 @@ def _conditions(trace: EvaluationTrace) -> Iterator[Near]:
         for item in whole.items:
             for grant in item.grants:
                 if grant.effect == ALLOW:
-                    yield _near(
+                    yield _nearest_grant(
                         trace, grant, "condition", detail, route(trace.effective_principals.via, grant.principal)
                     )
 
@@ -128,9 +128,9 @@ def _alls(result: ExpressionResult) -> Iterator[ExpressionResult]:
         yield from _alls(item)
 
 
-def _near(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, way: str) -> Near:
+def _nearest_grant(trace: EvaluationTrace, grant: Grant, lacks: Lack, detail: str, way: str) -> NearestGrant:
     place = grant.statement_id
-    return Near(place.document, place.statement, grant_text(grant, trace.system), lacks, detail, way)
+    return NearestGrant(place.document, place.statement, grant_text(grant, trace.system), lacks, detail, way)
 
 
 class _Way(msgspec.Struct, frozen=True):
@@ -147,33 +147,33 @@ class _Search:
     def __init__(self, policy_set: PolicySet, trace: EvaluationTrace, at: int | None) -> None:
         self._policy_set, self._trace, self._at = policy_set, trace, at
         self._via = trace.effective_principals.via
+        self._allows = [grant for grant in trace.effective_principals.grants() if grant.effect == ALLOW]
 
-    def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[Against]:
+    def denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[MatchingDeny]:
         """The denies that match what was requested."""
         found = dict.fromkeys(grant for leaf in leaves for grant in leaf.grants if grant.effect == DENY)
         for grant in found:
             place, text = grant.statement_id, grant_text(grant, self._trace.system)
-            yield Against(place.document, place.statement, text, route(self._via, grant.principal))
+            yield MatchingDeny(place.document, place.statement, text, route(self._via, grant.principal))
 
     def but_for_the_denies(self, leaves: Iterable[ExpressionResult]) -> Iterator[str]:
         """The first allow that matches what is denied, of each check; or that there is none."""
         for leaf in leaves:
             check = leaf.expression
             assert isinstance(check, PermissionCheck)
-            valid = (grant for grant in self._trace.effective_principals.grants() if _applies(grant.window, self._at))
-            allows = (grant for grant in valid if grant.effect == ALLOW and _fits(grant, check))
+            matching = (grant for grant in self._allows if _fits(grant, check))
+            allows = (grant for grant in matching if grant.window.known_to_hold(self._at))
             first = min(allows, key=lambda grant: grant.statement_id.place, default=None)
             if leaf.denied:
                 found = "no statement allows" if first is None else f"{first.statement_id} allows"
                 yield f"but for the denies, {found} {sentence(check)}"
 
-    def near(self, leaf: ExpressionResult) -> Iterator[Near]:
+    def near(self, leaf: ExpressionResult) -> Iterator[NearestGrant]:
         """Allows of the subject that match a check but for one thing; the nearest resources first."""
         check = leaf.expression
         assert isinstance(check, PermissionCheck)
-        allows = [grant for grant in self._trace.effective_principals.grants() if grant.effect == ALLOW]
-        others = [grant for grant in allows if _applies(grant.window, self._at)]
-        yield from self._out_of_time(check, allows)
+        others = [grant for grant in self._allows if grant.window.known_to_hold(self._at)]
+        yield from self._out_of_time(check)
         same = [grant for grant in others if matches(grant.object, check.object)]
         for grant in same:
             if not matches(grant.permission, check.permission):
@@ -183,36 +183,28 @@ class _Search:
             if _alike(grant, check) or grant.permission != EVERYTHING:  # else it is about something else
                 yield self._short(grant, "resource", f"not on {check.object_text}")
 
-    def _short(self, grant: Grant, lacks: Lack, detail: str) -> Near:
-        return _near(self._trace, grant, lacks, detail, route(self._via, grant.principal))
+    def _short(self, grant: Grant, lacks: Lack, detail: str) -> NearestGrant:
+        return _nearest_grant(self._trace, grant, lacks, detail, route(self._via, grant.principal))
 
-    def _out_of_time(self, check: PermissionCheck, allows: Iterable[Grant]) -> Iterator[Near]:
+    def _out_of_time(self, check: PermissionCheck) -> Iterator[NearestGrant]:
         """Grants that match and are not valid now, and those by memberships that are not."""
-        for grant in allows:
-            if not _applies(grant.window, self._at) and _fits(grant, check):
+        for grant in self._allows:
+            if not grant.window.known_to_hold(self._at) and _fits(grant, check):
                 yield self._short(grant, "validity", window_text(grant.window))
         for way in self._ways_of_other_times():
             for grant in self._policy_set.grants.get(way.principal, ()):
                 if grant.effect == ALLOW and _fits(grant, check):
-                    yield _near(self._trace, grant, "validity", way.detail, way.route)
+                    yield _nearest_grant(self._trace, grant, "validity", way.detail, way.route)
 
     def _ways_of_other_times(self) -> Iterator["_Way"]:
         """The principals that the subject is at another moment, each with the membership that is not valid now."""
-        memberships = self._policy_set.memberships
-        todo = [
-            _Way(way.principal, _membership(way), f"{route(self._via, way.member)} → {way.principal}")
-            for member in self._via
-            for way in memberships.get(member, ())
-            if not _applies(way.window, self._at)
-        ]
-        seen = set(self._via)
-        while todo:
-            way = todo.pop()
-            if way.principal not in seen:
-                seen.add(way.principal)
-                yield way
-                onward = memberships.get(way.principal, ())
-                todo += [_Way(one.principal, way.detail, f"{way.route} → {one.principal}") for one in onward]
+        anytime = reachable_principals(self._via, self._policy_set.memberships, lambda _window: True)
+        via = {**anytime, **self._via}
+        for principal, way in anytime.items():
+            while way is not None and way.member not in self._via:
+                way = anytime[way.member]
+            if way is not None:
+                yield _Way(principal, _membership(way), route(via, principal))
 
     def principals(self, leaves: Iterable[ExpressionResult]) -> set[str]:
         """Names of all that have what was requested by some grant: those of its principal, and who is one of these."""
@@ -222,24 +214,12 @@ class _Search:
             for principal, grants in self._policy_set.grants.items()
             if any(grant.effect == ALLOW and any(_fits(grant, check) for check in checks) for grant in grants)
         }
-        members: dict[str, list[str]] = {}
-        for member, ways in self._policy_set.memberships.items():
-            for way in ways:
-                members.setdefault(way.principal, []).append(member)
-        todo, found = list(having), set(having)
-        while todo:
-            new = [member for member in members.get(todo.pop(), ()) if member not in found]
-            found.update(new)
-            todo += new
-        return found - {EVERYONE}
+        memberships = itertools.chain.from_iterable(self._policy_set.memberships.values())
+        return MembershipIndex(memberships).members(having) - {EVERYONE}
 
 
 def _membership(way: Membership) -> str:
     return f"{membership_text(way)} ({way.statement_id})"
-
-
-def _applies(window: Window, at: int | None) -> bool:
-    return window == ALWAYS or (at is not None and window.holds(at))
 
 
 def _fits(grant: Grant, check: PermissionCheck) -> bool:
@@ -253,36 +233,36 @@ def _alike(grant: Grant, check: PermissionCheck) -> int:
 
 
 def _allowed_principals(
-    snapshot: Snapshot, asked: Request, whole: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
+    snapshot: Snapshot, request: Request, fields: Mapping[str, Any], trust: frozenset[str], names: Iterable[str]
 ) -> tuple[tuple[Who, ...], bool]:
     """Those of the names that are allowed the request, decided one by one: a deny may stand against some of them."""
-    one = {name: value for name, value in whole.items() if name not in ("evaluations", "options", "deadline")}
+    one = {name: value for name, value in fields.items() if name not in ("evaluations", "options", "deadline")}
     builtins = msgspec.to_builtins
-    one |= {"id": asked.id, "action": builtins(asked.action), "context": asked.context, "time": asked.time}
-    one |= {"resource": builtins(asked.resource), "subject": builtins(asked.subject)}
+    one |= {"id": request.id, "action": builtins(request.action), "context": request.context, "time": request.time}
+    one |= {"resource": builtins(request.resource), "subject": builtins(request.subject)}
     ordered = sorted(names)
-    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_ASKED], trust), MOST_PRINCIPALS + 1))
-    return found[:MOST_PRINCIPALS], len(found) > MOST_PRINCIPALS or len(ordered) > MOST_ASKED
+    found = tuple(itertools.islice(who_among(snapshot, one, ordered[:MOST_DECIDED], trust), MOST_PRINCIPALS + 1))
+    return found[:MOST_PRINCIPALS], len(found) > MOST_PRINCIPALS or len(ordered) > MOST_DECIDED
 
 
 def _of_engine(
-    snapshot: Snapshot, asked: Request, whole: Mapping[str, Any], trust: frozenset[str], trace: EvaluationTrace
+    snapshot: Snapshot, request: Request, fields: Mapping[str, Any], trust: frozenset[str], trace: EvaluationTrace
 ) -> Nearest:
     """What an engine's statements say of themselves; who is allowed, of the subjects that documents name."""
-    engine, policy_set = engine_of(trace.system), snapshot.policy_sets[asked.system]
+    engine, policy_set = engine_of(trace.system), snapshot.policy_sets[request.system]
     assert engine is not None
-    facts = policy_set.facts.at(usable_time(asked, trust))
+    facts = policy_set.facts.at(usable_time(request, trust))
     result = trace.result.expression
     denies = result.reasons if isinstance(result, EngineResult) and result.denied else ()
-    against = tuple(Against(one.document or "", one.statement, one.message) for one in denies)
+    against = tuple(MatchingDeny(one.document or "", one.statement, one.message) for one in denies)
     near = [
-        Near(place.document, place.statement, text, lacks, detail)
-        for place, text, lacks, detail in engine.near(facts, asked, trust)
+        NearestGrant(place.document, place.statement, text, lacks, detail)
+        for place, text, lacks, detail in engine.near(facts, request, trust)
         if not (denies and lacks == "condition")  # it may be satisfied: the deny stands all the same
     ]
     ranked = sorted(near, key=lambda one: ORDER.index(one.lacks))
     principals, more = _allowed_principals(
-        snapshot, asked, whole, trust, (name for _, name in engine.subjects(policy_set.facts))
+        snapshot, request, fields, trust, (name for _, name in engine.subjects(policy_set.facts))
     )
     conditions = any(one.lacks == "condition" for one in near)
     notes = ("which part of a condition is not satisfied, the policy engine does not say",) if conditions else ()

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from policy.analysis.versions import EffectiveGrants, MembershipIndex, PolicySetVersion, common
+from policy.analysis.versions import EffectiveGrants, PolicySetVersion, common
 from policy.core.model import ALLOW, Grant
 from policy.core.pattern import Pattern, overlaps
 from policy.matching.index import PatternIndex
+from policy.store.memberships import MembershipIndex
 
 COMPANIONS = 1_000  # of an allow's principals, the first by name
 
@@ -90,7 +91,7 @@ class ShadowIndex:
     def _companions(self, principal: str, is_claim: bool) -> list[str]:
         """Who may share a request with one who is rid of a deny: claims, and with a claim also a subject."""
         wanted = self._anyone if is_claim else self._claims
-        return sorted(who for who in self._memberships.behind([principal]) if who.startswith(wanted))[:COMPANIONS]
+        return sorted(who for who in self._memberships.members([principal]) if who.startswith(wanted))[:COMPANIONS]
 
 
 def _comes_through(allow: Grant, deny: Grant, rid: EffectiveGrants, effective: EffectiveGrants) -> bool:

@@ -96,8 +96,8 @@ def _parsed(asked: dict[str, Any]) -> Request:
 
 
 def _each(request: Mapping[str, Any], find: Callable[[Request], Iterable[UnknownName]]) -> list[UnknownName]:
-    asked = parse_request(request)
-    items = asked.items if isinstance(asked, Batch) else (asked,)
+    parsed = parse_request(request)
+    items = parsed.items if isinstance(parsed, Batch) else (parsed,)
     return list(dict.fromkeys(found for item in items if isinstance(item, Request) for found in find(item)))
 
 

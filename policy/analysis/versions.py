@@ -1,5 +1,6 @@
-"""The two versions of a policy set before and after a change."""
+"""A policy set before or after a change of some documents."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -7,12 +8,11 @@ import msgspec
 from policy.analysis.diff import Written
 from policy.core.model import DENY, CompiledDocument, Effect, Grant, Membership
 from policy.core.pattern import Pattern, meet
-from policy.core.times import ALWAYS, Window
+from policy.core.times import Window
 from policy.matching.subsuming import Held, SubsumptionIndex
+from policy.store.memberships import MembershipIndex, Windows, reachable_windows
 from policy.store.snapshot import PolicySet
 from policy.systems.kit.system import EVERYONE
-
-Windows = tuple[Window, ...]
 
 
 def common(grant: Grant, other: Grant) -> Grant | None:
@@ -24,24 +24,10 @@ def common(grant: Grant, other: Grant) -> Grant | None:
     return msgspec.structs.replace(grant, permission=permission, object=object_, window=window)
 
 
-class MembershipIndex:
-    """Who is a member of what, backwards, over both versions of a policy set."""
-
-    def __init__(self, policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> None:
-        self._members: dict[str, list[str]] = {}
-        for ways in (*policy_set.memberships.values(), *(compiled.memberships for compiled in readings)):
-            for way in ways:
-                self._members.setdefault(way.principal, []).append(way.member)
-
-    def behind(self, principals: Iterable[str]) -> set[str]:
-        """The principals, and all that may be one of them on either version, at any depth."""
-        found = set(principals)
-        todo = list(found)
-        while todo:
-            new = {member for member in self._members.get(todo.pop(), ()) if member not in found}
-            found |= new
-            todo += new
-        return found
+def members_of_both(policy_set: PolicySet, readings: Iterable[CompiledDocument]) -> MembershipIndex:
+    """The members of principals by the memberships of a policy set, and by those that other documents have."""
+    parts = (*policy_set.memberships.values(), *(compiled.memberships for compiled in readings))
+    return MembershipIndex(itertools.chain.from_iterable(parts))
 
 
 class PolicySetVersion:
@@ -73,16 +59,11 @@ class PolicySetVersion:
 
     def reached(self, *starts: str) -> dict[str, Windows]:
         """Every principal that ``starts`` are, at any depth, and when: the windows on the ways there taken together."""
-        found: dict[str, Windows] = dict.fromkeys(starts, (ALWAYS,))
-        todo = [(start, ALWAYS) for start in starts]
-        while todo:
-            member, window = todo.pop()
-            for way in (*self._kept(self._policy_set.memberships.get(member, ())), *self._ways.get(member, ())):
-                both, known = window.meet(way.window), found.get(way.principal, ())
-                if both is not None and not any(other.covers(both) for other in known):
-                    found[way.principal] = (*known, both)
-                    todo.append((way.principal, both))
-        return found
+        return reachable_windows(starts, self._memberships_of)
+
+    def _memberships_of(self, member: str) -> Iterator[Membership]:
+        yield from self._kept(self._policy_set.memberships.get(member, ()))
+        yield from self._ways.get(member, ())
 
     def effective_grants(self, who: str) -> "EffectiveGrants":
         """All grants of a subject or claim; the same object for any two with the same grants."""

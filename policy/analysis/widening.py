@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from policy.analysis.edits import Edit, Start, starts
+from policy.analysis.edits import Edit, GrantChange, grant_changes
 from policy.analysis.engine_changes import opened
 from policy.analysis.versions import PolicySetVersion
 from policy.analysis.wording import grant_words, window_text
@@ -68,17 +68,17 @@ def _of_grants(system: System, policy_set: PolicySet, edits: Sequence[Edit], at:
     said = {edit.document: edit.before for edit in edits}
     says = {edit.document: edit.after for edit in edits}
     before, after = PolicySetVersion(policy_set, said, at), PolicySetVersion(policy_set, says, at)
-    for start in starts(says, said, after, ALLOW):
+    for start in grant_changes(says, said, after, ALLOW):
         for who, part in _parts(start, after, before, ALLOW, work):
             if not after.effective_grants(who).denied(part):
                 yield _widening(system, who, part, start)
-    for start in starts(said, says, before, DENY):
+    for start in grant_changes(said, says, before, DENY):
         for who, part in _parts(start, before, after, DENY, work):
             yield _widening(system, who, part, start)
 
 
 def _parts(
-    start: Start, here: PolicySetVersion, there: PolicySetVersion, effect: Effect, work: Work
+    start: GrantChange, here: PolicySetVersion, there: PolicySetVersion, effect: Effect, work: Work
 ) -> Iterator[tuple[str, Grant]]:
     """The grants of a start that are held here, and in the other version by nothing that says as much."""
     for who in start.principals:
@@ -89,7 +89,7 @@ def _parts(
             yield from ((who, part) for part in held.parts(grant) if not other.allowed(part))
 
 
-def _widening(system: System, who: str, part: Grant, start: Start) -> Widening:
+def _widening(system: System, who: str, part: Grant, start: GrantChange) -> Widening:
     words = grant_words(system, part)
     document, statement = part.statement_id.document, part.statement_id.statement
     kind: Widened = "allowed" if part.effect == ALLOW else "deny-lifted"

@@ -30,6 +30,10 @@ class Window(msgspec.Struct, frozen=True, gc=False):
         """Whether ``moment`` (ms since the epoch) lies inside."""
         return (self.start is None or self.start <= moment) and (self.end is None or moment < self.end)
 
+    def known_to_hold(self, at: int | None) -> bool:
+        """Whether it holds at ``at`` (ms); the time not known, whether it always does."""
+        return self == ALWAYS if at is None else self.holds(at)
+
     def covers(self, other: "Window") -> bool:
         """Whether it holds whenever ``other`` does."""
         starts = self.start is None or (other.start is not None and self.start <= other.start)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from policy.core.decision import Missing
 from policy.core.model import All, AnyOf, Condition, EngineResult, Grant, PermissionCheck, Reason
 from policy.evaluation.trace import EvaluationTrace, ExpressionResult
-from policy.store.snapshot import Via
+from policy.store.memberships import Via
 
 
 def reasons_of(trace: EvaluationTrace) -> tuple[Reason, ...]:

@@ -21,7 +21,8 @@ from policy.core.request import CLAIMS, Request, usable_time
 from policy.evaluation.evaluate import conclude, evaluate_request, failed, leaf
 from policy.evaluation.trace import EvaluationTrace
 from policy.matching.grants import EffectivePermissions
-from policy.store.snapshot import Snapshot, Via
+from policy.store.memberships import Via
+from policy.store.snapshot import Snapshot
 from policy.systems.kit.query import check_name
 from policy.systems.kit.system import NamesResourceTwice, ObjectOf, System
 

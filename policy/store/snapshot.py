@@ -22,6 +22,7 @@ from policy.matching.grants import EffectivePermissions, Grants
 from policy.store.affected import ALL
 from policy.store.delta import PolicySetChange, Refused, SnapshotChange, refused_of
 from policy.store.documents import DocumentHistory, DocumentStore, Rejected
+from policy.store.memberships import Via, reachable_principals
 from policy.store.overlay import FactOverlay, layer_of
 from policy.store.packing import pack_grants, pack_memberships, unpack_grants, unpack_memberships
 from policy.systems.kit.system import EVERYONE
@@ -34,8 +35,6 @@ Bound = Mapping[Key, frozenset[str]]
 NONE_REFUSED = Refused()
 
 Held = TypeVar("Held", Grant, Membership)
-
-Via = Mapping[str, Membership | None]  # principal -> the membership by which it was reached
 
 
 class EffectivePrincipals:
@@ -184,35 +183,16 @@ class PolicySet:
         Raises Unanswerable when it depends on the time, and that is not known.
         """
         key = (start, self.held_epoch(at))
-        effective_principals = self._standings.get(key)
-        if effective_principals is None:
-            via = self._walk((*start, EVERYONE), at)
+        found = self._standings.get(key)
+        if found is None:
+            via = reachable_principals((*start, EVERYONE), self.memberships, lambda window: window.known_to_hold(at))
             if at is None:
                 self._check_complete(via)
-            effective_principals = EffectivePrincipals(self, via, at)
+            found = EffectivePrincipals(self, via, at)
             # The names of the other principals are kept with the documents.
             weight = weight_of_texts(start) + PRINCIPAL_BYTES * len(via)
-            self._standings.hold(key, effective_principals, weight)
-        return effective_principals
-
-    def _walk(self, start: tuple[str, ...], at: int | None) -> Via:
-        """Every principal by the shortest path, of several the first by name: the same in any order of documents."""
-        via: dict[str, Membership | None] = dict.fromkeys(start)
-        level = list(via)
-        while level:
-            reached = [way for member in level for way in self._ways(member, at)]
-            level = []
-            for way in reached:
-                if way.principal not in via:
-                    via[way.principal] = way
-                    level.append(way.principal)
-        return via
-
-    def _ways(self, member: str, at: int | None) -> Iterator[Membership]:
-        """The memberships in force at ``at``; the time not known, those that always are."""
-        for way in self.memberships.get(member, ()):
-            if way.window is ALWAYS or (way.window == ALWAYS if at is None else way.window.holds(at)):
-                yield way
+            self._standings.hold(key, found, weight)
+        return found
 
     def _check_complete(self, via: Via) -> None:
         """Raise Unanswerable if a time-bound membership may lead further than those that always are in force."""

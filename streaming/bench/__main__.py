@@ -98,7 +98,7 @@ def costs_of_changes_topic(settings: Settings, plan: Plan, folder: str) -> dict[
     """The job with and without the changes topic, while policies change; on an empty cluster."""
 
     def new_job(own_topic: bool) -> Settings:
-        return fresh(_with_own_topic(settings) if own_topic else settings, folder)
+        return fresh(_with_own_topics(settings) if own_topic else settings, folder)
 
     stream.prepare(settings, plan.statements, plan.requests, plan.traffic == "mix", plan.distinct or None)
     costs = changes_topic.Costs(plan.requests, plan.policies, plan.rounds, plan.rate, plan.seconds)
@@ -115,7 +115,7 @@ def measure(settings: Settings, plan: Plan, folder: str) -> dict[str, Any]:
         if plan.seconds:
             found["latency"] = _latencies(settings, plan, folder, copier, decider)
         if plan.changes:
-            slow = fresh(_with_own_topic(settings), folder)
+            slow = fresh(_with_own_topics(settings), folder)
             found["change_latency"] = _in(decider, stream.change_latency, slow, plan, plan.changes)
             _print({"progress": "policy changes", **found["change_latency"]})
     with own_process() as idle:
@@ -166,7 +166,7 @@ def _latencies(
     }
     found = {}
     for name, (process, measured, chosen) in runs.items():
-        found[name] = _in(process, measured, fresh(_with_own_topic(chosen), folder), plan, plan.seconds)
+        found[name] = _in(process, measured, fresh(_with_own_topics(chosen), folder), plan, plan.seconds)
         _print({"progress": f"latency of {name}", **found[name]})
     return found
 
@@ -177,9 +177,13 @@ def _in(
     return process.submit(measured, settings, plan.policies, plan.rate, much).result()
 
 
-def _with_own_topic(settings: Settings) -> Settings:
-    """With an empty request topic: each job begins at the first request, and its ids have not been seen before."""
-    topics = msgspec.structs.replace(settings.topics, requests=(f"bench.{uuid.uuid4().hex[:8]}",))
+def _with_own_topics(settings: Settings) -> Settings:
+    """With empty topics of requests and decisions: each job begins at the first request, its ids have not been seen
+    before, and the monitor does not first read the decisions of the rounds.
+    """
+    name = f"bench.{uuid.uuid4().hex[:8]}"
+    own = {"decisions": f"{name}.decisions", "verdicts": f"{name}.verdicts"}
+    topics = msgspec.structs.replace(settings.topics, requests=(name,), **own)
     chosen = msgspec.structs.replace(settings, topics=topics)
     stream.create(chosen)
     return chosen

@@ -124,11 +124,11 @@ class Replays:
         self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
     ) -> tuple[str, ...]:
         try:
-            asked = parse_request(request, self._settings.limits.claimed_groups)
+            parsed = parse_request(request, self._settings.limits.claimed_groups)
         except MalformedRequest as malformed:
             return (str(malformed),)
         read = {**stored.policy_offsets, self._settings.topics.facts: {"0": stored.facts_offset}}
-        return tuple(_differences(stored, _answer(snapshot, asked, trust, read)))
+        return tuple(_differences(stored, _answer(snapshot, parsed, trust, read)))
 
     def _other_trust(
         self, stored: Stored, snapshot: Snapshot, request: dict[str, Any], trust: frozenset[str]
@@ -185,13 +185,13 @@ def _notes(stored: Stored, record: ConsumerRecord | None, snapshot: Snapshot) ->
 
 
 def _answer(
-    snapshot: Snapshot, asked: Request | Batch, trust: frozenset[str], read: Mapping[str, Mapping[str, int]]
+    snapshot: Snapshot, request: Request | Batch, trust: frozenset[str], read: Mapping[str, Mapping[str, int]]
 ) -> Decision:
     """As the job answers: the time of evaluation is no claim."""
-    behind = staleness(asked, read)
+    behind = staleness(request, read)
     if behind is not None:
         return Decision("error", (Reason("policies-behind", behind),))
-    return answer(snapshot, asked, trust | TIME)
+    return answer(snapshot, request, trust | TIME)
 
 
 def _differences(stored: Decision, found: Decision, where: str = "") -> Iterator[str]:

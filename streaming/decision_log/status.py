@@ -145,9 +145,9 @@ def _topic(
 def _newest(admin: AdminClient, partitions: Iterable[Partition]) -> int | None:
     """The newest timestamp of the partitions' records, ms."""
     newest: OffsetSpec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(*partition): newest for partition in partitions}
+    wanted_offsets = {TopicPartition(*partition): newest for partition in partitions}
     try:
-        found = [future.result(SECONDS).timestamp for future in admin.list_offsets(asked).values()]
+        found = [future.result(SECONDS).timestamp for future in admin.list_offsets(wanted_offsets).values()]
     except KafkaException:
         return None
     return max((at for at in found if at is not None and at >= 0), default=None)

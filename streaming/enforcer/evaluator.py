@@ -3,18 +3,17 @@
 Most requests are answered by a prepared query, and their decisions leave as columns. All others are decided one by one.
 """
 
-import binascii
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
-from policy import Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
+from policy import MAX_NESTING, Decision, MalformedRequest, Reason, Request, Snapshot, Unanswerable, to_text
 from policy.evaluation import Lookup
 from streaming.enforcer.answers import REQUEST_BYTES, Answer, Answers, Query, QueryParts, has_many_parts, is_plain
 from streaming.enforcer.ranges import UNLIMITED, Usage
@@ -22,6 +21,7 @@ from streaming.enforcer.rendering import (
     ANSWER_BYTES,
     SLOTS,
     Answered,
+    AnsweredColumns,
     Beside,
     DecisionEnvelope,
     RenderedAnswer,
@@ -32,7 +32,7 @@ from streaming.enforcer.rendering import (
     to_json,
 )
 from streaming.enforcer.requests import Envelope, Parts, may_name_offsets, moment, open_envelope, staleness
-from streaming.enforcer.source import Records, decode_headers
+from streaming.enforcer.source import Records, alone, decode_headers
 from streaming.ops.tally import DEAD, Label, label, no_counts, outcome_of
 from streaming.records.avro import Reader, Undecodable, Unencodable, Writer, is_avro
 from streaming.records.dead_letter import rejected
@@ -60,6 +60,7 @@ HEADERS_KEPT = 1000  # that are alike
 EXPECTED = (msgspec.MsgspecError, ValueError, RecursionError, Unanswerable, MalformedRequest)
 """What an invalid request raises."""
 
+LARGEST_LENGTH = np.iinfo(np.int32).max
 CLOCK_EVERY = 256  # records, for the budget
 CARRIED = ("traceparent", "tracestate")
 CARRIED_BYTES = 1024
@@ -173,18 +174,20 @@ class PartitionEvaluator:
 
     def decide_all(self, records: Records, usage: Usage | None = None) -> Packed:
         """The records to write for these as far as the budget goes. Never raises."""
-        usage, answered, others = usage or Usage(UNLIMITED), Answered(), list[tuple[int, Outgoing]]()
-        longest, is_text = self._longest(records), _is_text(records.values)
+        usage, answered, others = usage or Usage(UNLIMITED), list[Answered](), list[tuple[int, Outgoing]]()
+        is_text, may_be_prepared = _is_text(records.values), self._may_be_prepared(records)
         values, sizes, times = records.texts, records.sizes.tolist(), records.times.tolist()
         decided = len(values)
         for number, value in enumerate(values):
             if number and not number % CLOCK_EVERY and usage.is_over(first=False):
                 decided = number
                 break
-            in_columns = value is not None and len(value) <= longest
-            if in_columns and self._answer_prepared(value or b"", is_text, number, times[number], answered):
-                usage.bytes += sizes[number]
-                continue
+            if may_be_prepared[number]:
+                found = self._answer_prepared(value or b"", is_text, number, times[number])
+                if found is not None:
+                    answered.append(found)
+                    usage.bytes += sizes[number]
+                    continue
             made = usage.decide(self.decide, records.row(number), sizes[number], self.counts, first=not number)
             if made is None:
                 decided = number
@@ -194,6 +197,13 @@ class PartitionEvaluator:
         others.sort(key=lambda pair: pair[0])
         return Packed(batches, [record for _, record in others], [number for number, _ in others], decided)
 
+    def _may_be_prepared(self, records: Records) -> list[bool]:
+        """Which of the records are short enough to be decided in columns, and not nested too deep."""
+        lengths = pc.fill_null(pc.binary_length(records.values), LARGEST_LENGTH).to_numpy()
+        fits = (lengths <= self._longest(records)) & (records.count(b"{[") <= MAX_NESTING)
+        found: list[bool] = fits.tolist()
+        return found
+
     def _longest(self, records: Records) -> int:
         """How many bytes a value may have whose decision is made in columns: no decision may be too large there."""
         around = len(self._envelope.head) + len(self._envelope.tail) + AROUND_BYTES
@@ -201,29 +211,28 @@ class PartitionEvaluator:
             return -1
         return min(TEXT_BYTES, self._limits.record_in - records.longest_key)
 
-    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int, answered: Answered) -> bool:
-        """Whether a record could be answered by a prepared query; it is among the answered then."""
+    def _answer_prepared(self, value: bytes, is_text: bool, number: int, at: int) -> Answered | None:
+        """A record, which is not nested too deep, with its answer by a prepared query; None: it is decided alone."""
         try:
             if not is_text:
                 value.decode()
             parts = _parts(value)
-            deadline, id_ = parts.deadline, bytes(parts.id)
+            deadline, id_, resource = parts.deadline, bytes(parts.id), bytes(parts.resource.id)
             if parts.time is not None:
                 claimed = moment(parts.time)
                 at = claimed if self._trusts_time else at
             if deadline is not None and not self._context.now <= moment(deadline):
-                return False
-            if not is_plain(id_):
-                return False
-            found = self._find(parts, value, at)
+                return None
+            if not (is_plain(id_) and is_plain(resource)) or parts.evaluations or parts.options:
+                return None
+            query = self._answers.find(parts, resource, at) or self._prepare(parts, value, resource, at)
+            if query is None:
+                return None
+            answer = query.answer_for(resource)
         except Exception as failure:
             self._note(failure)
-            return False
-        if found is None:
-            return False
-        query, answer, resource = found
-        answered.add(number, id_, resource, at, answer, query.request_text)
-        return True
+            return None
+        return None if answer.is_large else (number, id_, resource, at, answer, query.request_text)
 
     def _find(self, parts: QueryParts, value: bytes, at: int) -> tuple[Query, RenderedAnswer, bytes] | None:
         """The prepared query and its answer for the resource's id in JSON; None: the request is decided by itself."""
@@ -248,21 +257,24 @@ class PartitionEvaluator:
             self._has_failed = True
             log.warning("records are decided the slow way; please report it", error=type(failure).__name__)
 
-    def _batches(self, answered: Answered, records: Records, others: list[tuple[int, Outgoing]]) -> list[ColumnarBatch]:
-        if not answered.rows:
+    def _batches(
+        self, answered: list[Answered], records: Records, others: list[tuple[int, Outgoing]]
+    ) -> list[ColumnarBatch]:
+        if not answered:
             return []
         try:
-            which, distinct = coded(answered.answers)
-            batch = columnar_batch(self._envelope, answered, self._beside(answered, records), which, distinct)
+            columns = AnsweredColumns(*zip(*answered, strict=True))
+            which, distinct = coded(columns.answers)
+            batch = columnar_batch(self._envelope, columns, self._beside(columns, records), which, distinct)
         except Exception as failure:
             self._note(failure)
-            others.extend((number, self.decide(*records.row(number))) for number in answered.rows)
+            others.extend((number, self.decide(*records.row(number))) for number, *_ in answered)
             return []
         for answer, count in zip(distinct, np.bincount(which).tolist(), strict=True):
             self.counts[answer.label] += count
         return [batch]
 
-    def _beside(self, answered: Answered, records: Records) -> Beside:
+    def _beside(self, answered: AnsweredColumns, records: Records) -> Beside:
         rows = pa.array(answered.rows, pa.int32())
         texts = {at: self._clock.text(at) for at in sorted(set(answered.times))}
         indexes = {at: index for index, at in enumerate(texts)}
@@ -396,21 +408,15 @@ def _is_text(values: pa.BinaryArray) -> bool:
 def _carried_text(text: bytes) -> bytes | None:
     """The headers to carry over of those that the source has in this form; None: there are none."""
     # Each request of the client has a traceparent of its own, and no other header.
-    only = _one_trace_header(text)
-    if only is None:
+    value = text.removeprefix(_TRACE_ALONE)
+    if len(value) == len(text) or len(value) > CARRIED_BYTES:
         return _carried_of_many(text)
-    name, encoded = only.groups()
-    return _BEFORE_TRACE[name] + encode_text(binascii.a2b_base64(encoded))
+    return _BEFORE_TRACE + encode_text(value)
 
 
-_one_trace_header = re.compile(
-    rb'\[\{"key":"(%b)","value":"([A-Za-z0-9+/]{2,%d}={0,2})"\}\]'
-    % ("|".join(CARRIED).encode(), CARRIED_BYTES * 4 // 3 - 2)
-).fullmatch
-"""Of headers as the source has them: one alone whose value, in base64, is short enough to be carried over."""
-
-_BEFORE_TRACE = {name.encode(): encode_headers([JSON, (name, b"")]).removesuffix(encode_text(b"")) for name in CARRIED}
-"""The encoded headers of a decision up to the value of the trace header."""
+_TRACE_ALONE = alone(CARRIED[0])
+_BEFORE_TRACE = encode_headers([JSON, (CARRIED[0], b"")]).removesuffix(encode_text(b""))
+"""The encoded headers of a decision up to the value of a trace header that is alone."""
 
 
 @functools.lru_cache(HEADERS_KEPT)

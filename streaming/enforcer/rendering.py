@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -206,32 +206,21 @@ def layout(
     return *begin, *answer, envelope.tail, number, b"}}", evaluations, b"}"
 
 
-class Answered:
-    """Requests with their answers, as columns.
+Answered = tuple[int, bytes, bytes, int, RenderedAnswer, RenderedRequest]
+"""A request with its answer: the number of its record, its id and its resource's in JSON, without escapes, its time
+(ms), and both as they are rendered.
+"""
 
-    `rows`: the numbers of their records, rising; `ids`, `resources`: as JSON, without escapes.
-    """
 
-    __slots__ = ("answers", "ids", "requests", "resources", "rows", "times")
+class AnsweredColumns(NamedTuple):
+    """The same as columns; the numbers of the records rise."""
 
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.ids: list[bytes] = []
-        self.resources: list[bytes] = []
-        self.times: list[int] = []
-        self.answers: list[RenderedAnswer] = []
-        self.requests: list[RenderedRequest] = []
-
-    def add(
-        self, row: int, id_: bytes, resource: bytes, at: int, answer: RenderedAnswer, request: RenderedRequest
-    ) -> None:
-        """Append one."""
-        self.rows.append(row)
-        self.ids.append(id_)
-        self.resources.append(resource)
-        self.times.append(at)
-        self.answers.append(answer)
-        self.requests.append(request)
+    rows: tuple[int, ...]
+    ids: tuple[bytes, ...]
+    resources: tuple[bytes, ...]
+    times: tuple[int, ...]
+    answers: tuple[RenderedAnswer, ...]
+    requests: tuple[RenderedRequest, ...]
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -244,7 +233,7 @@ class Beside(msgspec.Struct, frozen=True):
 
 
 def columnar_batch(
-    envelope: DecisionEnvelope, answered: Answered, beside: Beside, which: Codes, answers: list[RenderedAnswer]
+    envelope: DecisionEnvelope, answered: AnsweredColumns, beside: Beside, which: Codes, answers: list[RenderedAnswer]
 ) -> ColumnarBatch:
     """The decisions. `which`: of the answers."""
     number = beside.offsets.cast(pa.string()).cast(pa.binary())
@@ -275,7 +264,7 @@ def _where(answers: list[bool], which: Codes, resources: pa.BinaryArray) -> Part
     return DictionaryColumn(resources, np.where(np.array(answers)[which], rows, np.int32(NO_TEXT)))
 
 
-def coded(shared: list[Shared]) -> tuple[Codes, list[Shared]]:
+def coded(shared: Sequence[Shared]) -> tuple[Codes, list[Shared]]:
     """Objects that are shared as codes: their indexes in the list of the distinct ones."""
     distinct = {id(one): one for one in shared}
     indexes = {number: index for index, number in enumerate(distinct)}

@@ -180,14 +180,22 @@ Int64Array = npt.NDArray[np.int64]
 _HEAD = np.dtype([("offset", ">i8"), ("time", ">i8"), ("partition", ">i4"), ("key", ">i4"), ("headers", ">i4")])
 
 # The same in SQL, and what follows it. The last two numbers are how long these texts are; -1: there are none. Headers
-# come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together.
-_HEADERS = "to_json(headers)"
+# come as JSON, their values in base64: as the nested Arrow column they cost five times the rest together. One that is
+# alone, such as a trace, comes as the length of its name, name and value; JSON begins with another byte.
+_ALONE = "concat(CAST(octet_length(headers[0].key) AS BINARY), CAST(headers[0].key AS BINARY), headers[0].value)"
+_HEADERS = (
+    f"CASE WHEN size(headers) = 1 AND headers[0].value IS NOT NULL THEN {_ALONE} "
+    "ELSE CAST(to_json(headers) AS BINARY) END"
+)
 _LENGTHS = (f"coalesce(octet_length({text}), -1)" for text in ("key", _HEADERS))
 _NUMBERS = ("offset", "unix_millis(timestamp)", "partition", *_LENGTHS)
 _TEXTS = ("key", _HEADERS, "topic")
 _BESIDE = (*map("CAST({} AS BINARY)".format, _NUMBERS), *map("coalesce(CAST({} AS BINARY), X'')".format, _TEXTS))
 COLUMNS = ("value", f"concat({', '.join(_BESIDE)}) AS beside")
 """Of Spark's Kafka source, as expressions. ANSI's rules know no cast of numbers to bytes."""
+
+_NAME_BYTES = 4  # of the length of a header's name
+_JSON = b"["  # a name's length begins with another byte
 
 # What stands beside a value.
 _PIECES = 4
@@ -207,8 +215,19 @@ class _Header(msgspec.Struct):
 _decode_headers = msgspec.json.Decoder(list[_Header]).decode
 
 
+def alone(name: str) -> bytes:
+    """What a record's headers begin with, as the source has them, where one of this name is alone; its value follows.
+
+    The value is not null.
+    """
+    return len(name.encode()).to_bytes(_NAME_BYTES) + name.encode()
+
+
 def decode_headers(text: bytes) -> list[dict[str, Any]]:
     """Headers as the source has them."""
+    if not text.startswith(_JSON):
+        end = _NAME_BYTES + int.from_bytes(text[:_NAME_BYTES])
+        return [{"key": text[_NAME_BYTES:end].decode(), "value": text[end:]}]
     return [{"key": header.key, "value": header.value} for header in _decode_headers(text)]
 
 
@@ -267,6 +286,15 @@ class Records:
         """The values as Python has them, which are copies."""
         values: list[bytes | None] = self.values.to_pylist()
         return values
+
+    def count(self, characters: bytes) -> Int64Array:
+        """How often any of these ASCII characters stands in each value; 0 where that is null."""
+        _, offsets, content = self.values.buffers()
+        ends = np.frombuffer(offsets, np.int32)[self.values.offset : self.values.offset + len(self) + 1]
+        text = np.frombuffer(content or b"", np.uint8)[: ends[-1]]
+        found = np.flatnonzero(functools.reduce(np.logical_or, (text == character for character in characters)))
+        counts: Int64Array = np.diff(np.searchsorted(found, ends))
+        return counts
 
     def headers(self, number: int) -> list[dict[str, Any]] | None:
         """The headers of a record; None: it has none."""

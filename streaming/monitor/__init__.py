@@ -11,7 +11,7 @@ from policy import Request, all_systems
 SEPARATOR = "\0"  # no part of a well-formed record holds it
 
 
-class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
+class DecisionEvent(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     """The same access was decided alike between two moments (ms) that lie within a window of each other.
 
     `ids`: of the decisions that are no allows, which an access may name.
@@ -24,7 +24,7 @@ class Decided(msgspec.Struct, frozen=True, array_like=True, tag="d"):
     ids: tuple[str, ...]
 
 
-class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+class AccessEvent(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """An access that succeeded. `time`: when, `known`: when the enforcer reported it, ms. `denied`: by the policy then.
 
     `id`: the same for two records with the same content, and for no others, whatever ids their producers choose.
@@ -41,7 +41,7 @@ class Happened(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     decision: str | None = None
 
 
-class Occurred(msgspec.Struct, frozen=True, array_like=True, tag="o"):
+class CountedEvent(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     """Something that is counted: a denial, a dead letter, a contradiction. `time`, `known`: ms."""
 
     kind: str
@@ -51,7 +51,7 @@ class Occurred(msgspec.Struct, frozen=True, array_like=True, tag="o"):
     what: str
 
 
-class LoggedIn(msgspec.Struct, frozen=True, array_like=True, tag="l"):
+class LoginEvent(msgspec.Struct, frozen=True, array_like=True, tag="l"):
     """A login. `groups`, `roles`: None where the event has none."""
 
     time: int
@@ -59,14 +59,14 @@ class LoggedIn(msgspec.Struct, frozen=True, array_like=True, tag="l"):
     roles: tuple[str, ...] | None
 
 
-class Ran(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+class JobEvent(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """A job started, or it stopped."""
 
     time: int
     started: bool
 
 
-Input = Decided | Happened | Occurred | LoggedIn | Ran
+Input = DecisionEvent | AccessEvent | CountedEvent | LoginEvent | JobEvent
 
 InputsByKey = dict[str, list[Input]]
 """Inputs by the text of their key."""
@@ -113,7 +113,7 @@ def parse_key(text: str) -> Key:
     return Key(*text.split(SEPARATOR, 2))
 
 
-def happened_id(event_id: str, access: bytes, time: int) -> str:
+def access_event_id(event_id: str, access: bytes, time: int) -> str:
     """The id of an access that happened."""
     return hashlib.blake2b(b"%b%d %b" % (access, time, event_id.encode()), digest_size=12).hexdigest()
 
@@ -168,7 +168,7 @@ def knows_facts(system: str, about: str) -> bool:
     return known is not None and KINDS.get(about, "") in known.kinds
 
 
-def session_of(key: Key, login: LoggedIn) -> Fact:
+def session_of(key: Key, login: LoginEvent) -> Fact:
     """The document of a login."""
     claimed = {"groups": login.groups, "roles": login.roles}
     spec = {"login_at": login.time} | {name: list(names) for name, names in claimed.items() if names is not None}
@@ -180,7 +180,7 @@ def run_of(key: Key, run: Run) -> Fact:
     return _fact(key, ACTIVE_JOB, {"started_at": run.started} if run.active else None)
 
 
-def ran(run: Run, event: Ran) -> Run:
+def ran(run: Run, event: JobEvent) -> Run:
     """A job's run after an event."""
     if event.started:
         return Run(max(run.started, event.time), run.stopped)

@@ -23,18 +23,18 @@ from streaming.monitor import (
     SERVER,
     SUBJECT,
     TOPIC,
-    Decided,
-    Happened,
+    AccessEvent,
+    CountedEvent,
+    DecisionEvent,
     Input,
     InputsByKey,
+    JobEvent,
     Key,
-    LoggedIn,
-    Occurred,
-    Ran,
+    LoginEvent,
+    access_event_id,
     access_id,
     bucket_of,
     encode_inputs,
-    happened_id,
     knows_facts,
 )
 from streaming.monitor_settings import (
@@ -136,7 +136,7 @@ class Intake:
             yield from _of_decision(self._decision(value or b""), at)
         else:
             id_ = f"{topic}-{partition}-{offset}"
-            yield Key(TOPIC, "", topic), Occurred(MALFORMED_BURST, at, at, id_, f"offset {offset}")
+            yield Key(TOPIC, "", topic), CountedEvent(MALFORMED_BURST, at, at, id_, f"offset {offset}")
 
     def _decision(self, value: bytes) -> _Decision:
         try:
@@ -155,13 +155,13 @@ def _of_verdict(verdict: AnyVerdict, at: int) -> KeyedInputs:
         yield from _of_lifecycle(verdict)
 
 
-def _happened(verdict: Verdict, at: int) -> Happened:
+def _happened(verdict: Verdict, at: int) -> AccessEvent:
     access = _access(verdict.system, verdict)
     denied = verdict.outcome == "deny" and not verdict.by_oldest
     why = (verdict.reasons[0].message if verdict.reasons else "denied") if denied else ""
     what = _what(verdict)
-    id_ = happened_id(verdict.event_id, access, verdict.time)
-    return Happened(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
+    id_ = access_event_id(verdict.event_id, access, verdict.time)
+    return AccessEvent(access, verdict.time, at, id_, what, denied, shorten(why, WHAT_CHARACTERS), verdict.decision_id)
 
 
 def _access(system: str, request: Verdict | _Request) -> bytes:
@@ -173,9 +173,9 @@ def _access(system: str, request: Verdict | _Request) -> bytes:
 
 def _of_lifecycle(event: Lifecycle) -> KeyedInputs:
     if event.event in OF_SUBJECT and event.subject and knows_facts(event.system, SUBJECT):
-        yield Key(SUBJECT, event.system, event.subject), LoggedIn(event.time, event.groups, event.roles)
+        yield Key(SUBJECT, event.system, event.subject), LoginEvent(event.time, event.groups, event.roles)
     elif event.event in OF_JOB and event.resource and knows_facts(event.system, JOB):
-        yield Key(JOB, event.system, event.resource), Ran(event.time, event.event == "job.started")
+        yield Key(JOB, event.system, event.resource), JobEvent(event.time, event.event == "job.started")
 
 
 def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
@@ -189,7 +189,7 @@ def _of_decision(decision: _Decision, at: int) -> KeyedInputs:
         id_ = decision.id if not decision.evaluations else f"{decision.id}/{number}"
         key = Key(SUBJECT, decision.system, request.subject.id)
         denials = () if access in allowed else (decision.id,)
-        yield key, Decided(access, given[number] == "allow", time, time, denials)
+        yield key, DecisionEvent(access, given[number] == "allow", time, time, denials)
         for occurred in _occurrences(id_, part, request, time, at):
             yield key, occurred
     if decision.answered is not None:
@@ -216,16 +216,16 @@ def _of_answer(
     what = f"{about}: answered {answered.outcome}, decided {decision.context.outcome} (decision {decision.id})"
     for kind, holds in found:
         if holds:
-            yield Key(SERVER, decision.system, answered.by), Occurred(kind, time, at, decision.id, what)
+            yield Key(SERVER, decision.system, answered.by), CountedEvent(kind, time, at, decision.id, what)
 
 
-def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[Occurred]:
+def _occurrences(id_: str, context: _Context, request: _Request, time: int, at: int) -> Iterator[CountedEvent]:
     what = _what(request)
     if context.outcome == "deny":
-        yield Occurred(DENIAL_BURST, time, at, id_, what)
+        yield CountedEvent(DENIAL_BURST, time, at, id_, what)
     for reason in context.reasons:
         if reason.code == CONTRADICTION:
-            yield Occurred(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
+            yield CountedEvent(CONTRADICTION, time, at, id_, f"{what}: {shorten(reason.message, WHAT_CHARACTERS)}")
 
 
 def _what(request: Verdict | _Request) -> str:
@@ -235,10 +235,10 @@ def _what(request: Verdict | _Request) -> str:
 
 def merge_decided(inputs: list[Input], window: int) -> list[Input]:
     """The inputs with decisions of the same access and outcome merged where they are within a window (ms)."""
-    merged: dict[tuple[bytes, bool], Decided] = {}
+    merged: dict[tuple[bytes, bool], DecisionEvent] = {}
     others: list[Input] = []
     for input_ in inputs:
-        if not isinstance(input_, Decided):
+        if not isinstance(input_, DecisionEvent):
             others.append(input_)
             continue
         known = merged.get((input_.access, input_.allowed))
@@ -249,9 +249,9 @@ def merge_decided(inputs: list[Input], window: int) -> list[Input]:
     return [*merged.values(), *others]
 
 
-def _one(known: Decided, other: Decided) -> Decided:
+def _one(known: DecisionEvent, other: DecisionEvent) -> DecisionEvent:
     first, last = min(known.first, other.first), max(known.last, other.last)
-    return Decided(known.access, known.allowed, first, last, known.ids + other.ids)
+    return DecisionEvent(known.access, known.allowed, first, last, known.ids + other.ids)
 
 
 def _in_buckets(by_key: dict[Key, list[Input]], window: int) -> dict[int, InputsByKey]:

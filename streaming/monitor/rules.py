@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from policy import to_text
-from streaming.monitor import ACCESS_BYTES, Decided, Happened
+from streaming.monitor import ACCESS_BYTES, AccessEvent, DecisionEvent
 from streaming.monitor_settings import KindRule, Rules, Severity
 
 SAMPLES = 5  # occurrences that an alert shows
@@ -185,7 +185,7 @@ class AccessDecisions(msgspec.Struct, array_like=True):
         """The last moment of all, ms."""
         return max(last for _, last in (*self.allowed, *self.denied))
 
-    def note(self, decided: Decided, window: int) -> None:
+    def note(self, decided: DecisionEvent, window: int) -> None:
         """Remember a decision."""
         spans = self.allowed if decided.allowed else self.denied
         spans[:] = merged(spans, (decided.first, decided.last), window)
@@ -219,7 +219,7 @@ class Accesses(msgspec.Struct, array_like=True):
     """The accesses of one subject. `forgotten`: what was decided up to then (ms) may not be known any more."""
 
     decided: dict[bytes, AccessDecisions] = {}
-    waiting: dict[str, Happened] = {}
+    waiting: dict[str, AccessEvent] = {}
     forgotten: int = -1
 
     def __post_init__(self) -> None:
@@ -229,31 +229,31 @@ class Accesses(msgspec.Struct, array_like=True):
             self.forgotten = max(self.forgotten, *(known.newest for known in self.decided.values()), -1)
             self.decided, self.waiting = {}, {}
 
-    def note(self, decided: Decided, rules: Rules) -> None:
+    def note(self, decided: DecisionEvent, rules: Rules) -> None:
         """Remember a decision."""
         known = self.decided.setdefault(decided.access, AccessDecisions())
         known.note(decided, int(rules.window_seconds * 1000))
 
-    def await_allow(self, happened: Happened, rules: Rules) -> None:
+    def await_allow(self, happened: AccessEvent, rules: Rules) -> None:
         """Wait for an access's allow, unless it is no longer known whether there was one; the same event waits once."""
         if happened.known - happened.time <= rules.lateness_seconds * 1000:
             self.waiting.setdefault(happened.id, happened)
 
-    def allowed(self, happened: Happened, rules: Rules) -> bool:
+    def allowed(self, happened: AccessEvent, rules: Rules) -> bool:
         """Whether an access had an allow, or may have had one that is forgotten."""
         known = self.decided.get(happened.access)
         if known is not None and within(known.allowed, happened.time, *_reach(rules)):
             return True
         return happened.time - rules.window_seconds * 1000 <= self.forgotten
 
-    def denied(self, happened: Happened, rules: Rules) -> str | None:
+    def denied(self, happened: AccessEvent, rules: Rules) -> str | None:
         """The decision that denied an access, or None: the one that it names, else the newest."""
         known = self.decided.get(happened.access)
         if known is None or not within(known.denied, happened.time, *_reach(rules)):
             return None
         return happened.decision if happened.decision in known.denials else known.denial
 
-    def settle(self, now: int, rules: Rules) -> Iterator[Happened]:
+    def settle(self, now: int, rules: Rules) -> Iterator[AccessEvent]:
         """Let go of those that were allowed, and yield those that were not. `now`: ms, ingestion time.
 
         Yielded are at once those that name a denial, and all others when their time is up.
@@ -295,6 +295,6 @@ def _reach(rules: Rules) -> tuple[int, int]:
     return int(rules.window_seconds * 1000), int(rules.grace_seconds * 1000)
 
 
-def due_at(happened: Happened, rules: Rules) -> int:
+def due_at(happened: AccessEvent, rules: Rules) -> int:
     """Until when its decision may still become known, ms."""
     return happened.known + int(rules.grace_seconds * 1000)

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import msgspec
 
 from streaming.monitor import (
-    Decided,
+    AccessEvent,
+    CountedEvent,
+    DecisionEvent,
     Fact,
-    Happened,
     Input,
+    JobEvent,
     Key,
-    LoggedIn,
-    Occurred,
-    Ran,
+    LoginEvent,
     Run,
     ran,
     run_of,
@@ -43,10 +43,10 @@ class State(msgspec.Struct, array_like=True):
 
     accesses: Accesses = msgspec.field(default_factory=Accesses)
     watches: dict[str, Watch] = {}
-    login: LoggedIn | None = None
+    login: LoginEvent | None = None
     run: Run = msgspec.field(default_factory=Run)
     due: int = -1
-    held: list[Happened | Occurred] = []
+    held: list[AccessEvent | CountedEvent] = []
 
     @property
     def empty(self) -> bool:
@@ -82,13 +82,13 @@ class Monitor:
         """
         rules = self.rules_of(key.system)
         for input_ in inputs:
-            if isinstance(input_, Decided):
+            if isinstance(input_, DecisionEvent):
                 state.accesses.note(input_, rules)
-        counted = [*state.held, *(input_ for input_ in inputs if isinstance(input_, Happened | Occurred))]
+        counted = [*state.held, *(input_ for input_ in inputs if isinstance(input_, AccessEvent | CountedEvent))]
         state.held = [input_ for input_ in counted if input_.known > max(until, now)]
         ready = (input_ for input_ in counted if input_.known <= max(until, now))
         for input_ in sorted(ready, key=lambda input_: (input_.known, input_.time, input_.id)):
-            if isinstance(input_, Happened):
+            if isinstance(input_, AccessEvent):
                 self._happened(key, state, input_, rules)
             else:
                 self._occurred(
@@ -119,12 +119,12 @@ class Monitor:
         for kind, watch in state.watches.items():
             yield from watch.timers(rules, rules.of(kind))
 
-    def _happened(self, key: Key, state: State, happened: Happened, rules: Rules) -> None:
+    def _happened(self, key: Key, state: State, happened: AccessEvent, rules: Rules) -> None:
         if happened.denied:
             self._occurred(key, state, UNAUTHORIZED, _occurrence(happened, happened.why), rules)
         state.accesses.await_allow(happened, rules)
 
-    def _unallowed(self, key: Key, state: State, happened: Happened, rules: Rules) -> None:
+    def _unallowed(self, key: Key, state: State, happened: AccessEvent, rules: Rules) -> None:
         """An access whose time is up: it was denied, or not requested."""
         denial = state.accesses.denied(happened, rules)
         if denial is not None:
@@ -139,24 +139,24 @@ class Monitor:
             state.watches.setdefault(kind, Watch()).add(kind, str(key), occurrence, rules, rule)
 
     def _facts(self, key: Key, state: State, inputs: list[Input]) -> Iterator[Fact]:
-        logins = [input_ for input_ in inputs if isinstance(input_, LoggedIn)]
+        logins = [input_ for input_ in inputs if isinstance(input_, LoginEvent)]
         newest = max((*logins, *([state.login] if state.login else ())), key=_login_order, default=None)
         if newest is not None and newest != state.login:
             state.login = newest
             yield session_of(key, newest)
         run = state.run
         for input_ in inputs:
-            if isinstance(input_, Ran):
+            if isinstance(input_, JobEvent):
                 run = ran(run, input_)
         if run.active != state.run.active or (run.active and run.started != state.run.started):
             yield run_of(key, run)
         state.run = run
 
 
-def _login_order(login: LoggedIn) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+def _login_order(login: LoginEvent) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     return login.time, login.groups or (), login.roles or ()
 
 
-def _occurrence(happened: Happened, why: str) -> Occurrence:
+def _occurrence(happened: AccessEvent, why: str) -> Occurrence:
     what = f"{happened.what}: {why}" if why else happened.what
     return Occurrence(happened.id, happened.time, happened.known, what)

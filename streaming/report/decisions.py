@@ -20,7 +20,7 @@ from streaming.report import (
     Span,
     read_decision,
 )
-from streaming.report.requests import Answered, Replay, Replayed, denials
+from streaming.report.requests import AnswerIndex, Replay, Replayed, denials
 from streaming.report.untrusted import BoundedCounter, Ranking
 
 OTHER = "other"  # systems that lockkeeper does not know: text of untrusted clients
@@ -171,7 +171,7 @@ class Tally:
         self,
         span: Span,
         stored: Mapping[StatementId, StoredVersion],
-        answered: Answered,
+        answered: AnswerIndex,
         claimed: frozenset[str] = frozenset(),
     ) -> None:
         self._span, self._stored, self._answered, self._claimed = span, stored, answered, claimed
@@ -237,7 +237,7 @@ def tally(
     records: Iterable[ConsumerRecord],
     span: Span,
     stored: Mapping[StatementId, StoredVersion],
-    answered: Answered,
+    answered: AnswerIndex,
     claimed: frozenset[str] = frozenset(),
 ) -> Tally:
     """All ``records`` counted. ``stored``: every statement in force, with its document's version."""

@@ -27,7 +27,7 @@ from streaming.report.incidents import (
     sum_up_changes,
     sum_up_dead_letters,
 )
-from streaming.report.requests import Answered, Denied, Range, Replay, study
+from streaming.report.requests import AnswerIndex, DenialTotals, Range, Replay, analyse_requests
 from streaming.settings import Settings
 from streaming.snapshots.documents import KEPT_BY_TOPIC_MS
 from streaming.snapshots.policies import Policies
@@ -53,7 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     span: Span
     made: int
     decisions: DecisionTotals
-    denied: Denied
+    denied: DenialTotals
     statements: StatementTotals
     alerts: AlertTotals
     changes: ChangeTotals
@@ -96,14 +96,14 @@ def gather(settings: Settings, admin: AdminClient, wish: Wish, now: int, progres
     deserializer = Deserializer(settings.schema_registry)
     alerts = sum_up_alerts(_in_json("alert", topics.in_span([names.alerts], span), deserializer), span)
 
-    answered = Answered(topic_ids(admin, names.requests))
+    answered = AnswerIndex(topic_ids(admin, names.requests))
     written = _watched(topics.in_span([names.decisions], span), "decisions", progress)
     trust = {topic: settings.trust_of(topic) for topic in names.requests}
     claimed = frozenset(topic for topic, claims in trust.items() if "time" in claims)
     decided = tally(_in_json("decision", written, deserializer), span, now_in_force.stored, answered, claimed)
     replay = Replay(now_in_force.snapshot, trust, wish.replay)
     requests = _watched(topics.at(answered.ranges()), "requests", progress)
-    replayed = study(_in_json("request", requests, deserializer), answered, trust, replay)
+    replayed = analyse_requests(_in_json("request", requests, deserializer), answered, trust, replay)
     unused = find_unused(now_in_force.written, now_in_force.stored, decided.named, replay, span)
     return Report(
         settings.job_name,

@@ -29,7 +29,7 @@ class Range(msgspec.Struct, frozen=True):
     end: int
 
 
-class Answered:
+class AnswerIndex:
     """Remembers answers by the source (topic, partition, offset) of the request.
 
     ``topic_ids``: Kafka's ids of the request topics, which begin the ids of their decisions: offsets of a topic that
@@ -108,7 +108,7 @@ class Combination(msgspec.Struct, frozen=True):
     first: int
 
 
-class Denied(msgspec.Struct, frozen=True):
+class DenialTotals(msgspec.Struct, frozen=True):
     """Who was denied most, and on what. ``answers``: how many denied ones were found among the requests.
 
     ``most``: the combinations of subject, action and resource that were denied most; ``newest``: those that were
@@ -143,13 +143,13 @@ class Combinations:
         counted[0] += 1
         counted[1] = min(counted[1], at)
 
-    def denied(self, answers: int, subjects: Ranking, resources: Ranking, top: int) -> Denied:
+    def denied(self, answers: int, subjects: Ranking, resources: Ranking, top: int) -> DenialTotals:
         """The ``top`` most frequent and newest ones, with the two other rankings."""
         every = [Combination(*key, count, first) for key, (count, first) in self._found.items()]
         names = operator.attrgetter("subject", "action", "resource")
         most = sorted(every, key=lambda one: (-one.count, names(one)))[:top]
         newest = sorted(every, key=lambda one: (-one.first, names(one)))[:top]
-        return Denied(answers, subjects, resources, tuple(most), tuple(newest), len(every), self._uncounted)
+        return DenialTotals(answers, subjects, resources, tuple(most), tuple(newest), len(every), self._uncounted)
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -185,15 +185,15 @@ class Replay:
     def take(self, topic: str, envelope: Envelope, at: int, parse: Callable[[], RequestOrBatch]) -> None:
         """Ask a request again unless the same was asked, or too many were."""
         self._requests += 1
-        query = self._question(topic, envelope, at)
+        query = self._query_hash(topic, envelope, at)
         if query not in self._seen:
             if len(self._seen) >= self._most:
                 return
             self._seen.add(query)
-            self._ask(parse(), self._trust[topic])
+            self._replay_request(parse(), self._trust[topic])
         self._covered += 1
 
-    def _question(self, topic: str, envelope: Envelope, at: int) -> bytes:
+    def _query_hash(self, topic: str, envelope: Envelope, at: int) -> bytes:
         """Everything that the answer depends on, as a hash."""
         policy_set = self._snapshot.policy_sets.get(envelope.system)
         epoch = policy_set.epoch(at) if policy_set is not None else 0
@@ -202,7 +202,7 @@ class Replay:
         text = b"\0".join([*(word.encode("utf-8", "surrogatepass") for word in texts), *map(bytes, parts)])
         return hashlib.blake2b(text, digest_size=16).digest()
 
-    def _ask(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
+    def _replay_request(self, request: RequestOrBatch, trust: frozenset[str]) -> None:
         for use in uses(self._snapshot, request, trust | TIME):
             self.matched.update(use.origins)
             if len(use.origins) == 1:
@@ -218,10 +218,10 @@ class Replay:
         return Replayed(self._requests, self._covered, len(self._seen))
 
 
-class Study:
+class RequestAnalysis:
     """Takes the requests of the range one by one; those without a decision in the range are passed over."""
 
-    def __init__(self, answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay) -> None:
+    def __init__(self, answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay) -> None:
         self._answered, self._trust, self._replay = answered, trust, replay
         self._subjects, self._resources = BoundedCounter(), BoundedCounter()
         self._combinations = Combinations()
@@ -259,17 +259,17 @@ class Study:
                 self._resources.add(item.resource.id)
                 self._combinations.add(item, at)
 
-    def denied(self, top: int) -> Denied:
+    def denied(self, top: int) -> DenialTotals:
         """Who was denied most, and on what."""
         rankings = (self._subjects.top(top), self._resources.top(top))
         return self._combinations.denied(self._denied, *rankings, top)
 
 
-def study(
-    records: Iterable[ConsumerRecord], answered: Answered, trust: Mapping[str, frozenset[str]], replay: Replay
-) -> Study:
+def analyse_requests(
+    records: Iterable[ConsumerRecord], answered: AnswerIndex, trust: Mapping[str, frozenset[str]], replay: Replay
+) -> RequestAnalysis:
     """All ``records`` looked at. ``trust``: by request topic, what its producers may claim."""
-    made = Study(answered, trust, replay)
+    made = RequestAnalysis(answered, trust, replay)
     for record in records:
         made.take(record)
     return made

@@ -37,7 +37,7 @@ from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
 from streaming.kafka.topics import settings_of
 from streaming.settings import Settings
-from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, Kept, Loader, kept_version
+from streaming.snapshots.documents import CLOCKS_DIFFER_MS, DocumentRecord, KeptVersion, Loader, kept_version
 from streaming.topics import TopicNames
 
 SNAPSHOTS_CACHED = 8
@@ -208,7 +208,7 @@ class DocumentLog:
         history_lag = known.get(names.history, Retention()).lag_ms
         self._history_lasts = all(known.get(topic, Retention()).lag_ms <= history_lag for topic in by_topic)
         self._gaps: set[tuple[str, int | None]] = set()  # deletions that stand for a successor which is lost
-        self._kept: dict[str, dict[int, Kept]] = {topic: {} for topic in by_topic}
+        self._kept: dict[str, dict[int, KeptVersion]] = {topic: {} for topic in by_topic}
         policies, facts = DocumentStore(systems=names.systems), DocumentStore(facts_only=True, systems=names.systems)
         self._policies = _States(_State(dict.fromkeys(by_topic, NOTHING_READ), policies))
         self._facts = _States(_State({names.facts: NOTHING_READ}, facts))
@@ -253,7 +253,7 @@ class DocumentLog:
                 log.insert(self._restored(log, self._kept.pop(topic, {})))
                 log.seen_from = end
 
-    def _restored(self, log: _Log, kept: Mapping[int, Kept]) -> Iterator[DocumentRecord]:
+    def _restored(self, log: _Log, kept: Mapping[int, KeptVersion]) -> Iterator[DocumentRecord]:
         """The versions of the history topic; one whose successor is lost ends there, it must not be in force again."""
         there = {record.offset for record in log.records} | kept.keys()
         for record, successor in ((one.record, one.successor) for one in kept.values()):

@@ -242,7 +242,7 @@ def _versions_of(store: DocumentStore, key: Key) -> list[Version]:
     return [] if document_history is None else document_history.versions
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptVersion(msgspec.Struct, frozen=True):
     """A version on the history topic. `successor`: the offset of the next one. `topic_id`: None before 0.2."""
 
     record: DocumentRecord
@@ -252,7 +252,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 def kept_version(
     names: Mapping[str, str], key: bytes, value: bytes | None, headers: Iterable[Any], topic: str
-) -> Kept | None:
+) -> KeptVersion | None:
     """The version that a record of the history `topic` keeps; None for any other record.
 
     `names`: the policy topic of each system. Raises CannotStart for a record of a newer format. A record whose headers
@@ -271,7 +271,7 @@ def kept_version(
     document, offset = place
     short = f"{document.kind}/{document.name}".encode()
     record = DocumentRecord(names[document.system], short, value, offset, at)
-    return Kept(record, successor, fields.get(TOPIC_ID))
+    return KeptVersion(record, successor, fields.get(TOPIC_ID))
 
 
 def _key(place: Place) -> bytes:

@@ -89,7 +89,7 @@ class _Findings(msgspec.Struct):
 _decode_findings = msgspec.json.Decoder(_Findings).decode
 
 
-class Answers:
+class AnswerChecker:
     """Works out what decisions must say. `trust_of`: the claims that the producers of a topic may make."""
 
     def __init__(
@@ -112,9 +112,9 @@ class Answers:
         Raises MalformedRequest when the record is no request.
         """
         trust = self._trust_of(request.topic)
-        asked = read_request(value, request.at, trust, self._max_claimed_groups)
+        recorded = read_request(value, request.at, trust, self._max_claimed_groups)
         yield from self._check(
-            request, asked, trust, decision, lambda: _check_deadline(asked, request.at, decision, at)
+            request, recorded, trust, decision, lambda: _check_deadline(recorded, request.at, decision, at)
         )
 
     def check_again(
@@ -123,7 +123,7 @@ class Answers:
         """The same of a request that was answered elsewhere. `skew`: see `Settings.answer_clock_skew`, ms."""
         answer = read_answer(value)
         at = answer.at if abs(answer.at - request.at) <= skew else request.at
-        asked = read_request(value, at, frozenset(), self._max_claimed_groups)
+        recorded = read_request(value, at, frozenset(), self._max_claimed_groups)
         trust = self._trust_of(request.topic)
         trust = trust if answer.trust is None else trust.intersection(answer.trust)
         found = _decode_findings(decision.raw).answered
@@ -132,22 +132,22 @@ class Answers:
             return
         if found.verified and offsets_in(answer.policy_offsets) != decision.policy_offsets:
             yield Contradiction("unlike_reference", "the offsets that the answer names", str(decision.policy_offsets))
-        deadline = asked.envelope.deadline
+        deadline = recorded.envelope.deadline
         late = decision.code == TOO_LATE and deadline is not None and deadline < at
-        yield from self._check(request, asked, trust, decision, lambda: [] if late else None)
+        yield from self._check(request, recorded, trust, decision, lambda: [] if late else None)
 
     def _check(
         self,
         request: ConsumerRecord,
-        asked: RecordedRequest,
+        recorded: RecordedRequest,
         trust: frozenset[str],
         decision: Decision,
         deadline: Callable[[], list[Contradiction] | None],
     ) -> Iterator[Contradiction | Unknown]:
         """`deadline`: what is wrong where it decides; None: it does not."""
         trust |= TIME  # the time of evaluation is no claim
-        yield from _check_names(asked, decision)
-        facts_offset = decision.facts_offset if _has_kind(asked.envelope.system, lambda kind: kind.fact) else None
+        yield from _check_names(recorded, decision)
+        facts_offset = decision.facts_offset if _has_kind(recorded.envelope.system, lambda kind: kind.fact) else None
         versions = (msgspec.json.encode(decision.policy_offsets, order="sorted"), facts_offset)
         try:
             snapshot = self._snapshot(versions, decision, request.at)
@@ -159,8 +159,8 @@ class Answers:
         if late is not None:
             yield from late
             return
-        expected = self._expected(versions, asked, snapshot, trust, decision)
-        yield from self._check_outcomes(expected, asked, snapshot, trust, decision)
+        expected = self._expected(versions, recorded, snapshot, trust, decision)
+        yield from self._check_outcomes(expected, recorded, snapshot, trust, decision)
 
     def _snapshot(self, versions: tuple[bytes, int | None], decision: Decision, moment: int) -> Snapshot:
         found = self._snapshots.get(versions)

@@ -23,7 +23,7 @@ from streaming.settings import Settings
 from streaming.snapshots.at_offsets import DocumentLog
 from streaming.topics import dead_letters_of
 from streaming.verify import Findings, Violation
-from streaming.verify.answers import CLOCK_MS, Acknowledged, Answers, read_request
+from streaming.verify.answers import CLOCK_MS, Acknowledged, AnswerChecker, read_request
 
 KEYS_HELD = 100_000  # of each output partition, whose order is looked at; those that were not seen for longest go
 LAST_TRANSACTION_MS = 60_000
@@ -136,7 +136,7 @@ class Checker:
         self._outputs: dict[int, _Output] = collections.defaultdict(_Output)
         self._topic_ids, self._demanded, self._clocks_ms, self._json = topic_ids, demanded or {}, clocks_ms, json
         self._sampled_below = int(sample * (1 << 32))
-        self._answers = Answers(log, names.facts, settings.trust_of, settings.limits.claimed_groups)
+        self._answers = AnswerChecker(log, names.facts, settings.trust_of, settings.limits.claimed_groups)
         self._acknowledged = {topic: Acknowledged(log.records(topic), log.end(topic)) for topic in log.topics}
 
     def take(self, record: ConsumerRecord) -> None:

@@ -16,7 +16,7 @@ from policy.store.repository import read_documents
 from policy.testing.casefile import load_cases
 from policy.testing.run import Scene, scenes
 from streaming.enforcer.evaluator import EvaluationContext, Evaluator, Source
-from streaming.monitor import Decided, Happened, Input, Key, Occurred, access_id
+from streaming.monitor import AccessEvent, CountedEvent, DecisionEvent, Input, Key, access_id
 from streaming.monitor.processor import encode_alert
 from streaming.monitor.state import Monitor, Raised, State
 from streaming.monitor_settings import DENIAL_BURST, MonitorSettings
@@ -142,8 +142,10 @@ def _raised() -> list[Raised]:
     key, monitor, state = Key("subject", "lenses6", "user:dana"), Monitor(MonitorSettings()), State()
     action, resource = Action("kafka:ReadTopicData"), Resource("lrn", "kafka:topic:a/b/c")
     access = access_id(Request("r", "lenses6", Subject("user", key.name), action, resource))
-    done = Happened(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
-    denials = [Occurred(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)]
-    inputs: list[Input] = [Decided(access, False, NOW - 1, NOW - 1, ("d",)), done, *denials]
+    done = AccessEvent(access, NOW, NOW, "h", "kafka:ReadTopicData on kafka:topic:a/b/c", True, "it is denied")
+    denials = [
+        CountedEvent(DENIAL_BURST, NOW + at, NOW + at, f"o-{at}", "kafka:ReadTopicData on x") for at in range(200)
+    ]
+    inputs: list[Input] = [DecisionEvent(access, False, NOW - 1, NOW - 1, ("d",)), done, *denials]
     found = [*monitor.take(key, state, inputs, NOW), *monitor.take(key, state, [], NOW + DAY_MS)]
     return [one for one in found if isinstance(one, Raised)]

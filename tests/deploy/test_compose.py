@@ -164,6 +164,16 @@ def test_the_server_starts_with_its_settings_and_takes_the_token_of_the_comment(
     assert f"'http://localhost:{settings.metrics.port}/readyz'" in serve["healthcheck"]["test"][-1]
 
 
+def test_what_the_server_answers_is_recorded_on_a_topic_that_is_created_and_that_the_job_reads(
+    services: dict[str, Any],
+) -> None:
+    found = {name: load_settings(None, services[name]["environment"]) for name in ("topics", "enforcer", "serve")}
+    assert {settings.topics.answered for settings in found.values()} == {("authz.answered.v1",)}
+    assert {(s.serve.record, s.serve.record_full, *s.serve.record_systems) for s in found.values()} == {
+        ("all", "error")
+    }
+
+
 def test_nothing_is_open_to_other_machines(services: dict[str, Any]) -> None:
     ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports

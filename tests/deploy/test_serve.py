@@ -57,6 +57,24 @@ def test_it_starts_with_settings_that_ask_for_credentials_and_encrypt(folder: Pa
 
 
 @both
+def test_each_answer_is_recorded_where_the_job_reads_and_it_alone_may_write(folder: Path) -> None:
+    settings, job = _settings(folder), load_settings(BASE / "lockkeeper.yaml", {})
+    assert (settings.serve.record, settings.serve.record_systems) == ("all", {})
+    [topic] = settings.topics.answered
+    assert job.topics.answered == (topic,)
+    resources = build(folder)
+    assert topic in {r["spec"]["topicName"] for r in resources if r["kind"] == "KafkaTopic"}
+    users = {r["metadata"]["name"]: r["spec"]["authorization"]["acls"] for r in resources if r["kind"] == "KafkaUser"}
+    writers = {
+        user
+        for user, acls in users.items()
+        for acl in acls
+        if acl["resource"]["name"] == topic and "Write" in acl["operations"]
+    }
+    assert writers == {NAME}
+
+
+@both
 def test_what_it_refers_to_is_there(folder: Path) -> None:
     resources, container = {key(resource) for resource in build(folder)}, _container(folder)
     volumes = {volume["name"]: volume for volume in _pod(folder)["spec"]["volumes"]}

@@ -6,6 +6,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming.monitor import AccessEvent, DecisionEvent
 from streaming.monitor_settings import MonitorSettings, Rules
 from tests.monitor.pure import T0, PureMonitor, Record, decision, lifecycle, verdict
 
@@ -67,13 +68,13 @@ def test_every_success_without_an_allow_in_its_window_raises_an_alert_and_no_oth
     window, grace = 20_000, 3_000_000
     expected = 0
     for happened in inputs:
-        if type(happened).__name__ != "Happened":
+        if not isinstance(happened, AccessEvent):
             continue
         key = {id(h): r for h, r in zip(inputs, records, strict=True)}[id(happened)]
         mine = [
             decided
             for decided, record in zip(inputs, records, strict=True)
-            if type(decided).__name__ == "Decided" and decided.access == happened.access and _who(record) == _who(key)
+            if isinstance(decided, DecisionEvent) and decided.access == happened.access and _who(record) == _who(key)
         ]
         expected += not any(
             decided.allowed and happened.time - window <= decided.first <= happened.time + grace for decided in mine

@@ -130,7 +130,7 @@ def _list_beside_refused(size: int) -> int:
 
 def test_lists_of_cdap_beside_refused_entities() -> None:
     with (
-        mock.patch("policy.systems.cdap.below.MAX_RELATED", 50),
+        mock.patch("policy.systems.cdap.descendants.MAX_RELATED", 50),
         mock.patch("policy.systems.cdap.tree.MAX_RELATED", 50),
     ):
         assert grows_with_its_input(_list_beside_refused, 20)

@@ -13,6 +13,7 @@ from policy.core.document import Key
 from policy.core.facts import BOUND
 from policy.core.request import CLAIMS, Request, parse_request
 from policy.evaluation import reference
+from policy.evaluation.authorize import STOPS
 from policy.evaluation.prepared import PreparedQueries, PreparedQuery
 from policy.store.documents import DocumentStore
 from policy.store.overlay import FactOverlay, change_of
@@ -214,3 +215,29 @@ def test_decide_answers_as_the_evaluator_whatever_it_has_prepared(system: str, d
             expected = policy.Decision("error", (policy.Reason("malformed-request", str(malformed)),))
         assert policy.decide(snapshot, request, trust=trust) == expected
         event(expected.outcome)
+
+
+@pytest.mark.parametrize("system", WRITTEN)
+@checked
+@given(data=st.data())
+def test_a_batch_is_decided_as_by_the_evaluator_whatever_it_has_prepared(system: str, data: st.DataObject) -> None:
+    """Its items, too, with what the batch says beside them, and after the same as single requests."""
+    snapshot, trust = policy.compile_documents(data.draw(dated(system))), data.draw(trusts)
+    singles = [data.draw(requests_of(system)) for _ in range(3)]
+    parts = ("subject", "action", "resource", "context")
+    items = [
+        {name: single[name] for name in data.draw(st.sets(st.sampled_from(parts))) if name in single}
+        for single in singles
+    ]
+    odd = st.sampled_from([{}, None, {"subject": {"type": 1}}, {"context": {"x": 1}}, {"resource": {"id": ""}}])
+    whole = {
+        **singles[0],
+        **data.draw(st.fixed_dictionaries({}, optional={"time": st.sampled_from(MOMENTS), "deadline": st.just(4)})),
+        "evaluations": [*singles, *items, data.draw(odd), *items],
+        "options": {"evaluations_semantic": data.draw(st.sampled_from(["execute_all", *STOPS]))},
+    }
+    expected = policy.answer(snapshot, parse_request(whole), trust)
+    for request in (*singles, whole):
+        policy.decide(snapshot, request, trust=trust)
+    assert policy.decide(snapshot, whole, trust=trust) == expected
+    event(expected.outcome)

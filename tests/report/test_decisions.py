@@ -4,7 +4,7 @@ from policy import Request, parse_request
 from streaming.client.decision import Place
 from streaming.report import Span, read_decision
 from streaming.report.decisions import Latency, tally
-from streaming.report.requests import CHUNK, Answered, Combinations
+from streaming.report.requests import CHUNK, AnswerIndex, Combinations
 from streaming.report.untrusted import Ranking, Row
 from tests.report.world import (
     BEGIN,
@@ -73,7 +73,7 @@ def test_who_was_denied_what_is_looked_up_in_the_requests() -> None:
     world.ask(query("user:dana", "DeleteTopic", "orders"))
     world.ask(query("user:dana", "GetTopicDetails", "orders"), times=5)
     counted, answered = world.tally()
-    denied = world.study(answered)[0].denied(10)
+    denied = world.analyse_requests(answered)[0].denied(10)
     assert denied.answers == counted.totals().denied_answers == 4
     assert denied.subjects.rows == (Row("user:eve", 3), Row("user:dana", 1))
     assert denied.resources.rows == (Row("kafka:topic:prod/main/orders", 4),)
@@ -85,7 +85,7 @@ def test_only_requests_whose_decision_is_in_the_range_count() -> None:
     for at in (SPAN.start, SPAN.start - 1, SPAN.end - 1):
         world.ask(query("user:eve", "GetTopicDetails", "orders"), at=at)
     _, answered = world.tally()
-    assert world.study(answered)[0].denied(10).answers == 2
+    assert world.analyse_requests(answered)[0].denied(10).answers == 2
 
 
 def test_each_evaluation_of_a_batch_counts_among_the_denied_and_a_batch_as_one_decision() -> None:
@@ -98,7 +98,7 @@ def test_each_evaluation_of_a_batch_counts_among_the_denied_and_a_batch_as_one_d
     counted, answered = world.tally()
     totals = counted.totals()
     assert (totals.total, totals.denied_answers) == (2, 2 + 1)
-    assert world.study(answered)[0].denied(10).subjects.rows == (Row("user:dana", 3),)
+    assert world.analyse_requests(answered)[0].denied(10).subjects.rows == (Row("user:dana", 3),)
     assert {row.name: row.count for row in totals.reasons.rows} == {
         "deny: denied": 3,
         "error: incomplete-evaluation": 1,
@@ -114,12 +114,12 @@ def test_a_request_topic_that_was_made_anew_is_not_mistaken_for_the_old_one() ->
     counted, answered = world.tally()
     assert counted.totals().denied_answers == 1
     assert answered.ranges() == {}
-    assert world.study(answered)[0].denied(10).answers == 0
+    assert world.analyse_requests(answered)[0].denied(10).answers == 0
 
 
 def test_answers_beyond_the_bound_are_left_out_and_not_held() -> None:
     """Room for one chunk of offsets, and for two evaluations."""
-    answered = Answered({"requests": TOPIC_ID}, most_chunks=1, most_items=2)
+    answered = AnswerIndex({"requests": TOPIC_ID}, most_chunks=1, most_items=2)
     item = {"decision": False, "context": {"outcome": "deny"}}
     for offset, evaluations in ((5, []), (CHUNK, []), (6, [item, item]), (7, [item])):
         written = decision_record(query("u", "a", "t"), DENY, offset) | {"evaluations": evaluations}
@@ -156,7 +156,7 @@ def test_latencies_are_from_the_request_to_the_decision() -> None:
     for number in range(100):
         world.ask(query("user:dana", "GetTopicDetails", "orders"), took=number + 1)
     assert world.tally()[0].totals().latency == Latency(100, 50, 95)
-    claimed = tally(world.decisions, SPAN, world.stored, Answered({}), frozenset({REQUESTS}))
+    claimed = tally(world.decisions, SPAN, world.stored, AnswerIndex({}), frozenset({REQUESTS}))
     assert claimed.totals().latency is None
 
 
@@ -164,7 +164,7 @@ def test_combinations_are_counted_with_their_first_denial() -> None:
     world = orders_world()
     for topic, times, at in (("carts", 3, BEGIN + HOUR), ("carts", 1, BEGIN), ("payments", 2, BEGIN + 2 * HOUR)):
         world.ask(query("user:eve", "GetTopicDetails", topic), times=times, at=at)
-    denied = world.study(world.tally()[1])[0].denied(1)
+    denied = world.analyse_requests(world.tally()[1])[0].denied(1)
     [most], [newest] = denied.most, denied.newest
     assert (most.subject, most.action, most.count, most.first) == ("user:eve", "kafka:GetTopicDetails", 4, BEGIN)
     assert (newest.resource, newest.first) == ("kafka:topic:prod/main/payments", BEGIN + 2 * HOUR)

@@ -14,7 +14,7 @@ from streaming.report import ConsumerRecord, Span
 from streaming.report.decisions import StatementTotals, StoredVersion, Tally, find_unused, tally
 from streaming.report.gather import Report
 from streaming.report.incidents import sum_up_alerts, sum_up_changes, sum_up_dead_letters
-from streaming.report.requests import Answered, Replay, Study, study
+from streaming.report.requests import AnswerIndex, Replay, RequestAnalysis, analyse_requests
 from streaming.settings import DEFAULT_TRUST, MIB
 
 BEGIN = 1_795_258_800_000  # 2026-11-21T11:00:00Z
@@ -108,27 +108,27 @@ class World:
         headers = tuple((f"__connect.errors.{name}", text.encode()) for name, text in fields.items())
         self.dead.append(ConsumerRecord(DEAD, 0, len(self.dead), at, b"k", b"?", headers))
 
-    def tally(self, span: Span = SPAN) -> tuple[Tally, Answered]:
+    def tally(self, span: Span = SPAN) -> tuple[Tally, AnswerIndex]:
         """The decisions, counted."""
-        answered = Answered({REQUESTS: TOPIC_ID})
+        answered = AnswerIndex({REQUESTS: TOPIC_ID})
         return tally(self.decisions, span, self.stored, answered), answered
 
-    def study(self, answered: Answered, replay: int = 1000) -> tuple[Study, Replay]:
+    def analyse_requests(self, answered: AnswerIndex, replay: int = 1000) -> tuple[RequestAnalysis, Replay]:
         """The requests, looked at."""
         trust = {REQUESTS: DEFAULT_TRUST}
         asked = Replay(self.snapshot, trust, replay)
-        return study(self.requests, answered, trust, asked), asked
+        return analyse_requests(self.requests, answered, trust, asked), asked
 
     def statements(self, span: Span = SPAN, replay: int = 1000) -> StatementTotals:
         """What is said of the statements."""
         counted, answered = self.tally(span)
-        _, asked = self.study(answered, replay)
+        _, asked = self.analyse_requests(answered, replay)
         return find_unused(self.written, self.stored, counted.named, asked, span)
 
     def report(self, span: Span = SPAN, top: int = 20, changes: Iterable[ConsumerRecord] = ()) -> Report:
         """All of it."""
         counted, answered = self.tally(span)
-        looked_at, asked = self.study(answered)
+        looked_at, asked = self.analyse_requests(answered)
         followed = itertools.chain(self.policies, changes)
         return Report(
             "lockkeeper",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from policy.core.request import CLAIMS
 from policy.evaluation import reference
 from policy.store.documents import DocumentStore
 from streaming import bench
-from streaming.bench import changes_topic, evaluator, stream, traffic
+from streaming.bench import changes_topic, evaluator, load, serve, stream, traffic
 from streaming.bench.engines import ENGINES, casbin, cedar_sliced, cedar_whole, decided, looped
 from streaming.kafka.authorship import Authorship
 from streaming.kafka.topics import TopicNames
@@ -168,6 +169,8 @@ def test_the_performance_page_has_every_measured_row() -> None:
             row = json.loads(line)
             assert shown(row) in page
             assert f"{row['statements']:,}" in page
+    for row in generate._measured("serve.jsonl"):
+        assert f"{row['statements']:,} statements ({row['commit']})" in page
     for line in (generate.MEASURED / "cedar.jsonl").read_text().splitlines():
         for engine, rate in json.loads(line)["decisions_a_second"].items():
             assert f"| {engine} | 1,000 | 12,000 | {rate:,} |" in page
@@ -267,6 +270,62 @@ class _Followed:
         found = [*self._log.pending(), *self._changes.pending()]
         self._changes.close()
         return found
+
+
+SERVED = {"a_second": 4_000, "p50_ms": 0.512, "p99_ms": 3.4, "failed": 0}
+
+
+def test_the_performance_page_shows_what_a_run_of_the_server_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of one without vegeta and OPA."""
+    short = {
+        "statements": 1000,
+        "rate": 1000.0,
+        "change": {"p50_ms": 30.0, "p99_ms": 90.0, "max_ms": 91.0, "count": 60},
+        "memory": {"statements": 100_000, "resident_mib": 429.4, "workers_proportional_mib": [349.1, 350.2]},
+        "left_out": ["vegeta"],
+        "at": "2026-11-25T00:00:00Z",
+        "commit": "c0ffee",
+        "machine": {"cores": 2, "memory_gib": 24, "cpu": "one", "load": 1.0},
+    }
+    beside = {"serve": SERVED, "opa": {**SERVED, "a_second": 900}, "ratio": 4.4, "ratios": [4.4, 4.5, 4.3]}
+    latency = {"job stopped": SERVED, "job running": {**SERVED, "p99_ms": 16.0}}
+    whole = {**short, "latency": latency, "single": beside, "batch": beside, "differences": 0}
+    (tmp_path / "serve.jsonl").write_text("\n".join(map(json.dumps, (short, whole))))
+    for name in ("evaluator.jsonl", "cedar.jsonl", "stream.jsonl"):
+        (tmp_path / name).write_text((generate.MEASURED / name).read_text())
+    monkeypatch.setattr(generate, "MEASURED", tmp_path)
+    page = generate.performance()
+    assert "| latency at 1,000 requests a second, job running, p50 / p99 |  | 0.51 / 16.0 ms |" in page
+    assert "| single evaluations a second, OPA |  | 900 |" in page
+    assert "| ratio of evaluations in batches, median (each round) |  | 4.4 (4.4, 4.5, 4.3) |" in page
+    assert "| policy change to the first answer, p50 / p99 | 30 / 90 ms | 30 / 90 ms |" in page
+    assert "| 429 MiB; two workers: 349 and 350 MiB; 100,000 statements |" in page
+
+
+@pytest.mark.stream
+@pytest.mark.long
+def test_the_server_is_measured_beside_opa_and_without_go_what_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = serve.Plan(
+        statements=50, rounds=1, seconds=1, rate=100, connections=4, changes=2, memory_statements=0, job=False
+    )
+    if shutil.which("go"):
+        found = serve.measure(plan)
+        assert found["differences"] == 0
+        assert found["latency"]["job stopped"]["failed"] == 0
+        for beside in (found["single"], found["batch"]):
+            assert beside["serve"]["a_second"] > beside["serve"]["failed"] == 0
+            assert beside["opa"]["a_second"] > beside["opa"]["failed"] == 0
+        assert found["recorded"] >= 2 * serve.COMPARED / serve.BATCH
+    monkeypatch.setattr(load, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = serve.measure(plan)
+    assert found.keys() == {"change", "left_out"}
+    assert found["change"]["count"] == 2
+    assert "vegeta v12.13.0 is left out: Go, which builds it, is not installed" in capsys.readouterr().err
 
 
 def test_quantiles_are_of_what_was_found() -> None:

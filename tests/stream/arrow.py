@@ -7,7 +7,7 @@ import msgspec
 import pyarrow as pa
 
 AT = 1_795_000_000_123
-Headers = list[tuple[str, bytes]] | None
+Headers = list[tuple[str, bytes | None]] | None
 Sent = tuple[bytes | None, bytes | None, Headers]
 """Key, value, headers."""
 
@@ -28,8 +28,15 @@ def records_at(
 
 
 def _beside(offset: int, at: int, key: bytes | None, headers: Headers, partition: bytes, topic: bytes) -> bytes:
-    encoded = msgspec.json.encode([{"key": k, "value": v} for k, v in headers]) if headers else None
+    encoded = _encode(headers) if headers else None
     lengths = (-1 if text is None else len(text) for text in (key, encoded))
     return b"".join(
         (struct.pack(">qq", offset, at), partition, struct.pack(">ii", *lengths), key or b"", encoded or b"", topic)
     )
+
+
+def _encode(headers: list[tuple[str, bytes | None]]) -> bytes:
+    if len(headers) == 1 and headers[0][1] is not None:
+        [(name, value)] = headers
+        return struct.pack(">i", len(name.encode())) + name.encode() + value
+    return msgspec.json.encode([{"key": name, "value": value} for name, value in headers])

@@ -346,19 +346,34 @@ def test_requests_of_an_aborted_transaction_are_not_decided(world: World, user: 
     assert ids == [f"kept-{user}", f"last-{user}"]
 
 
-def test_headers_come_through_spark_as_they_were(world: World, user: str) -> None:
+TRACE = ("traceparent", b"00-ab-cd-01")
+
+
+@pytest.mark.parametrize(
+    ("given", "carried"),
+    [
+        ([TRACE, ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", None)], [TRACE]),
+        ([TRACE], [TRACE]),
+        ([("traceparent", b"")], [("traceparent", b"")]),
+        ([("traceparent", None)], []),
+        ([("tracestate", b"a=1")], [("tracestate", b"a=1")]),
+        ([("näme", b"[\x00\xff")], []),
+        ([("", b"")], []),
+    ],
+)
+def test_headers_come_through_spark_as_they_were(
+    world: World, user: str, given: list[tuple[str, bytes | None]], carried: list[tuple[str, bytes]]
+) -> None:
     """Trace headers to the decision; to the dead letter all of them, also bytes that are no text, and null."""
-    given = [("traceparent", b"00-ab-cd-01"), ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", None)]
+    reader, dead_letters = world.reader(world.names.decisions), world.reader(f"{world.names.requests[0]}.dlq")
     world.send([request(f"traced-{user}", user, "orders"), b"no request"], key=user, headers=given)
-    decided = world.reader(world.names.decisions).until(lambda seen: any(m.key() == user.encode() for m in seen), "it")
+    decided = reader.until(lambda seen: any(m.key() == user.encode() for m in seen), "it")
     [decision] = [message for message in decided if message.key() == user.encode()]
-    assert decision.headers() == [("content-type", b"application/json"), ("traceparent", b"00-ab-cd-01")]
-    dead = world.reader(f"{world.names.requests[0]}.dlq").until(
-        lambda seen: any(m.key() == user.encode() for m in seen), "the dead letter"
-    )
+    assert decision.headers() == [("content-type", b"application/json"), *carried]
+    dead = dead_letters.until(lambda seen: any(m.key() == user.encode() for m in seen), "the dead letter")
     [letter] = [message for message in dead if message.key() == user.encode()]
     kept = [(name, value) for name, value in letter.headers() if not name.startswith("__connect")]
-    assert kept == [("traceparent", b"00-ab-cd-01"), ("bytes", b"\x00\xff\xfe"), ("empty", b""), ("nothing", b"")]
+    assert kept == [(name, value or b"") for name, value in given]
 
 
 def test_keys_and_times_come_through_spark_as_they_were(world: World, user: str) -> None:

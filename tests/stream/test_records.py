@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streaming.enforcer.source import Records, Row, decode_headers
 from tests.stream.arrow import AT, Sent, records_at, records_batch
 
-TEXTS = st.binary(max_size=20)
+TEXTS = st.binary(max_size=20) | st.text("{[a", max_size=9).map(str.encode)
 HEADERS = st.none() | st.lists(st.tuples(st.text(max_size=5), TEXTS), min_size=1, max_size=3)
 SENT = st.tuples(st.none() | TEXTS, st.none() | TEXTS, HEADERS)
 
@@ -34,6 +34,8 @@ def test_every_record_is_what_was_sent(sent: list[Sent], data: st.DataObject) ->
     assert records.longest_key == max(len(key or b"") for key, *_ in expected)
     texts = records.header_texts()
     assert [text and (decode_headers(text) or None) for text in texts] == [row[2] or None for row in expected]
+    counts = [sum((value or b"").count(one) for one in (b"{", b"[")) for _, value, *_ in expected]
+    assert records.count(b"{[").tolist() == counts
     some = data.draw(st.lists(st.integers(0, len(expected) - 1), unique=True))
     assert list(records.rows(np.array(some, np.int64))) == [expected[number] for number in some]
 

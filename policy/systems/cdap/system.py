@@ -14,8 +14,8 @@ from policy.core.request import Request
 from policy.systems.cdap.catalogue import actions, catalogue, need_of, resource_kinds
 from policy.systems.cdap.entities import KIND as ENTITY
 from policy.systems.cdap.entities import read_entity
+from policy.systems.cdap.expression import ExpressionBuilder, named_entity
 from policy.systems.cdap.grants import PRINCIPAL_KINDS, read_backend, read_grant
-from policy.systems.cdap.questions import Questions, named_entity
 from policy.systems.kit.claims import claimed
 from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.query import Need, expression
@@ -83,9 +83,9 @@ class Cdap:
         untrusted = tuple(claim for one in by_claim.values() for claim in one.untrusted)
         groups = (f"{CLAIMS[claim]}:{name}" for claim, one in by_claim.items() for name in one.names)
         principals = (f"user:{request.subject.id}", *groups)
-        questions = Questions(request, entity, facts, trust, principals)
-        needed = expression(need, questions.leaf) or All((), need.get("rule", ""))
-        claims = tuple(sorted({*questions.claims, *(claim for one in by_claim.values() for claim in one.used)}))
+        builder = ExpressionBuilder(request, entity, facts, trust, principals)
+        needed = expression(need, builder.leaf) or All((), need.get("rule", ""))
+        claims = tuple(sorted({*builder.claims, *(claim for one in by_claim.values() for claim in one.used)}))
         return AuthorizationQuery(principals, needed, claims, untrusted=untrusted)
 
     def retention_floor(self, facts: Facts) -> int | None:

@@ -119,7 +119,7 @@ def _uid(form: Validator, value: object, field: str) -> Uid | None:
     return uid
 
 
-class Known:
+class Entities:
     """The entities that documents and one request know; counts what is looked up (CE-LIMITS)."""
 
     def __init__(self, facts: Facts, own: Mapping[Uid, Entity]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from policy.core.facts import Facts
 from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
-from policy.systems.cedar.entities import Entity, Known, documented, entity_of
+from policy.systems.cedar.entities import Entities, Entity, documented, entity_of
 from policy.systems.cedar.settings import CedarSettings
 from policy.systems.cedar.text import is_type
 from policy.systems.cedar.uid import Uid, references, text_of, uid_fault
@@ -25,7 +25,7 @@ class CedarRequest(NamedTuple):
     action: Uid
     resource: Uid
     context: dict[str, Any]
-    known: Known
+    known: Entities
     claims: tuple[str, ...]
     untrusted: tuple[str, ...]
     notes: tuple[Reason, ...]
@@ -50,7 +50,7 @@ def cedar_request(request: Request, facts: Facts, trust: frozenset[str], setting
     groups = claimed(request, "groups", "CE-GROUPS", trust)
     own.join(principal, [(settings.group_type, name) for name in groups.names])
     claims, untrusted = sorted({*own.used, *groups.used}), sorted({*own.untrusted, *groups.untrusted})
-    action, known = (settings.action_type, request.action.name), Known(facts, own.entities)
+    action, known = (settings.action_type, request.action.name), Entities(facts, own.entities)
     return CedarRequest(principal, action, resource, context, known, tuple(claims), tuple(untrusted), tuple(own.notes))
 
 

@@ -9,7 +9,7 @@ from policy.core.model import Reason, Unanswerable
 from policy.core.request import Request
 from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import Action, Thing
-from policy.systems.lenses5.inventory import Known, read_field
+from policy.systems.lenses5.inventory import Inventory, read_field
 from policy.systems.lenses5.target import Target, complete, find_target
 
 
@@ -86,7 +86,7 @@ def _known(target: Target, facts: Facts) -> Mapping[str, Any]:
     """What documents say of it; raises Unanswerable when its document was refused."""
     kind = target.thing.document
     known = None if kind is None else facts.get(kind, target.name)
-    return known.values if isinstance(known, Known) else {}
+    return known.values if isinstance(known, Inventory) else {}
 
 
 def _contradictions(description: Description, given: Mapping[str, Any], known: Mapping[str, Any]) -> Iterator[Reason]:

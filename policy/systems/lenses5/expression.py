@@ -11,7 +11,7 @@ NO_TOPICS = "L5-Q11"  # the rule by which "all topics" does not hold of no topic
 TOPICS_ON = "Kafka"  # the connection type of every topic that a thing uses
 
 
-class Builder:
+class ExpressionBuilder:
     """Builds the requirement of a rule on one described thing."""
 
     def __init__(self, description: Description) -> None:

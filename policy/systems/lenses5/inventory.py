@@ -14,7 +14,7 @@ from policy.systems.kit.validator import Validator
 from policy.systems.lenses5.catalogue import FieldType, catalogue
 
 
-class Known(msgspec.Struct, frozen=True):
+class Inventory(msgspec.Struct, frozen=True):
     """What a document says of a thing; what it does not say is not in ``values``."""
 
     values: dict[str, Any]
@@ -31,7 +31,7 @@ def read_inventory(document: Document) -> CompiledDocument:
     form.finish()
     values = {field: value for field, value in read.items() if value is not None}
     return CompiledDocument(
-        facts=(Fact(key.kind, key.name, Known(values), statement_id=StatementId(str(key))),),
+        facts=(Fact(key.kind, key.name, Inventory(values), statement_id=StatementId(str(key))),),
         warnings=_warnings(document, values),
     )
 

@@ -17,7 +17,7 @@ from policy.systems.kit.privileged import PrivilegedPermission, read_powers
 from policy.systems.kit.system import UNTYPED, Kind, ObjectOf
 from policy.systems.lenses5.catalogue import catalogue, find_action
 from policy.systems.lenses5.description import describe
-from policy.systems.lenses5.expression import Builder
+from policy.systems.lenses5.expression import ExpressionBuilder
 from policy.systems.lenses5.groups import dataset, read_group
 from policy.systems.lenses5.inventory import KINDS, read_inventory
 from policy.systems.lenses5.target import find_target
@@ -78,7 +78,7 @@ class Lenses5:
         """The expression of the action's rule on what the request is about; raises Unanswerable."""
         action = find_action(request.action.name)
         descriptions, notes = describe(request, action, facts, "facts" in trust)
-        expressions = tuple(Builder(description).of_rule(action.rule) for description in descriptions)
+        expressions = tuple(ExpressionBuilder(description).of_rule(action.rule) for description in descriptions)
         expression = expressions[0] if len(expressions) == 1 else All(expressions, action.rule)
         groups, subject = claimed(request, "groups", "L5-Q1", trust), f"user:{request.subject.id}"
         return AuthorizationQuery(

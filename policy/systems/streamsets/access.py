@@ -8,7 +8,7 @@ from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck
 from policy.core.times import to_text
 from policy.systems.streamsets.moments import Counting, counting
 from policy.systems.streamsets.organizations import organizations, sole_organization
-from policy.systems.streamsets.people import Asker
+from policy.systems.streamsets.people import User
 from policy.systems.streamsets.records import (
     ADMINISTRATOR,
     ANYTHING,
@@ -29,9 +29,9 @@ from policy.systems.streamsets.records import (
 class Access:
     """What a user must hold, as requirements; raises Unanswerable where a document that is needed was refused."""
 
-    def __init__(self, facts: Facts, asker: Asker) -> None:
+    def __init__(self, facts: Facts, user: User) -> None:
         self.facts = facts
-        self.asker = asker
+        self.user = user
 
     @functools.cached_property
     def _sole(self) -> str | None:
@@ -59,7 +59,7 @@ class Access:
     def owner(self, name: str, rule: str) -> Expression:
         """Ownership of the object (SS-OWN-ONE); shares are none, whatever their levels (SS-SHARE)."""
         thing = self.thing(name)
-        found = counting(thing, self.asker.login_at) if thing else None
+        found = counting(thing, self.user.login_at) if thing else None
         if thing is None or found is None:
             return unknown(name)
         held = tuple(
@@ -111,18 +111,18 @@ class Access:
             return Condition(
                 False, f"there is no document of organization {organization}, so it allows nothing", "SS-Q16"
             )
-        if self.asker.organization is None:
-            message = f"to which organization {self.asker.name} belongs is not known: subject.properties.organization"
+        if self.user.organization is None:
+            message = f"to which organization {self.user.name} belongs is not known: subject.properties.organization"
             return Condition(None, message, "SS-ADMIN-FULL")
-        if self.asker.organization != organization:
-            message = f"{self.asker.name} belongs to {self.asker.organization}, not to {organization}"
+        if self.user.organization != organization:
+            message = f"{self.user.name} belongs to {self.user.organization}, not to {organization}"
             return Condition(False, message, "SS-ADMIN-FULL")
         return organization, record
 
     def _ways(self, name: str, level: str, rule: str, because: str, until: int | None = None) -> list[Expression]:
         """The ways to hold the level by owning or shares, in the version that counts (moments.py)."""
         thing = self.thing(name)
-        found = counting(thing, self.asker.login_at, until) if thing else None
+        found = counting(thing, self.user.login_at, until) if thing else None
         if thing is None or found is None:
             return [unknown(name)]
         parts = [self._by_version(name, thing, place, level, rule, because, found) for place in found.places]
@@ -150,10 +150,10 @@ class Access:
 
     def _held_back(self, thing: Thing, place: int) -> str:
         """Says so where a newer version waits for the user's next login (SS-LOGIN)."""
-        newer, login_at = thing.versions[place + 1 :], self.asker.login_at
+        newer, login_at = thing.versions[place + 1 :], self.user.login_at
         if login_at is None or not newer or newer[0].at <= login_at:
             return ""
-        return f"as it counts for {self.asker.name} since his login at {to_text(login_at)}"
+        return f"as it counts for {self.user.name} since his login at {to_text(login_at)}"
 
     def _on_organization(self, organization: str, permission: tuple[str], rule: str, text: str) -> PermissionCheck:
         return PermissionCheck(permission, organization_name(organization), rule, text, f"organization:{organization}")

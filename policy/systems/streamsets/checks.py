@@ -16,7 +16,7 @@ from policy.systems.streamsets.records import ACTIVE_JOB
 Context = dict[str, Any]
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CheckInput(msgspec.Struct, frozen=True):
     """A condition in its place: on which object, in which context of the request, by which rule."""
 
     access: Access
@@ -25,10 +25,10 @@ class Asked(msgspec.Struct, frozen=True):
     rule: str
 
 
-Check = Callable[[Asked], Condition | None]  # None: the request asks for nothing that needs checking
+Check = Callable[[CheckInput], Condition | None]  # None: the request asks for nothing that needs checking
 
 
-def grant(request: Asked) -> Condition:
+def grant(request: CheckInput) -> Condition:
     """context.grant gives users or groups levels that objects of the type have (SS-SHARE-WHO)."""
     if request.context.get("grant") is None:
         return Condition(None, "the levels and principals to share are not given: context.grant", request.rule)
@@ -41,7 +41,7 @@ def grant(request: Asked) -> Condition:
     return Condition(True, f"{request.name} can be shared like this", request.rule)
 
 
-def new_owner(request: Asked) -> Condition:
+def new_owner(request: CheckInput) -> Condition:
     """context.new_owner is a user, not a group (SS-OWN-CHANGE, SS-Q21)."""
     written = request.context.get("new_owner")
     if written is None:
@@ -53,7 +53,7 @@ def new_owner(request: Asked) -> Condition:
     return Condition(True, f"{written} can own {request.name}", request.rule)
 
 
-def version(request: Asked) -> Condition | None:
+def version(request: CheckInput) -> Condition | None:
     """context.version, if given, is a version the object has; permissions hold for every one of them."""
     written, found = request.context.get("version"), current(request.access, request.name)
     if isinstance(found, Condition) or written is None:
@@ -63,7 +63,7 @@ def version(request: Asked) -> Condition | None:
     return Condition(None, f"{request.name} has no version {written!r} that is known", request.rule)
 
 
-def engine_of_kind(request: Asked) -> Condition | None:
+def engine_of_kind(request: CheckInput) -> Condition | None:
     """context.engine, if given, is an engine of the kind that the pipeline runs on (SS-PIPE-DOWNLOAD)."""
     if request.context.get("engine") is None:
         return None
@@ -79,7 +79,7 @@ def engine_of_kind(request: Asked) -> Condition | None:
     return Condition(engine_kind == pipeline_kind, message, request.rule)
 
 
-def runs_on_engine(request: Asked) -> Condition:
+def runs_on_engine(request: CheckInput) -> Condition:
     """The job is active and context.engine is one of its engines (SS-JOB-RUN-INHERIT)."""
     engine, engines = named(request.context, "engine", "engine"), engines_of_run(request.access, request.name)
     if isinstance(engines, Condition):

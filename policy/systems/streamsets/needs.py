@@ -9,7 +9,7 @@ from policy.core.times import to_text
 from policy.systems.kit.query import Need, expression
 from policy.systems.streamsets.access import Access, unknown
 from policy.systems.streamsets.catalogue import Leaf, catalogue, type_of
-from policy.systems.streamsets.checks import CHECKS, Asked, Context, named
+from policy.systems.streamsets.checks import CHECKS, CheckInput, Context, named
 from policy.systems.streamsets.engines import engines_of, engines_of_run
 from policy.systems.streamsets.moments import at_moment
 from policy.systems.streamsets.records import ACTIVE_JOB, ActiveJob
@@ -37,7 +37,7 @@ class Needs:
 
     def _leaf(self, leaf: Leaf, name: str, rule: str) -> Expression | None:
         if leaf.fact:
-            return CHECKS[leaf.fact](Asked(self._access, name, self._context, rule))
+            return CHECKS[leaf.fact](CheckInput(self._access, name, self._context, rule))
         if leaf.right:
             return self._right(leaf.right, name, rule)
         if leaf.path[:1] == ("context",):

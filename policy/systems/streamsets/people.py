@@ -17,10 +17,10 @@ from policy.systems.streamsets.records import ACTIVE_JOB, SESSION, ActiveJob, Se
 PREFIXES = ("user:", "group:", "role:")
 
 
-class Asker(msgspec.Struct, frozen=True):
-    """A user as he counts. ``organization`` None: not known. ``login_at`` None: no login known (SS-Q12).
+class User(msgspec.Struct, frozen=True):
+    """The user of a request. ``organization`` None: not known. ``login_at`` None: no login known (SS-Q12).
 
-    ``claims``, ``untrusted``, ``notes``: see policy.core.model.Question.
+    ``claims``, ``untrusted``, ``notes``: see policy.core.model.AuthorizationQuery.
     """
 
     name: str
@@ -84,7 +84,7 @@ def _moment(form: Validator, field: str) -> int:
         return 0
 
 
-def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
+def user_of(request: Request, facts: Facts, trust: frozenset[str]) -> User:
     """The request's subject; raises Unanswerable for what cannot be a user, and for claims that are no claims."""
     name = request.subject.id
     if name.startswith(PREFIXES):
@@ -95,7 +95,7 @@ def asker(request: Request, facts: Facts, trust: frozenset[str]) -> Asker:
     roles, of_roles = _effective(request, "roles", session.roles if session else None, trust)
     organization, basis = _organization(request, facts, trust)
     read = (groups, roles, basis)
-    return Asker(
+    return User(
         name,
         organization,
         groups.names,

@@ -38,7 +38,7 @@ from policy.systems.streamsets.catalogue import (
 from policy.systems.streamsets.needs import Needs, checked
 from policy.systems.streamsets.objects import read_object
 from policy.systems.streamsets.organizations import read_organization
-from policy.systems.streamsets.people import Asker, asker, read_active_job, read_session
+from policy.systems.streamsets.people import User, read_active_job, read_session, user_of
 from policy.systems.streamsets.records import ACTIVE_JOB, OBJECT, SESSION
 from policy.systems.streamsets.records import ORGANIZATION as ORGANIZATION_KIND
 
@@ -106,7 +106,7 @@ class StreamSets:
 
     def to_query(self, request: Request, facts: Facts, trust: frozenset[str]) -> AuthorizationQuery:
         """What the operation needs, and the role that goes with it."""
-        wanted, who = operation(request.action.name), asker(request, facts, trust)
+        wanted, who = operation(request.action.name), user_of(request, facts, trust)
         access = Access(facts, who)
         of = _on_organization if wanted.resource == ORGANIZATION else _on_objects
         parts = list(of(wanted, request, access))
@@ -178,11 +178,11 @@ def _task_role(access: Access, action: str, name: str) -> Iterator[Expression]:
         return
     organization, record = body
     for roles in record.task_roles.get(action, ()):
-        held = Condition(*_holds_one(access.asker, roles, action), rule="SS-TASK-ROLE", code="task-role")
+        held = Condition(*_holds_one(access.user, roles, action), rule="SS-TASK-ROLE", code="task-role")
         yield AnyOf((held, access.administrator(organization, "SS-Q2")), "SS-TASK-ROLE")
 
 
-def _holds_one(who: Asker, roles: tuple[str, ...], action: str) -> tuple[bool, str]:
+def _holds_one(who: User, roles: tuple[str, ...], action: str) -> tuple[bool, str]:
     held = [role for role in roles if role in who.roles]
     if held:
         return True, f"{who.name} has the role {held[0]}, which goes with {action}"

@@ -12,8 +12,8 @@ from policy.core.facts import Facts
 from policy.core.model import All, AnyOf, Condition, Expression, PermissionCheck, Unanswerable
 from policy.core.pattern import Name
 from policy.core.request import Request
-from policy.systems.cdap.below import Below
 from policy.systems.cdap.catalogue import catalogue, has_below, lineage
+from policy.systems.cdap.descendants import Descendants
 from policy.systems.cdap.entities import parse_entity, written
 from policy.systems.cdap.grants import ADMINISTRATION, ANY, BACKEND
 from policy.systems.cdap.tree import Tree
@@ -23,7 +23,7 @@ PERMISSION_TEXTS = {"ANY": "any of READ, WRITE, EXECUTE, ADMIN", "BACKEND": "adm
 REFUSED_NAMED = 100  # of the refused documents that may change an answer, the first by name
 
 
-class Questions:
+class ExpressionBuilder:
     """One request with what is known of its entities. ``claims``: those that its needs have used so far.
 
     ``principals``: all that the subject is.
@@ -35,7 +35,7 @@ class Questions:
         self._context = request.context
         self._entity = entity
         self._tree = Tree(facts)
-        self._inside = Below(facts, self._tree, principals)
+        self._inside = Descendants(facts, self._tree, principals)
         self._trust = trust
         self.claims: set[str] = set()
 

@@ -17,13 +17,13 @@ from policy.systems.cdap.grants import BELOW, SURELY_BELOW, singled_out
 from policy.systems.cdap.tree import Tree, bounded
 
 
-class Below:
+class Descendants:
     """``principals``: all that the subject of the request is."""
 
     def __init__(self, facts: Facts, tree: Tree, principals: Sequence[str]) -> None:
         self._facts = facts
         self._tree = tree
-        self._holders = principals
+        self._principals = principals
 
     def entities(self, entity: Name) -> list[Name]:
         """Entities below ``entity`` that must be checked one by one, whether something is held there."""
@@ -41,7 +41,7 @@ class Below:
         yield from self._tree.linked_beyond(above)
         misnamed = self._tree.misnamed(above)
         if misnamed:
-            yield from singled_out(self._facts, self._holders, above)
+            yield from singled_out(self._facts, self._principals, above)
         for other in misnamed:  # not all that an application names goes with it: programs have documents of their own
             yield from self._tree.misnamed(other)
 
