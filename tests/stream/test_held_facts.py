@@ -4,12 +4,14 @@ import copy
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact
 from policy.store.overlay import FactChange, FactOverlay
 from streaming.enforcer import worker as worker_module
+from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.worker import HeldFacts
 from streaming.snapshots import broadcasts as broadcasts_module
 from streaming.snapshots.broadcasts import FactBroadcasts
@@ -69,3 +71,25 @@ def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.Mon
 def _change(name: str, number: int) -> FactChange:
     facts = () if number % 7 == 0 else (Fact("Session", name, number),)
     return FactChange(Key("streamsets", "Session", name), facts)
+
+
+def test_what_was_known_before_the_newest_changes_of_a_start_is_known_by_their_offsets() -> None:
+    """The layer that is broadcast first is that of before; what a worker makes of it is the same as the driver's."""
+    overlay, feed = FactOverlay(), FactBroadcasts(Arrived)
+    changes = [msgspec.structs.replace(_change("sam", number), order=number) for number in range(1, 7)]
+    for change in changes[:3]:
+        overlay.apply(change)
+    older = overlay.copy(), 3
+    for change in changes[3:]:
+        overlay.apply(change)
+    facts = feed.current(overlay, changes, 6, older)
+    layer = feed.broadcasts[0].value
+    held = HeldFacts(facts.base, layer, FactsAt(layer.copy(), facts.since))
+    held.follow(facts, feed.broadcasts)
+    assert held.overlay.table("streamsets").get("Session", "sam") == overlay.table("streamsets").get("Session", "sam")
+    assert held.past is not None
+    assert held.past.newest_of("streamsets", 2) is None
+    for offset in range(3, 7):
+        assert held.past.newest_of("streamsets", offset) == offset
+        found = held.past.at(offset).table("streamsets").get("Session", "sam")
+        assert found == _change("sam", offset).facts[0]
