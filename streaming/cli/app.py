@@ -150,13 +150,14 @@ def reach(
     settings: "Settings",
     *read: str,
     written: Sequence[str] = (),
+    described: Sequence[str] = (),
     permissions: Iterable["Permission"] = (),
     wait: float | None = None,
 ) -> "AdminClient":
     """A client of a cluster that answers, has the topics, and lets them be read and written. Raises Failure.
 
-    `permissions`: what is needed beside that. Consumers that read topics name the job's group. `wait`: seconds for the
-    cluster to answer; SECONDS by default.
+    `described`: topics of which no record is read, but how many there are. `permissions`: what is needed beside that.
+    Consumers that read topics name the job's group. `wait`: seconds for the cluster to answer; SECONDS by default.
     """
     from confluent_kafka import KafkaException
 
@@ -171,12 +172,13 @@ def reach(
 
     wait = SECONDS if wait is None else wait
     groups = [Permission("group", settings.job_name, "Describe")] if read else []
-    needed = [*topic_permissions("Read", read), *topic_permissions("Write", written), *groups, *permissions]
+    topics = {"Read": read, "Write": written, "Describe": described}
+    needed = [one for operation, names in topics.items() for one in topic_permissions(operation, names)]
     try:
         admin = admin_client(settings)
         with echo_err_after(HINT_SECONDS, f"waiting for Kafka at {settings.bootstrap_servers}, up to {wait:g} s"):
             there = admin.list_topics(timeout=wait).topics
-        denied = missing_permissions(admin, needed)
+        denied = missing_permissions(admin, [*needed, *groups, *permissions])
     except KafkaException as error:
         raise Failure(
             f"no Kafka at {settings.bootstrap_servers} ({error.args[0].str()}, waited {wait:g} s). Start it, or "
@@ -184,7 +186,7 @@ def reach(
         ) from error
     if denied:  # before what is missing, for Kafka hides topics from those who may not describe them
         raise Failure(explain_missing(principal_of(settings.kafka), settings.bootstrap_servers, denied))
-    if missing := sorted({*read, *written} - there.keys()):
+    if missing := sorted({*read, *written, *described} - there.keys()):
         raise Failure(
             f"{', '.join(missing)}: no such topic at {settings.bootstrap_servers}. Run `lockkeeper topics create`, "
             "or name other topics in the settings"

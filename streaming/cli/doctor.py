@@ -145,12 +145,14 @@ def show_status(
     import msgspec
 
     from streaming.decision_log.status import status
+    from streaming.kafka.permissions import Permission
+    from streaming.settings import monitor_settings
 
     settings = settings_of(config, bootstrap)
     names = settings.topics
-    inputs = names.inputs
-    read = (*inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
-    found = status(settings, reach(settings, *read), metrics)
+    topics = (*names.inputs, *names.policy_topics().values(), names.facts, names.decisions, names.verdicts)
+    groups = [Permission("group", one.job_name, "Describe") for one in (settings, monitor_settings(settings))]
+    found = status(settings, reach(settings, described=topics, permissions=groups), metrics)
     if as_json:
         echo_json(msgspec.to_builtins(found))
     else:

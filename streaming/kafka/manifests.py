@@ -66,7 +66,7 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
 
 
 def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
-    """Who there is: the job, the owners of each system's policies and of facts, clients, services and monitoring.
+    """Who there is: the job, owners of each system's policies and of facts, clients, services, monitoring, analysts.
 
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
     """
@@ -91,6 +91,7 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
             (_groups(f"{job}-watch"), READ),
             seeing,
         ],
+        f"{job}-analyst": [*_of_an_analyst(settings, documents), seeing],
         f"{job}-serve": [*_on(documents, READ, CHECK), *_on(topics.answered, WRITE), seeing],
         f"{job}-verify": [*_on((*answers, *topics.asking), READ), *_on(documents, READ, CHECK), seeing],
     }
@@ -122,6 +123,16 @@ def _of_an_owner(settings: Settings, system: str, seeing: Right) -> Iterator[Rig
     yield from _on([settings.topics.policy_topics()[system]], READ, WRITE)
     yield from _on((*settings.topics.requests, settings.topics.changes), READ)
     yield seeing
+
+
+def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Right]:
+    """What decisions rest on, and by which policies they were made; of audit events no more than how many wait."""
+    topics = settings.topics
+    read = (topics.decisions, topics.changes, *topics.requests, *map(dead_letters_of, topics.requests))
+    yield from _on(read, READ)
+    yield from _on(documents, READ, CHECK)
+    yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
+    yield Thing("group", monitor_settings(settings).job_name), DESCRIBE
 
 
 def _of_the_job(settings: Settings) -> Iterator[Right]:

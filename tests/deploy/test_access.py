@@ -195,6 +195,38 @@ def _log(session: Session) -> str:
     return session.run("policy", "log")
 
 
+def _search(session: Session) -> str:
+    return session.run("decisions", "--limit", "1")
+
+
+def _explain(session: Session) -> str:
+    return session.run("explain", "--decision", "none", even_if="no decision none")
+
+
+def _doctor(session: Session) -> str:
+    return session.run("doctor", "r-1", prints="produced to")
+
+
+def _status(session: Session) -> str:
+    return session.run("status", prints=f"job {JOB}")
+
+
+def _who_and_what(session: Session) -> str:
+    asked = ("kafka:ListTopic", "kafka:topic:prod/main/orders", "--system", SYSTEM, "--live")
+    return session.run("who-can", *asked) or session.run("what-can", "user:dana", "--system", SYSTEM, "--live")
+
+
+def _history(session: Session) -> str:
+    """There is no job, so there are no changes."""
+    shown = session.run("policy", "show", "HEAD", even_if="no such change")
+    return shown or session.run("policy", "get", SYSTEM, "--at", "2026-01-01T00:00:00Z", even_if="no longer known")
+
+
+def _differs(session: Session) -> str:
+    file = session.documents("documents.yaml", DOCUMENTS[SYSTEM])
+    return session.run("policy", "status", file) or session.run("policy", "diff", "live", file)
+
+
 def _verify(session: Session) -> str:
     """What it finds is another matter: somebody wrote a decision here, and there is no job."""
     return session.run("verify", "--json", prints="violations")
@@ -224,6 +256,7 @@ def _start(session: Session) -> str:
     return "".join(str(entry["error"]) for entry in logs)
 
 
+ANALYST: list[Step] = [_search, _explain, _doctor, _status, _who_and_what, _log, _history, _differs]
 STEPS: dict[str, list[Step]] = {
     **{owner: _owner(system) for system, owner in OWNERS.items()},
     f"{JOB}-client": [partial(_follow, DecisionConsumer), _ask, _ask_in_python],
@@ -239,6 +272,7 @@ STEPS: dict[str, list[Step]] = {
         partial(_follow, AlertConsumer),
         partial(_follow, DecisionConsumer),
     ],
+    f"{JOB}-analyst": ANALYST,
     f"{JOB}-serve": [_serve],
     f"{JOB}-verify": [_verify],
 }
@@ -319,7 +353,8 @@ def test_each_permission_that_is_missing_is_named_with_the_acl_that_grants_it(
 def _shown_by(user: str, permission: Permission) -> list[Step]:
     """Those of a user's steps that may need a permission; where topics are described, it is not for being read."""
     describes = permission.type == "topic" and permission.operation.startswith("Describe")
-    return [step for step in STEPS[user] if (step is _check_topics) == describes or step in (_verify, _serve)]
+    always = (_verify, _serve, *ANALYST) if user != f"{JOB}-watch" else ()
+    return [step for step in STEPS[user] if (step is _check_topics) == describes or step in always]
 
 
 def _names(said: str, principal: str, permission: Permission, broker: SecuredBroker) -> bool:

@@ -1,0 +1,184 @@
+"""The workflow for pull requests and the hook for pre-commit: their own commands, in a repository of policies."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from streaming.kafka.authorship import authorship_of
+from streaming.kafka.committed import committed_records
+from streaming.kafka.topics import TopicNames
+from streaming.settings import Settings
+from tests.cli.documents import GROUP, ROLE, readers_folder
+from tests.cli.test_comparing import commit, git
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(sys.executable).parent
+WORKFLOW = ROOT / "deploy/examples/github-actions.yaml"
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+CASES = """
+system: lenses6
+cases:
+- case: dana reads orders, and nothing else
+  stages:
+  - expect:
+    - ask: {subject: "user:dana", action: "kafka:GetTopicDetails", resource: "kafka:topic:prod/main/orders"}
+      answer: allow
+    - ask: {subject: "user:dana", action: "kafka:DeleteTopic", resource: "kafka:topic:prod/main/orders"}
+      answer: deny
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What actions/checkout makes of a pull request: a clone whose branch `main` is that of its origin."""
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    git(origin, "init", "--quiet", "--initial-branch=main")
+    readers_folder(origin / "policies")
+    (origin / "cases").mkdir()
+    (origin / "cases" / "readers.yaml").write_text(CASES)
+    commit(origin)
+    git(tmp_path, "clone", "--quiet", str(origin), "checkout")
+    checkout = tmp_path / "checkout"
+    git(checkout, "checkout", "--quiet", "-b", "change")
+    return checkout
+
+
+def _commands(job: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """The commands of a job and their variables, without the installation: lockkeeper is installed here."""
+    for step in yaml.safe_load(WORKFLOW.read_text())["jobs"][job]["steps"]:
+        if "run" in step and step["run"] != "pip install lockkeeper-authz":
+            yield step["run"], step.get("env", {})
+
+
+def _run(
+    job: str, checkout: Path, expressions: Mapping[str, str], **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a job as a runner does: each command by `bash -e`, until one fails. Returns the last one's output."""
+    summary = checkout.parent / "summary.md"
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LOCKKEEPER_")}
+    runner = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary), **variables}
+    for command, given in _commands(job):
+        own = {name: _evaluated(text, expressions) for name, text in given.items()}
+        env = {**inherited, "PATH": f"{SCRIPTS}:{os.environ['PATH']}", **runner, **own}
+        done = subprocess.run(
+            ["bash", "-e", "-c", command],
+            cwd=checkout,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        if done.returncode:
+            break
+    return done
+
+
+def _evaluated(text: str, expressions: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{\{ *(.*?) *\}\}", lambda found: expressions[found[1]], text)
+
+
+def test_the_workflow_is_valid_by_the_schema_of_github() -> None:
+    """The copy of it that check-jsonschema has."""
+    command = [str(SCRIPTS / "check-jsonschema"), "--builtin-schema", "vendor.github-workflows", str(WORKFLOW)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_pull_request_gets_a_summary_and_its_differences_beside_the_lines(checkout: Path) -> None:
+    (checkout / "policies" / "wide.yaml").write_text(ROLE.format(name="wide", topic="*"))
+    (checkout / "policies" / "group.yaml").write_text(GROUP.format(name="readers", role="order-readers, wide"))
+    commit(checkout)
+    done = _run("review", checkout, {}, GITHUB_BASE_REF="main")
+    assert (done.returncode, done.stderr) == (0, "")
+    summary = (checkout.parent / "summary.md").read_text()
+    assert summary.startswith("### Policies: 2 differences, 0 decisions would change\n")
+    [run] = json.loads((checkout / "policies.sarif").read_text())["runs"]
+    places = [result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]]
+    assert sorted(places) == ["policies/group.yaml", "policies/wide.yaml"], "relative, else they are shown nowhere"
+
+
+def test_a_pull_request_fails_at_the_first_thing_that_is_wrong(checkout: Path) -> None:
+    """A misspelt field, then a document that is right but breaks a case."""
+    role = checkout / "policies" / "role.yaml"
+    good = role.read_text()
+    role.write_text(good.replace("effect", "efect"))
+    done = _run("review", checkout, {}, GITHUB_BASE_REF="main")
+    assert done.returncode != 0
+    assert "policies/role.yaml:6:" in done.stdout
+    assert "did you mean effect?" in done.stdout
+    role.write_text(good.replace("kafka:Get*", "kafka:*"))
+    done = _run("review", checkout, {}, GITHUB_BASE_REF="main")
+    assert done.returncode == 1
+    assert "dana reads orders, and nothing else" in done.stdout + done.stderr
+    assert not (checkout / "policies.sarif").exists()
+
+
+@pytest.mark.stream
+def test_what_is_merged_is_applied_with_the_author_of_its_commit(
+    checkout: Path, config: Path, settings: Settings, topics: TopicNames
+) -> None:
+    expressions = {
+        "vars.KAFKA_BOOTSTRAP_SERVERS": settings.bootstrap_servers,
+        "secrets.KAFKA_CLIENT": "{client.id: workflow}",
+    }
+    done = _run("apply", checkout, expressions, LOCKKEEPER_CONFIG=str(config))
+    assert done.returncode == 0, done.stderr
+    records = list(committed_records(settings, [topics.policy_topics()["lenses6"]]))
+    said = {authorship_of(record.headers()) for record in records}
+    assert len(records) == 2
+    [authorship] = said
+    assert (authorship.author, authorship.reason) == ("Dana <dana@example.com>", "policies")
+
+
+class Hook:
+    """pre-commit in a repository of policies, with the hook as it is but for its language: lockkeeper is installed."""
+
+    def __init__(self, folder: Path, **changed: Any) -> None:
+        [hook] = yaml.safe_load(HOOKS.read_text())
+        self._folder = folder
+        local = {"repo": "local", "hooks": [{**hook, "language": "system", **changed}]}
+        (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [local]}))
+
+    def __call__(self) -> tuple[int, str]:
+        """Run it on what is staged; its exit code and output."""
+        git(self._folder, "add", "--all")
+        env = {**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}", "PRE_COMMIT_HOME": str(self._folder.parent)}
+        command = [str(SCRIPTS / "pre-commit"), "run", "--color", "never"]
+        done = subprocess.run(
+            command, cwd=self._folder, env=env, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.returncode, done.stdout
+
+
+def test_the_hook_refuses_a_commit_of_a_bad_document_and_of_a_deletion_that_breaks_another(checkout: Path) -> None:
+    manifest = [str(SCRIPTS / "pre-commit"), "validate-manifest", str(HOOKS)]
+    assert subprocess.run(manifest, check=False, timeout=60).returncode == 0
+    hook = Hook(checkout)
+    code, shown = hook()
+    assert (code, "Passed" in shown) == (0, True)
+    role = checkout / "policies" / "role.yaml"
+    good = role.read_text()
+    role.write_text(good.replace("effect", "efect"))
+    code, shown = hook()
+    assert (code, "policies/role.yaml:6:" in shown, "did you mean effect?" in shown) == (1, True, True)
+    role.unlink()
+    code, shown = hook()
+    assert (code, "order-readers" in shown) == (1, True)
+
+
+def test_the_hook_checks_other_folders_by_its_arguments(checkout: Path) -> None:
+    git(checkout, "mv", "policies", "access")
+    code, shown = Hook(checkout, args=["access/"])()
+    assert (code, "Passed" in shown) == (0, True)
+    code, shown = Hook(checkout)()
+    assert (code, "policies: there is no such file or folder" in shown) == (1, True)
