@@ -26,7 +26,7 @@ WRITERS = {
 """Who may write which topic. A change of this is a change of what is trusted: see SECURITY.md."""
 
 
-VERBS = ("apply", "get", "delete", "diff", "log", "status")  # of `policy`, that a user of the guide can run
+VERBS = ("apply", "get", "delete", "diff", "log", "show", "status")  # of `policy`, that a user of the guide can run
 
 
 def _may(operation: str, type_: str, name: str) -> set[str]:
@@ -111,6 +111,7 @@ def test_the_guide_names_every_user_and_each_command_that_asks_kafka() -> None:
     documented = documented_commands()
     assert documented.keys() == USERS.keys()
     asks = {"run", "request", "serve", "tail", "report", "verify", "topics check"}
+    asks |= {"decisions", "explain", "who-can", "what-can", "doctor", "status"}
     assert set().union(*documented.values()) == asks | {f"policy {verb}" for verb in VERBS}
 
 

@@ -67,7 +67,11 @@ def _tampered(token: bytes, **claims: Any) -> bytes:
     return b".".join([header, encoded({**held, **claims}), signature])
 
 
-NOW = int(time.time())
+def _in(seconds: int) -> int:
+    """A moment so long after this one: the tests of a busy machine may begin minutes after they are collected."""
+    return int(time.time()) + seconds
+
+
 FOREIGN = RSAKey.generate_key(2048, {"kid": "rsa"})
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "alg none": OURS.unsigned,
@@ -98,19 +102,19 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "an issuer with a slash": lambda: OURS.token(iss=ISSUER + "/"),
     "issuers": lambda: OURS.token(iss=[ISSUER]),
     "no issuer": lambda: OURS.token(iss=None),
-    "expired": lambda: OURS.token(exp=NOW - 60),
+    "expired": lambda: OURS.token(exp=_in(-60)),
     "no expiry": lambda: OURS.token(exp=None),
-    "an expiry that is a text": lambda: OURS.token(exp=str(NOW + 300)),
+    "an expiry that is a text": lambda: OURS.token(exp=str(_in(300))),
     "an expiry that is true": lambda: OURS.token(exp=True),
     "an expiry without end": lambda: OURS.token(exp=float("inf")),
     "an expiry that is no number": lambda: OURS.token(exp=float("nan")),
-    "not valid yet": lambda: OURS.token(nbf=NOW + 600),
-    "from the future": lambda: OURS.token(iat=NOW + 600),
+    "not valid yet": lambda: OURS.token(nbf=_in(600)),
+    "from the future": lambda: OURS.token(iat=_in(600)),
     "no subject": lambda: OURS.token(sub=None),
     "an empty subject": lambda: OURS.token(sub=""),
     "subjects": lambda: OURS.token(sub=["checkout"]),
     "another subject than was signed": lambda: _tampered(OURS.token(), sub="admin"),
-    "a later expiry than was signed": lambda: _tampered(OURS.token(exp=NOW - 60), exp=NOW + 600),
+    "a later expiry than was signed": lambda: _tampered(OURS.token(exp=_in(-60)), exp=_in(600)),
     "no signature": lambda: OURS.token().rpartition(b".")[0] + b".",
     "two parts": lambda: OURS.token().rpartition(b".")[0],
     "four parts": lambda: OURS.token() + b".a",
