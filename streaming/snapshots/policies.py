@@ -228,7 +228,9 @@ class Policies:
     def _older(self, changes: Sequence[FactChange]) -> int:
         """How many changes of the first reading come before those that are kept apart."""
         older = len(changes)
-        while older and len(changes) - older < self._recent_facts and changes[older - 1].at > self._facts_all_after:
+        while (
+            older and len(changes) - older < self._recent_facts and changes[older - 1].recorded > self._facts_all_after
+        ):
             older -= 1
         return older
 
