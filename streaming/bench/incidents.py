@@ -19,7 +19,7 @@ from streaming.monitor_settings import (
     UNAUTHORIZED,
     UNREQUESTED,
 )
-from streaming.records.audit import Named, Thing, Verdict, encode_verdict
+from streaming.records.audit import ActionName, Entity, Verdict, encode_verdict
 
 SYSTEM, ACTION = "lenses6", "kafka:ReadTopicData"
 SECOND, MINUTE, DAY = 1_000, 60_000, 24 * 60 * 60_000
@@ -164,9 +164,9 @@ class Day:
             id=id_,
             event_id=f"{subject} {at}",
             system=SYSTEM,
-            subject=Thing("user", subject),
-            action=Named(ACTION),
-            resource=Thing(self._rng.choice(TYPES), topic),
+            subject=Entity("user", subject),
+            action=ActionName(ACTION),
+            resource=Entity(self._rng.choice(TYPES), topic),
             time=at,
             result="success",
             outcome=outcome,

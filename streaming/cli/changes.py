@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streaming.records.change import PolicyState
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
-    from streaming.snapshots.logged import ChangeHistory, Logged
+    from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
 SHORT_ID = 12
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
@@ -46,7 +46,7 @@ def logged_changes(settings: "Settings", *read: str) -> "ChangeHistory":
     return read_changes(settings)
 
 
-def find_change(history: "ChangeHistory", text: str) -> "Logged":
+def find_change(history: "ChangeHistory", text: str) -> "LoggedChange":
     """The change with an id or the beginning of one. Raises Failure."""
     from streaming.snapshots.logged import NoSuchChange
 
@@ -118,11 +118,11 @@ def _moment(since: str | None) -> int:
     return span.start
 
 
-def _has_document(change: "Logged", document: str) -> bool:
+def _has_document(change: "LoggedChange", document: str) -> bool:
     return any(document in (one.key, one.key.partition("/")[2]) for one in change.documents)
 
 
-def _line(change: "Logged") -> str:
+def _line(change: "LoggedChange") -> str:
     counts: dict[str, int] = {}
     for one in change.documents:
         counts[one.change] = counts.get(one.change, 0) + 1
@@ -133,7 +133,7 @@ def _line(change: "Logged") -> str:
     return f"{change.id[:SHORT_ID]}  {first.time}  {first.author or 'unknown author'}  {systems} {documents}{reason}"
 
 
-def plain(change: "Logged") -> dict[str, Any]:
+def plain(change: "LoggedChange") -> dict[str, Any]:
     """A change as plain data: its parts and what they widen, as they stand on the topic."""
     import msgspec
 
@@ -170,7 +170,7 @@ def show(change: ChangeArgument, config: Config = None, bootstrap: Bootstrap = N
         echo(line)
 
 
-def _analysed(settings: "Settings", change: "Logged") -> "Logged":
+def _analysed(settings: "Settings", change: "LoggedChange") -> "LoggedChange":
     """The change with what it widens, for which is waited where it is new."""
     import time
 
@@ -204,7 +204,7 @@ def of_topics(log: "DocumentLog", offsets: "Offsets") -> "Offsets":
     return {topic: partitions for topic, partitions in offsets.items() if topic in log.topics}
 
 
-def differences_of(settings: "Settings", change: "Logged") -> "tuple[list[Difference], str]":
+def differences_of(settings: "Settings", change: "LoggedChange") -> "tuple[list[Difference], str]":
     """The grants that a change gave and took, and why they are not known, "" where they are."""
     from policy.analysis import compare
     from streaming.snapshots.at_offsets import NoLongerKnown
@@ -224,7 +224,7 @@ def differences_of(settings: "Settings", change: "Logged") -> "tuple[list[Differ
     return found, ""
 
 
-def _description(change: "Logged") -> Iterator[str]:
+def _description(change: "LoggedChange") -> Iterator[str]:
     first = change.first
     yield f"change  {change.id}"
     yield f"time    {first.time}"
@@ -247,7 +247,7 @@ def _state(state: "PolicyState") -> str:
     return f"{state.policy_version or 'no request was decided by it'} ({offsets or 'no documents'})"
 
 
-def _widened(change: "Logged") -> Iterator[str]:
+def _widened(change: "LoggedChange") -> Iterator[str]:
     if not change.widens:
         yield "what it opens is not known (yet): the job works it out, but not of what is older than its first start"
     for one in change.widens:

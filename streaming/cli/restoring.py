@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from streaming.settings import Settings
     from streaming.snapshots.at_offsets import DocumentLog, Offsets
     from streaming.snapshots.documents import DocumentRecord
-    from streaming.snapshots.logged import Logged
+    from streaming.snapshots.logged import LoggedChange
 
 VERSION = "sha256:"
 SHOWN = 10
@@ -124,7 +124,7 @@ def rollback(
 class _Rollback:
     """What undoes a change, by what the topics hold when it is published: read again for each attempt."""
 
-    def __init__(self, settings: "Settings", change: "Logged", force: bool) -> None:
+    def __init__(self, settings: "Settings", change: "LoggedChange", force: bool) -> None:
         self._settings, self._change, self._force = settings, change, force
         if change.documents_count > len(change.documents):
             raise Failure(

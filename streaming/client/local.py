@@ -29,7 +29,7 @@ from streaming.errors import CannotStart
 from streaming.kafka.clients import admin_client
 from streaming.serve.authzen import TIME, FreshnessKind, Read
 from streaming.serve.follower import Follower
-from streaming.serve.recording import Basis, NotRecorded, Recorder, answered_record
+from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record
 from streaming.settings import DEFAULT_TRUST, RecordMode, ServeSettings, Settings
 
 POLL_SECONDS = 0.1
@@ -132,7 +132,7 @@ class LocalExchange:
         now = time.time_ns() // 1_000_000
         answer = self._evaluated(body, read, now)
         freshness: FreshnessKind = "full" if self._options.freshness == "full" else _freshness(body)
-        basis = Basis(read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust)
+        basis = AnswerContext(read, now, freshness, time.monotonic() - read.at, self._bound, self._options.trust)
         decision = self._typed(body, answer, basis)
         recorder, system = self._recorder, str(body.get("system", ""))
         malformed = not answer.evaluations and answer.reasons[0].code == "malformed-request"
@@ -167,7 +167,7 @@ class LocalExchange:
         most, trust = self._settings.limits.claimed_groups, self._options.trust | TIME
         return decide(read.snapshot, {**body, "time": now}, trust=trust, max_claimed_groups=most)
 
-    def _typed(self, body: Mapping[str, Any], answer: Answer, basis: Basis) -> Decision:
+    def _typed(self, body: Mapping[str, Any], answer: Answer, basis: AnswerContext) -> Decision:
         """The decision with what it rests on, as one that the job wrote."""
         record, read = answer.to_record(), basis.read
         record["context"] |= {

@@ -4,7 +4,6 @@ The decision is the job's own. Beside it stands the answer, and whether the two 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -20,24 +19,21 @@ from streaming.enforcer.evaluator import (
     Evaluator,
     Labelled,
     PartitionEvaluator,
+    RecordEvaluator,
     Source,
-    carried,
     labelled,
 )
 from streaming.enforcer.rendering import echo, evaluations, to_json
 from streaming.enforcer.requests import Envelope
-from streaming.ops.tally import AGREES, CONTRADICTS, DEAD, UNVERIFIED, label, no_counts, outcome_of
+from streaming.ops.tally import AGREES, CONTRADICTS, UNVERIFIED, label, outcome_of
 from streaming.records.answered import Answer, Findings, Offsets, encode_findings, offsets_in, offsets_key, read_answer
 from streaming.records.avro import Reader
-from streaming.records.dead_letter import rejected
-from streaming.records.packing import DECISIONS, Outgoing
 from streaming.records.size_gate import TooLarge, fits, record_size
-from streaming.settings import Limits
 
 UNKNOWN = Reason(NO_LONGER_KNOWN, "the policies and facts at the offsets that the answer names are not known")
 
 
-class At(msgspec.Struct, frozen=True):
+class EvaluatorAtOffsets(msgspec.Struct, frozen=True):
     """The evaluator of some offsets. `superseded`: when the first newer policy or fact of the system came, ms.
 
     `exact`: it knows all older versions of documents that the rules of the system may need.
@@ -48,15 +44,15 @@ class At(msgspec.Struct, frozen=True):
     exact: bool
 
 
-Find = Callable[[str, bytes, int], At | None]
+Find = Callable[[str, bytes, int], EvaluatorAtOffsets | None]
 """The evaluator for a system by the key of policy offsets and by the facts' offset; None: that is not known."""
 
 
-class AnsweredEvaluator:
+class AnsweredEvaluator(RecordEvaluator):
     """Decides answered records of one partition in one batch. `newest`: the evaluator of the batch's other records.
 
     `context`: of the newest policies; `facts_topic`: its name; `skew`: how far an answer's time may lie from its
-    record's, ms. `counts`: what it made, for the metrics.
+    record's, ms.
     """
 
     def __init__(
@@ -69,23 +65,12 @@ class AnsweredEvaluator:
         skew: int,
         reader: Reader,
     ) -> None:
-        self._newest, self._find, self._source, self._reader = newest, find, source, reader
-        self._limits: Limits = newest.limits
+        super().__init__(source, newest.limits)
+        self._newest, self._find, self._reader = newest, find, reader
         self._facts_topic, self._skew, self._context = facts_topic, skew, msgspec.structs.replace(context, now=0)
         self._base = newest.for_partition(source, self._context, reader)
         self._partitions: dict[tuple[bytes, int, int, frozenset[str]], PartitionEvaluator] = {}
         self._offsets: dict[bytes, tuple[Offsets, bytes]] = {}
-        self.counts = no_counts()
-
-    def decide(
-        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
-    ) -> Outgoing:
-        """The record to write for one answered record: its decision, or its dead letter. Never raises."""
-        try:
-            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
-        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
-            self.counts[DEAD] += 1
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self._base.open(key, value)

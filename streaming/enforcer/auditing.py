@@ -17,10 +17,10 @@ from streaming.enforcer.evaluator import EXPECTED
 from streaming.enforcer.rendering import Form
 from streaming.ops.tally import DEAD, LIFECYCLE, label, no_counts
 from streaming.records.audit import (
+    ActionName,
     AuditEvent,
+    Entity,
     Lifecycle,
-    Named,
-    Thing,
     Verdict,
     VerdictOutcome,
     encode_verdict,
@@ -55,9 +55,9 @@ class Access(msgspec.Struct):
     """The part of a verdict that says who did what to which resource."""
 
     system: str
-    subject: Thing
-    action: Named
-    resource: Thing
+    subject: Entity
+    action: ActionName
+    resource: Entity
 
 
 class VerdictAnswer(msgspec.Struct):
@@ -79,8 +79,8 @@ def _form(version: str) -> Form:
 
 def _access(request: Request) -> bytes:
     subject, resource = request.subject, request.resource
-    things = Thing(subject.type, subject.id), Thing(resource.type, resource.id, resource.properties)
-    return _encode(Access(request.system, things[0], Named(request.action.name), things[1]))[1:-1]
+    parts = Entity(subject.type, subject.id), Entity(resource.type, resource.id, resource.properties)
+    return _encode(Access(request.system, parts[0], ActionName(request.action.name), parts[1]))[1:-1]
 
 
 def _outcome_in(answer: bytes) -> str:
@@ -269,9 +269,9 @@ class AuditEvaluator:
             id=id_,
             event_id=event.id,
             system=event.system,
-            subject=Thing(request.subject.type, request.subject.id),
-            action=Named(request.action.name),
-            resource=Thing(request.resource.type, request.resource.id, request.resource.properties),
+            subject=Entity(request.subject.type, request.subject.id),
+            action=ActionName(request.action.name),
+            resource=Entity(request.resource.type, request.resource.id, request.resource.properties),
             time=at,
             result=event.outcome,
             decision_id=event.decision_id,

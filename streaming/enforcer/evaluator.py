@@ -149,16 +149,36 @@ class Clock:
 _parts = msgspec.json.Decoder(QueryParts).decode
 
 
-class PartitionEvaluator:
-    """Decides the records of one partition in one batch. `counts`: what it made, for the metrics."""
+class RecordEvaluator:
+    """Decides records one by one. `counts`: what it made, for the metrics."""
+
+    def __init__(self, source: Source, limits: Limits) -> None:
+        self._source, self._limits, self.counts = source, limits, no_counts()
+
+    def decide(
+        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
+    ) -> Outgoing:
+        """The record to write for one record: its decision, or its dead letter. Never raises."""
+        try:
+            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
+        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
+            self.counts[DEAD] += 1
+            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
+
+    def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
+        """The decision. Raises what makes it a dead letter."""
+        raise NotImplementedError
+
+
+class PartitionEvaluator(RecordEvaluator):
+    """Decides the records of one partition in one batch."""
 
     def __init__(
         self, evaluator: Evaluator, answers: Answers, source: Source, context: EvaluationContext, reader: Reader
     ) -> None:
-        self._evaluator, self._limits, self._answers, self._reader = evaluator, evaluator.limits, answers, reader
-        self._clock = Clock()
-        self.counts = no_counts()
-        self._source, self._context = source, context
+        super().__init__(source, evaluator.limits)
+        self._evaluator, self._answers, self._reader = evaluator, answers, reader
+        self._clock, self._context = Clock(), context
         self._trusts_time = "time" in source.trust
         self._has_failed = False
         place = {"topic": source.topic, "partition": source.partition, "offset": 0}
@@ -283,16 +303,6 @@ class PartitionEvaluator:
         carried = pa.array([None if (text := headers[row]) is None else _carried_text(text) for row in answered.rows])
         written = DictionaryColumn(pa.array(texts.values(), pa.binary()), times)
         return Beside(records.keys.take(rows), pa.array(records.offsets).take(rows), written, carried.cast(pa.binary()))
-
-    def decide(
-        self, key: bytes | None, value: bytes | None, headers: list[dict[str, Any]] | None, offset: int, at: int
-    ) -> Outgoing:
-        """The record to write for one request record: its decision, or its dead letter. Never raises."""
-        try:
-            return DECISIONS, key, self._record(key, value, offset, at), carried(headers) if headers else None
-        except Exception as refusal:  # a bug too: one poisonous record must not stop the stream, nor be allowed
-            self.counts[DEAD] += 1
-            return rejected(self._source, offset, refusal, key, value, headers, self._limits)
 
     def _record(self, key: bytes | None, value: bytes | None, offset: int, at: int) -> bytes:
         envelope, value = self.open(key, value)

@@ -51,7 +51,7 @@ from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.broadcasts import RECENT, Broadcasts, FactBroadcasts, Facts, Past, Published
+from streaming.snapshots.broadcasts import RECENT, Broadcasts, FactBroadcasts, Facts, PastSnapshots, PublishedSnapshot
 from streaming.snapshots.candidate import Candidate
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
@@ -112,7 +112,7 @@ class Enforcer:
             Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
             FactBroadcasts(spark.sparkContext.broadcast),
         )
-        self._past = Past(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
+        self._past = PastSnapshots(self._policies.documents, spark.sparkContext.broadcast, settings.snapshots_kept)
         self._named = self._open_named(spark)
         self._candidate = self._open_candidate()
         self._stale = StaleWatch(self._admin, settings)
@@ -325,7 +325,7 @@ class Enforcer:
         ids = topic_ids(self._admin, self._inputs, RETRIED_SECONDS)
         check_logs(self._settings, self._logs, {topic: TopicLog(id_) for topic, id_ in ids.items()}, TopicChanged)
 
-    def _published(self) -> tuple[Published, ...]:
+    def _published(self) -> tuple[PublishedSnapshot, ...]:
         policies = self._policies
         return self._broadcasts.current(policies.snapshot, policies.changed_at, policies.changes_since)
 
@@ -340,7 +340,7 @@ class Enforcer:
         whole = Budget(settings.max_batch_bytes, seconds)
         return budgets_of(range_.undecided, whole, self._slots, self._limits.stalled, exceeding)
 
-    def _task(self, snapshots: Sequence[Published], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
+    def _task(self, snapshots: Sequence[PublishedSnapshot], facts: Facts, budgets: Mapping[Partition, Budget]) -> Task:
         return Task(
             topics=self._output_topics,
             committed=self._tracker.committed,

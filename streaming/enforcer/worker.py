@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from policy import FactChange, FactOverlay, Snapshot, all_systems, together
 from policy.evaluation import BUDGET, Lookup
 from streaming.commit.evaluation import SCHEMA, Decided, SideOutput
-from streaming.enforcer.answered import AnsweredEvaluator, At
+from streaming.enforcer.answered import AnsweredEvaluator, EvaluatorAtOffsets
 from streaming.enforcer.auditing import AuditAnswers, AuditEvaluator, AuditSource
 from streaming.enforcer.evaluator import EncodedEvaluator, EvaluationContext, Evaluator, PartitionEvaluator, Source
 from streaming.enforcer.facts_at import FactsAt
@@ -37,7 +37,7 @@ from streaming.records.size_gate import TooLarge, fits, record_size
 from streaming.settings import Limits
 from streaming.snapshots.broadcasts import Facts, Segment
 from streaming.snapshots.candidate import compare
-from streaming.snapshots.named_offsets import Named
+from streaming.snapshots.named_offsets import ResolvedOffsets
 
 ALLOCATIONS_BETWEEN_COLLECTIONS = 100_000
 TASKS_BETWEEN_COLLECTIONS = 100
@@ -95,7 +95,7 @@ class Task(msgspec.Struct, frozen=True):
     candidate: int
     logged: bool
     segments: tuple[Segment, ...] = ()
-    named: Mapping[bytes, Named] = {}
+    named: Mapping[bytes, ResolvedOffsets] = {}
     policy_topics: Mapping[str, str] = {}
     facts_topic: str = ""
     answer_skew: int = 0
@@ -211,7 +211,7 @@ class Worker:
             decide = EncodedEvaluator(again, source, task.limits, task.formats).decide
         return _one_by_one(decide, records, again.counts, usage), again.counts
 
-    def _at_offsets(self, system: str, offsets: bytes, facts_offset: int) -> At | None:
+    def _at_offsets(self, system: str, offsets: bytes, facts_offset: int) -> EvaluatorAtOffsets | None:
         """The evaluator of a system at these policy offsets (JSON) and this offset of the facts; None: not known."""
         named = self._task.named.get(offsets)
         if named is None:
@@ -231,9 +231,11 @@ class Worker:
         times.append(facts.past.superseded(system, facts_offset) if has_facts else None)
         looks_back = known is not None and any(kind.point_in_time for kind in known.kinds.values())
         exact = named.number >= 0 or not looks_back
-        return At(evaluator, min((at for at in times if at is not None), default=None), exact)
+        return EvaluatorAtOffsets(evaluator, min((at for at in times if at is not None), default=None), exact)
 
-    def _evaluator_at(self, system: str, offsets: bytes, named: Named, change: int, facts: "HeldFacts") -> Evaluator:
+    def _evaluator_at(
+        self, system: str, offsets: bytes, named: ResolvedOffsets, change: int, facts: "HeldFacts"
+    ) -> Evaluator:
         """The evaluator of the newest policies and facts as a rule, else one that is kept in this process."""
         task, past = self._task, facts.past
         assert past is not None
@@ -252,7 +254,7 @@ class Worker:
             _at_offsets.popitem(last=False)
         return found
 
-    def _snapshot_of(self, named: Named) -> Snapshot:
+    def _snapshot_of(self, named: ResolvedOffsets) -> Snapshot:
         if named.number < 0:
             return self._rebuilt[named.rebuilt].value
         numbers = [number for _, _, number in self._task.snapshots]

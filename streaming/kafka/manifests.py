@@ -28,7 +28,7 @@ CHECK = ("Describe", "DescribeConfigs")  # the settings of a topic: `run`, `topi
 Manifest = dict[str, Any]
 
 
-class Thing(msgspec.Struct, frozen=True, order=True):
+class AclResource(msgspec.Struct, frozen=True, order=True):
     """What Kafka protects: a topic, group or transactional id, or with `prefix` all whose names begin so."""
 
     type: str
@@ -36,7 +36,7 @@ class Thing(msgspec.Struct, frozen=True, order=True):
     prefix: bool = False
 
 
-Right = tuple[Thing, tuple[str, ...]]
+Right = tuple[AclResource, tuple[str, ...]]
 """A Kafka resource and the operations that a user may perform on it."""
 
 
@@ -65,7 +65,7 @@ def user_manifests(settings: Settings, cluster: str, authentication: str = "scra
         yield _resource("KafkaUser", user, cluster, spec)
 
 
-def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
+def rights_by_user(settings: Settings) -> dict[str, Mapping[AclResource, list[str]]]:
     """Who there is: the job, owners of each system's policies and of facts, clients, services, monitoring, analysts.
 
     What each of them runs is in docs/pages/guides/access.md, and tests run it; what each cannot do, in SECURITY.md.
@@ -75,8 +75,8 @@ def rights_by_user(settings: Settings) -> dict[str, Mapping[Thing, list[str]]]:
     outputs = (topics.alerts, topics.changes, *answers, *map(dead_letters_of, topics.audit))
     documents = (*topics.policy_topics().values(), topics.facts, topics.history)
     # lockkeeper's own commands read under the name of the job's group, which they neither join nor commit for.
-    seeing = Thing("group", job), DESCRIBE
-    requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (Thing("group", CLIENT_GROUP), DESCRIBE)]
+    seeing = AclResource("group", job), DESCRIBE
+    requesting = [*_on(topics.requests, WRITE), *_on(answers, READ), (AclResource("group", CLIENT_GROUP), DESCRIBE)]
     everything = [spec.name for spec in topic_specs(topics)]
     everybody: dict[str, Iterable[Right]] = {
         job: _of_the_job(settings),
@@ -108,7 +108,7 @@ def enforcer_permissions(settings: Settings) -> list[Permission]:
     return _one_by_one(_together(_of_the_enforcer(settings)))
 
 
-def _one_by_one(rights: Mapping[Thing, list[str]]) -> list[Permission]:
+def _one_by_one(rights: Mapping[AclResource, list[str]]) -> list[Permission]:
     return [
         Permission(thing.type, thing.name, operation, thing.prefix)
         for thing, operations in rights.items()
@@ -132,7 +132,7 @@ def _of_an_analyst(settings: Settings, documents: Iterable[str]) -> Iterator[Rig
     yield from _on(read, READ)
     yield from _on(documents, READ, CHECK)
     yield from _on((*topics.inputs, topics.verdicts), DESCRIBE)
-    yield Thing("group", monitor_settings(settings).job_name), DESCRIBE
+    yield AclResource("group", monitor_settings(settings).job_name), DESCRIBE
 
 
 def _of_the_job(settings: Settings) -> Iterator[Right]:
@@ -162,24 +162,24 @@ def _of_the_monitor(settings: Settings) -> Iterator[Right]:
 
 def _under(name: str) -> list[Right]:
     """What a query needs for its transactional id and its groups."""
-    return [(_transactions(name), WRITE), (Thing("group", name), READ), (_groups(SPARK_GROUPS), READ)]
+    return [(_transactions(name), WRITE), (AclResource("group", name), READ), (_groups(SPARK_GROUPS), READ)]
 
 
 def _on(topics: Iterable[str], *operations: tuple[str, ...]) -> list[Right]:
-    return [(Thing("topic", topic), some) for topic in topics for some in operations]
+    return [(AclResource("topic", topic), some) for topic in topics for some in operations]
 
 
-def _groups(prefix: str) -> Thing:
-    return Thing("group", prefix, prefix=True)
+def _groups(prefix: str) -> AclResource:
+    return AclResource("group", prefix, prefix=True)
 
 
-def _transactions(name: str) -> Thing:
-    return Thing("transactionalId", name)
+def _transactions(name: str) -> AclResource:
+    return AclResource("transactionalId", name)
 
 
-def _together(rights: Iterable[Right]) -> dict[Thing, list[str]]:
+def _together(rights: Iterable[Right]) -> dict[AclResource, list[str]]:
     """All operations on a resource in one place, in a stable order."""
-    found: dict[Thing, set[str]] = {}
+    found: dict[AclResource, set[str]] = {}
     for thing, operations in rights:
         found.setdefault(thing, set()).update(operations)
     least = {thing: sorted(_least(operations)) for thing, operations in sorted(found.items())}
@@ -190,13 +190,13 @@ def _least(operations: set[str]) -> set[str]:
     return operations - set(DESCRIBE) if operations.intersection((*READ, *WRITE)) else operations
 
 
-def _is_within(thing: Thing, operations: list[str], others: Mapping[Thing, list[str]]) -> bool:
+def _is_within(thing: AclResource, operations: list[str], others: Mapping[AclResource, list[str]]) -> bool:
     """Whether a prefix gives as much already."""
     wider = [o for o in others if o != thing and o.prefix and o.type == thing.type and thing.name.startswith(o.name)]
     return any(set(operations) <= {*others[other], *DESCRIBE} for other in wider)
 
 
-def _acl(thing: Thing, operations: list[str]) -> Manifest:
+def _acl(thing: AclResource, operations: list[str]) -> Manifest:
     resource = {"type": thing.type, "name": thing.name, "patternType": "prefix" if thing.prefix else "literal"}
     return {"resource": resource, "operations": operations}
 

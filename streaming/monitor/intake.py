@@ -45,7 +45,7 @@ from streaming.monitor_settings import (
     DENIAL_BURST,
     MALFORMED_BURST,
 )
-from streaming.records.audit import AnyVerdict, Lifecycle, Named, Thing, Verdict, decode_verdict
+from streaming.records.audit import ActionName, AnyVerdict, Entity, Lifecycle, Verdict, decode_verdict
 from streaming.records.avro import Reader, is_avro
 from streaming.records.formats import JSON_ALONE, Formats, shorten
 from streaming.settings import Settings
@@ -59,9 +59,9 @@ KeyedInputs = Iterator[tuple[Key, Input]]
 
 
 class _Request(msgspec.Struct):
-    subject: Thing
-    action: Named
-    resource: Thing
+    subject: Entity
+    action: ActionName
+    resource: Entity
 
 
 class _Context(msgspec.Struct):

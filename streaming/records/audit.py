@@ -72,13 +72,13 @@ VerdictOutcome = Outcome | Literal["unknown"]
 """The policies' answer, or that they are not known any more."""
 
 
-class Named(msgspec.Struct, frozen=True):
+class ActionName(msgspec.Struct, frozen=True):
     """An action."""
 
     name: str
 
 
-class Thing(msgspec.Struct, frozen=True, omit_defaults=True):
+class Entity(msgspec.Struct, frozen=True, omit_defaults=True):
     """A subject or resource."""
 
     type: str
@@ -97,9 +97,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     id: str
     event_id: str
     system: str
-    subject: Thing
-    action: Named
-    resource: Thing
+    subject: Entity
+    action: ActionName
+    resource: Entity
     time: int
     result: Literal["success", "failure"]
     outcome: VerdictOutcome

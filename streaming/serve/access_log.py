@@ -13,7 +13,7 @@ PATH_CHARACTERS = 256
 REQUEST_ID, CALLER = "lockkeeper.request_id", "lockkeeper.caller"  # of a request's scope
 
 
-class Line(msgspec.Struct, frozen=True, tag_field="event", tag="access"):
+class AccessLogEntry(msgspec.Struct, frozen=True, tag_field="event", tag="access"):
     """A response. `ms`: since the headers of the request; `caller`: "" without one; `lost`: lines before it."""
 
     timestamp: str
@@ -59,5 +59,5 @@ class AccessLog:
         self, at: float, method: str, path: str, status: int, seconds: float, id_: str, caller: str, lost: int
     ) -> str:
         timestamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-        line = Line(timestamp, method, path, status, round(seconds * 1000, 3), id_, caller, lost)
+        line = AccessLogEntry(timestamp, method, path, status, round(seconds * 1000, 3), id_, caller, lost)
         return f"{msgspec.json.encode(line).decode()}\n"

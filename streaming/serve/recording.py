@@ -35,7 +35,7 @@ class NotRecorded(Exception):
     """An answer could not be recorded, so it must not be given. The message says why."""
 
 
-class Basis(msgspec.Struct, frozen=True):
+class AnswerContext(msgspec.Struct, frozen=True):
     """What an answer rests on. `time`: ms; `age`, `bound`: of the policies, seconds; `trust`: of the caller."""
 
     read: Read
@@ -46,7 +46,7 @@ class Basis(msgspec.Struct, frozen=True):
     trust: frozenset[str]
 
 
-def answered_record(body: Mapping[str, Any], decision: Decision, basis: Basis, by: str) -> bytes:
+def answered_record(body: Mapping[str, Any], decision: Decision, basis: AnswerContext, by: str) -> bytes:
     """The record of a request, as `authzen` has it, with its answer. Raises NotRecorded for what JSON cannot hold."""
     read = basis.read
     answer = Answer(

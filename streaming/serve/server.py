@@ -39,7 +39,7 @@ from streaming.serve.ext_authz import PREFIX, Denied, Routes, load_routes
 from streaming.serve.follower import Follower
 from streaming.serve.metrics import ServeMetrics
 from streaming.serve.protocol import protocol
-from streaming.serve.recording import Basis, NotRecorded, Recorder, answered_record, open_recorder
+from streaming.serve.recording import AnswerContext, NotRecorded, Recorder, answered_record, open_recorder
 from streaming.serve.tls import Tls
 from streaming.serve.tracing import RequestTracing, open_request_tracing
 from streaming.settings import Settings, SettingsError
@@ -202,7 +202,7 @@ class Application:
         if self._recorder is not None:
             trust = caller.rules.trust
             await self._record(
-                self._recorder, request, decision, Basis(read, now, request.freshness, age, bound, trust)
+                self._recorder, request, decision, AnswerContext(read, now, request.freshness, age, bound, trust)
             )
         self._metrics.decided(request.body["system"], decision)
         return decision, body
@@ -225,7 +225,9 @@ class Application:
         passes = decision.allowed and caller.rules.enforced  # as in the client library: shadow mode allows nothing
         return (200, authzen.message("allowed")) if passes else (403, authzen.message("denied"))
 
-    async def _record(self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: Basis) -> None:
+    async def _record(
+        self, recorder: Recorder, request: EvaluationRequest, decision: Decision, basis: AnswerContext
+    ) -> None:
         """Record an answer before it is given. Raises NotRecorded."""
         system = request.body["system"]
         if not recorder.wants(system, decision.outcome):

@@ -19,7 +19,7 @@ from streaming.snapshots.documents import Refused
 SHOWN = 20  # principals of an escalation, and escalations of an alert; the rest is counted
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedDocument(msgspec.Struct, frozen=True):
     """A record of a policy topic: which document it holds, and where and when (ms) it was published."""
 
     document: str
@@ -86,7 +86,7 @@ def topic_recreated(topic: str, name: str, before: str, after: str, offsets: Map
 
 
 def privilege_escalation(
-    topic: str, record: Published, opened: Sequence[Escalation], published: Mapping[str, Published]
+    topic: str, record: PublishedDocument, opened: Sequence[Escalation], published: Mapping[str, PublishedDocument]
 ) -> Result:
     """A change granted a privileged permission, or lifted a deny. ``published``: records of changed documents."""
     shown = sorted(opened, key=lambda one: (-SEVERITIES.index(one.severity), one))[:SHOWN]
@@ -110,7 +110,7 @@ def privilege_escalation(
     return _record(topic, record.document, alert)
 
 
-def unknown_escalation(topic: str, record: Published, why: str) -> Result:
+def unknown_escalation(topic: str, record: PublishedDocument, why: str) -> Result:
     """What a change opens could not be worked out: the owners of the policies must review it."""
     alert = {
         "id": f"privilege-escalation-{record.topic}-{record.offset}",
@@ -126,7 +126,7 @@ def unknown_escalation(topic: str, record: Published, why: str) -> Result:
 
 def incomplete_escalation(
     topic: str,
-    record: Published,
+    record: PublishedDocument,
     documents: Sequence[str],
     complete: bool,
     merged: int,
@@ -178,7 +178,7 @@ def _evidence(one: Escalation) -> dict[str, Any]:
     return {**fields, **principals, "statement": None if one.statement < 0 else one.statement}
 
 
-def enforcement_disabled(topic: str, record: Published, grants: Sequence[str]) -> Result:
+def enforcement_disabled(topic: str, record: PublishedDocument, grants: Sequence[str]) -> Result:
     """Enforcement is off: every principal may do everything."""
     alert = {
         "id": f"enforcement-disabled-{record.topic}-{record.offset}",

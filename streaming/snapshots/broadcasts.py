@@ -14,7 +14,7 @@ from policy import FactChange, FactOverlay, Snapshot, SnapshotChange, together
 from streaming.snapshots.at_offsets import DocumentLog, NoLongerKnown
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishedSnapshot(msgspec.Struct, frozen=True):
     """A snapshot the workers can read, numbered within this run. `since`: ms, when its policies came into force.
 
     `until`: ms, when they ceased to be; None: when those of the next one came into force. `broadcast`: of the snapshot
@@ -89,13 +89,13 @@ class Broadcasts:
         self._broadcast, self._kept, self._on_broadcast = broadcast, kept, on_broadcast
         self._run = secrets.randbits(62)
         self._snapshot: Snapshot | None = None
-        self._published: list[Published] = []
+        self._published: list[PublishedSnapshot] = []
         self._segments: list[_Open] = []
         self._replaced: list[Broadcast[Any]] = []
 
     def current(
         self, snapshot: Snapshot, since: int, changes_since: Callable[[Snapshot | None], list[SnapshotChange] | None]
-    ) -> tuple[Published, ...]:
+    ) -> tuple[PublishedSnapshot, ...]:
         """All that are held, oldest first; a snapshot is sent unless it is the last one, object for object.
 
         `since`: ms, when its newest policy document came into force. `changes_since`: what it differs in from another.
@@ -123,7 +123,7 @@ class Broadcasts:
             since = newest.since
         # The log's clock may run backwards when another broker takes over; eras follow each other all the same.
         since = max(since, self._published[-1].since if self._published else since)
-        self._published.append(Published(number, since, snapshot.version, broadcast))
+        self._published.append(PublishedSnapshot(number, since, snapshot.version, broadcast))
         self._snapshot = snapshot
         self._on_broadcast()
 
@@ -251,7 +251,7 @@ class WorkBudget:
         return self._left > 0
 
 
-class Past:
+class PastSnapshots:
     """Holds rebuilt snapshots. `documents`: what they are rebuilt from; `send`: Spark's function to broadcast one.
 
     `kept`: how many snapshots of the present are held. `clock`: seconds.
@@ -266,12 +266,12 @@ class Past:
     ) -> None:
         self._documents, self._send, self._clock = documents, send, clock
         self._most = TIMES_HELD * kept
-        self._held: dict[int, tuple[float, Published]] = {}  # by since; with when it was rebuilt
+        self._held: dict[int, tuple[float, PublishedSnapshot]] = {}  # by since; with when it was rebuilt
         self._lost: set[int] = set()  # since when those were in force that cannot be rebuilt
         self._gone: list[Broadcast[Snapshot]] = []
         self._budget = WorkBudget(AT_ONCE_SECONDS, clock)
 
-    def held(self) -> tuple[Published, ...]:
+    def held(self) -> tuple[PublishedSnapshot, ...]:
         """What is held, oldest first."""
         return tuple(published for _, (_, published) in sorted(self._held.items()))
 
@@ -297,7 +297,7 @@ class Past:
             return
         self._lost.discard(span.since)
         # Never the newest: its number is that of no snapshot of the present.
-        published = Published(-1, span.since, snapshot.version, self._send(snapshot), span.until)
+        published = PublishedSnapshot(-1, span.since, snapshot.version, self._send(snapshot), span.until)
         self._held[span.since] = (self._clock(), published)
         self._budget.spend(self._clock() - began)
         log.info("policies of audit events' time rebuilt", version=snapshot.version, since=span.since)

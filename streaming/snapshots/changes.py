@@ -32,7 +32,7 @@ from streaming.records.change import ChangeWidens, widens_record
 from streaming.records.formats import Result
 from streaming.settings import Settings
 from streaming.snapshots.alerts import (
-    Published,
+    PublishedDocument,
     enforcement_disabled,
     incomplete_escalation,
     privilege_escalation,
@@ -54,8 +54,8 @@ class _Changed(msgspec.Struct):
     """A document since the last comparison: what it said then, and since its first and newest records."""
 
     before: CompiledDocument
-    first: Published
-    newest: Published
+    first: PublishedDocument
+    newest: PublishedDocument
     changes: dict[str, None]  # the ids, in order
     after: CompiledDocument = CompiledDocument()
 
@@ -116,7 +116,7 @@ class Changes:
         if published is None or record.offset < published:
             return
         self._close_before(record, store)
-        newest = Published(str(key), record.topic, record.offset, record.at)
+        newest = PublishedDocument(str(key), record.topic, record.offset, record.at)
         known = self._changed.get(key)
         if known is None:
             self._changed[key] = _Changed(said(store.histories.get(key)), newest, newest, {change: None})
@@ -189,7 +189,7 @@ class Changes:
         since = min(one.first.at for one in change.documents.values())
         analysis = analyse(all_systems()[change.system], policy_set, _edits(change), since, work)
         published = {one.newest.document: one.newest for one in change.documents.values()}
-        by_record: dict[Published, list[Escalation]] = {}
+        by_record: dict[PublishedDocument, list[Escalation]] = {}
         for one in analysis.escalations:
             last = max((published[cause] for cause in one.causes), key=lambda record: record.offset)
             by_record.setdefault(last, []).append(one)
@@ -213,7 +213,7 @@ class Changes:
             key = Key(*grant.statement_id.document.split("/", 2))
             current = store.histories[key].in_force
             assert current is not None, "it grants something"
-            record = Published(str(key), topic, current.order, current.at)
+            record = PublishedDocument(str(key), topic, current.order, current.at)
             yield enforcement_disabled(self._alerts_topic, record, [grant_text(grant)])
 
     def pending(self) -> list[Result]:

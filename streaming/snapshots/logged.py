@@ -23,7 +23,7 @@ class NoSuchChange(Exception):
     """No change has this id, or several have; the message says so."""
 
 
-class Logged(msgspec.Struct):
+class LoggedChange(msgspec.Struct):
     """A change, with its part for each system, and what each part widens. Author, commit and reason are claims."""
 
     id: str
@@ -54,10 +54,10 @@ class Logged(msgspec.Struct):
 class ChangeHistory(msgspec.Struct):
     """All changes that the topic holds, oldest first. `is_cut`: whether retention has taken older ones."""
 
-    changes: list[Logged]
+    changes: list[LoggedChange]
     is_cut: bool = False
 
-    def find(self, text: str) -> Logged:
+    def find(self, text: str) -> LoggedChange:
         """The change with an id, or with the only one that begins so; `HEAD`, `HEAD~1`. Raises NoSuchChange."""
         if (head := HEAD.fullmatch(text)) is not None and int(head[1] or 0) < len(self.changes):
             return self.changes[-1 - int(head[1] or 0)]
@@ -78,7 +78,7 @@ class ChangeHistory(msgspec.Struct):
 def read_changes(settings: Settings) -> ChangeHistory:
     """What the changes topic holds. Raises as `committed_records`; what cannot be read is logged and left out."""
     topic, deserializer = settings.topics.changes, Deserializer(settings.schema_registry)
-    found: dict[str, Logged] = {}
+    found: dict[str, LoggedChange] = {}
     widens: list[ChangeWidens] = []
     for message in committed_records(settings, [topic]):
         try:
@@ -87,7 +87,7 @@ def read_changes(settings: Settings) -> ChangeHistory:
             record = None
             log.warning("a record of the changes topic cannot be read", offset=message.offset(), error=str(error))
         if isinstance(record, PolicyChange):
-            found.setdefault(record.id, Logged(record.id, [])).parts.append(record)
+            found.setdefault(record.id, LoggedChange(record.id, [])).parts.append(record)
         elif record is not None:
             widens.append(record)
     for one in widens:

@@ -19,7 +19,7 @@ from streaming.snapshots.broadcasts import WorkBudget
 if TYPE_CHECKING:
     from pyspark.core.broadcast import Broadcast
 
-    from streaming.snapshots.broadcasts import Published
+    from streaming.snapshots.broadcasts import PublishedSnapshot
 
 log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ Records = tuple[tuple[str, int], ...]
 """The offset of the newest record of each policy topic."""
 
 
-class Named(msgspec.Struct, frozen=True):
+class ResolvedOffsets(msgspec.Struct, frozen=True):
     """The snapshot at some offsets. `number`: of a snapshot of this run; `rebuilt`: else the index of its broadcast.
 
     `superseded`: by policy topic, when the first record beyond the offsets came (ms); none: there is none yet.
@@ -70,7 +70,7 @@ class NamedOffsets:
         self._budget = WorkBudget(AT_ONCE_SECONDS, clock)
         self._rebuilds = self._grants = 0  # of one call of `resolve`
 
-    def follow(self, published: "Sequence[Published]", offsets: Offsets) -> None:
+    def follow(self, published: "Sequence[PublishedSnapshot]", offsets: Offsets) -> None:
         """Note which snapshots of the present there are; the last one is of these offsets."""
         newest = published[-1].number
         if newest not in self._published:
@@ -83,11 +83,11 @@ class NamedOffsets:
         """Of the rebuilt snapshots, in the order of their indexes."""
         return [one.broadcast for one in self._rebuilt.values()]
 
-    def named(self) -> dict[bytes, Named]:
+    def named(self) -> dict[bytes, ResolvedOffsets]:
         """What is known now, by the JSON of the offsets."""
         numbers = {records: number for number, records in self._published.items()}
         indexes = {records: index for index, records in enumerate(self._rebuilt)}
-        found: dict[bytes, Named] = {}
+        found: dict[bytes, ResolvedOffsets] = {}
         for text, offsets in list(self._known.items()):
             try:
                 records = self._documents.checked_records(offsets)
@@ -98,7 +98,7 @@ class NamedOffsets:
                 del self._known[text]
                 continue
             superseded = self._documents.superseded(offsets)
-            found[text] = Named(numbers.get(records, -1), indexes.get(records, -1), superseded)
+            found[text] = ResolvedOffsets(numbers.get(records, -1), indexes.get(records, -1), superseded)
         return found
 
     def resolve(self, texts: Iterable[bytes]) -> bool:

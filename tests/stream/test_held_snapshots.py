@@ -13,7 +13,7 @@ from policy.store.snapshot import Snapshot
 from streaming.enforcer import worker as worker_module
 from streaming.enforcer.worker import HeldSnapshot, HeldSnapshots
 from streaming.snapshots import broadcasts as broadcasts_module
-from streaming.snapshots.broadcasts import Broadcasts, Published, Segment
+from streaming.snapshots.broadcasts import Broadcasts, PublishedSnapshot, Segment
 from tests.policy.test_compiler import role, told_of
 
 
@@ -44,7 +44,9 @@ class Process:
     def __init__(self) -> None:
         self.held = HeldSnapshots()
 
-    def snapshots(self, eras: tuple[Published, ...], segments: tuple[Segment, ...], changes: Any) -> list[Snapshot]:
+    def snapshots(
+        self, eras: tuple[PublishedSnapshot, ...], segments: tuple[Segment, ...], changes: Any
+    ) -> list[Snapshot]:
         worker_module._snapshots = self.held
         found = []
         for era in reversed(eras):

@@ -13,7 +13,7 @@ from policy.store.overlay import FactChange, FactOverlay
 from streaming.enforcer.facts_at import HELD, FactsAt
 from streaming.records.answered import offsets_key
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.snapshots.broadcasts import Published
+from streaming.snapshots.broadcasts import PublishedSnapshot
 from streaming.snapshots.documents import DocumentRecord
 from streaming.snapshots.named_offsets import KNOWN, NamedOffsets
 from streaming.topics import DAY_MS, TopicNames
@@ -70,7 +70,7 @@ def _named(documents: DocumentLog, clock: Clock | None = None) -> NamedOffsets:
     """With the newest snapshot, number 7, that the job holds."""
     send: Any = Sent
     made = NamedOffsets(documents, send, KEPT, clock or Clock())
-    held: Any = Published(7, NOW, "sha256:7", Sent(compile_documents([])))  # type: ignore[arg-type]
+    held: Any = PublishedSnapshot(7, NOW, "sha256:7", Sent(compile_documents([])))  # type: ignore[arg-type]
     made.follow([held], {TOPIC: {"0": CHANGES - 1}})
     return made
 
@@ -113,6 +113,6 @@ def test_rebuilding_is_bounded_in_number_time_and_memory(documents: DocumentLog)
     assert len(slow.broadcasts()) == 1
     many = [json.dumps({TOPIC: {"0": CHANGES - 1}}).replace(" ", " " * n).encode() for n in range(3 * KNOWN)]
     named.resolve(many)
-    named.follow([Published(7, NOW, "sha256:7", gone[0])], {TOPIC: {"0": CHANGES - 1}})
+    named.follow([PublishedSnapshot(7, NOW, "sha256:7", gone[0])], {TOPIC: {"0": CHANGES - 1}})
     assert len(named.named()) <= KNOWN + 1
     assert _key(CHANGES - 1) in named.named()

@@ -13,7 +13,7 @@ from streaming.enforcer.worker import Task, Worker
 from streaming.records.formats import JSON_ALONE
 from streaming.settings import DEFAULT_TRUST, Limits
 from streaming.snapshots.at_offsets import DocumentLog, Retention
-from streaming.snapshots.broadcasts import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Facts, Past
+from streaming.snapshots.broadcasts import AT_ONCE_SECONDS, HELD_SECONDS, SHARE, Facts, PastSnapshots
 from streaming.snapshots.documents import DocumentRecord
 from streaming.topics import DAY_MS, TopicNames
 from tests.stream.world import LOOKS_BACK, group
@@ -55,12 +55,12 @@ def _documents(first_at: int = NOW) -> DocumentLog:
     return log
 
 
-def _past(clock: Clock | None = None, first_at: int = NOW, kept: int = 2) -> Past:
+def _past(clock: Clock | None = None, first_at: int = NOW, kept: int = 2) -> PastSnapshots:
     send: Any = Sent
-    return Past(_documents(first_at), send, kept, clock or Clock())
+    return PastSnapshots(_documents(first_at), send, kept, clock or Clock())
 
 
-def _members(past: Past) -> dict[tuple[int, int | None], list[str]]:
+def _members(past: PastSnapshots) -> dict[tuple[int, int | None], list[str]]:
     """When each snapshot was in force, and who is a member in it."""
     held = past.held()
     return {

@@ -25,7 +25,7 @@ from streaming.records.packing import Outgoing, Packed
 from streaming.records.schemas import Kind
 from streaming.records.size_gate import ALWAYS_FITS, fits, fitting, largest, record_size
 from streaming.settings import DEFAULT_TRUST, Limits, Settings
-from streaming.snapshots.alerts import Published, policy_rejected, policy_stale, privilege_escalation
+from streaming.snapshots.alerts import PublishedDocument, policy_rejected, policy_stale, privilege_escalation
 from streaming.snapshots.documents import DocumentRecord, Loader, Refused
 from streaming.topics import ROOM
 from tests.monitor.pure import T0, PureMonitor, decision
@@ -250,7 +250,7 @@ def test_every_verdict_and_its_dead_letter_fits(asked: dict[str, Any], login: bo
 def test_every_alert_of_the_policies_fits(name: str, errors: list[str], times: int) -> None:
     _alert(policy_rejected("alerts", Refused("policies", 5, AT, name, tuple(errors * times))))
     _alert(policy_stale("alerts", ("policies", 0), 5, AT, name))
-    many, record = tuple(errors * times), Published(name, "policies", 5, AT)
+    many, record = tuple(errors * times), PublishedDocument(name, "policies", 5, AT)
     texts: dict[str, Any] = dict.fromkeys(("names", "grants", "principals", "before", "after", "ways"), many)
     opened = Escalation(
         document=name, statement=0, kind="wildcard", severity="high", causes=(name,), allow=name, **texts
