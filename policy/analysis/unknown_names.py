@@ -65,32 +65,32 @@ def unknown_subject(
     ``at``: the moment, ms. Raises MalformedRequest.
     """
     policy_set = snapshot.policy_sets.get(system)
-    asked = {"id": "what-can", "system": system, "subject": dict(subject), "time": at}
+    fields = {"id": "what-can", "system": system, "subject": dict(subject), "time": at}
     named = {"action": {"name": "any"}, "resource": {"type": "any", "id": "any"}}
     if policy_set is None:
-        return unknown_terms(asked | named)
+        return unknown_terms(fields | named)
     if policy_set.broken_at(at):
         return []
     if engine_of(all_systems()[system]) is not None:
-        found = unknown_to_engine(policy_set, _parsed(asked | named), subject=True)
+        found = unknown_to_engine(policy_set, _parsed(fields | named), subject=True)
         return [name for name in found if name.what not in ("action", "resource", "resource type")]
-    return _unknown_to_grants(policy_set, system, asked, trust | {"time"})
+    return _unknown_to_grants(policy_set, system, fields, trust | {"time"})
 
 
 def _unknown_to_grants(
-    policy_set: PolicySet, system: str, asked: dict[str, Any], trust: frozenset[str]
+    policy_set: PolicySet, system: str, fields: dict[str, Any], trust: frozenset[str]
 ) -> list[UnknownName]:
-    facts = policy_set.facts.at(asked["time"])
+    facts = policy_set.facts.at(fields["time"])
     for probe in probes(policy_set, system):
-        request = _parsed(asked | probe)
+        request = _parsed(fields | probe)
         with contextlib.suppress(Unanswerable):
             query = authorization_query(all_systems()[system], request, facts, trust)
             return list(unknown_subjects(names_of_documents(policy_set, system), request, query))
     return []
 
 
-def _parsed(asked: dict[str, Any]) -> Request:
-    request = parse_request(asked)
+def _parsed(fields: dict[str, Any]) -> Request:
+    request = parse_request(fields)
     assert isinstance(request, Request)
     return request
 

@@ -33,7 +33,8 @@ class FactChange(msgspec.Struct, frozen=True):
     """What one document of the facts topic says now. `broken`: it was refused and no good version stands in its place.
 
     `affected_principals`: the principals that a refused one may have affected. `at`: since when, ms by the log.
-    `order`: the offset of the record by which it says so; -1: not known.
+    `order`: the offset of the record by which it says so, -1: not known; `recorded`: when that came, ms. It is later
+    than `at` where the record was refused and an older version stays in force.
     """
 
     key: Key
@@ -42,6 +43,7 @@ class FactChange(msgspec.Struct, frozen=True):
     affected_principals: frozenset[str] = frozenset()
     at: int = SINCE_EVER
     order: int = -1
+    recorded: int = SINCE_EVER
 
 
 def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
@@ -60,6 +62,7 @@ def change_of(key: Key, document_history: DocumentHistory | None) -> FactChange:
         document_history.affected_principals if document_history.broken else frozenset(),
         at,
         document_history.newest.order,
+        document_history.newest.at,
     )
 
 

@@ -57,7 +57,7 @@ def run(config: Config = None, bootstrap: Bootstrap = None) -> None:
     with observing(settings) as watch, stop_on_signals(_give_up) as stop:
         from streaming.application import run as run_job
 
-        topics = ", ".join(settings.topics.requests)
+        topics = ", ".join(settings.topics.asking)
         echo_err(f"starting Spark for requests of {topics} at {settings.bootstrap_servers}: it takes 15 to 60 s")
         run_job(settings, stop, _Ready(f"ready: deciding requests of {topics}"), watch)
     echo_err("stopped")

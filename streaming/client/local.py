@@ -231,8 +231,8 @@ def _lacks(body: Mapping[str, Any], read: Read) -> str | None:
 
 def _freshness(body: Mapping[str, Any]) -> FreshnessKind:
     items = body.get("evaluations")
-    holders = (body, *(items if isinstance(items, list) else ()))
-    contexts = (holder.get("context") for holder in holders if isinstance(holder, Mapping))
+    parts = (body, *(items if isinstance(items, list) else ()))
+    contexts = (part.get("context") for part in parts if isinstance(part, Mapping))
     named = any(isinstance(context, Mapping) and FIELD in context for context in contexts)
     return "min_policy_offsets" if named else "bounded"
 

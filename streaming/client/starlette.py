@@ -22,7 +22,7 @@ UNAUTHENTICATED, DENIED, UNDECIDED = 401, 403, 503
 class Requires:
     """`Depends(Requires(…))` in FastAPI, `await Requires(…)(request)` in Starlette; returns the decision, an allow.
 
-    `subject`: the id of who asks, as the application has authenticated it; None: nobody has logged in. `resource`: the
+    `subject`: the id of who asks, as the application has authenticated it; None: there is none. `resource`: the
     id of what is asked about. `timeout`: seconds; None: that of the client. Where there is no allow, it raises
     HTTPException, without the reason: 401 without a subject, 403 for a deny and for what is not enforced, 503 for an
     error, such as no answer in time.

@@ -42,7 +42,7 @@ class FactsAt:
         """When the first change of a system's facts beyond an offset came, ms; None: there is none yet."""
         numbers = self._of_system.get(system, ())
         count = bisect.bisect_right(numbers, offset, key=self._offsets.__getitem__)
-        return self._changes[numbers[count]].at if count < len(numbers) else None
+        return self._changes[numbers[count]].recorded if count < len(numbers) else None
 
     def at(self, offset: int) -> FactOverlay:
         """The layer at an offset, which must not be changed. `offset`: not before `since`."""

@@ -51,7 +51,7 @@ from streaming.runtime.spark_errors import why_ended
 from streaming.settings import Settings
 from streaming.snapshots.alerts import StaleWatch
 from streaming.snapshots.at_offsets import read_retention
-from streaming.snapshots.broadcasts import Broadcasts, FactBroadcasts, Facts, Past, Published
+from streaming.snapshots.broadcasts import RECENT, Broadcasts, FactBroadcasts, Facts, Past, Published
 from streaming.snapshots.candidate import Candidate
 from streaming.snapshots.named_offsets import NamedOffsets
 from streaming.snapshots.policies import Policies
@@ -106,6 +106,7 @@ class Enforcer:
             self._tracker.unanalysed,
             stop,
             self._tracker.replaced,
+            RECENT if settings.topics.answered else 0,
         )
         self._broadcasts, self._facts = (
             Broadcasts(spark.sparkContext.broadcast, settings.snapshots_kept, watch.broadcast),
@@ -270,7 +271,8 @@ class Enforcer:
             self._on_step("policies-read", batch)
             published = (*self._past.held(), *snapshots)
             changes, facts_offset = self._policies.take_fact_changes(), self._policies.facts_offset()
-            facts = self._facts.current(self._policies.overlay, changes, facts_offset)
+            older = self._policies.take_older_facts()
+            facts = self._facts.current(self._policies.overlay, changes, facts_offset, older)
             task = self._task(published, facts, self._budgets(range_))
             broadcasts = [one.broadcast for one in published]
             rebuilt_ones = self._named.broadcasts() if self._named is not None else []

@@ -4,6 +4,7 @@ Labels come from known sets alone, never from records.
 """
 
 import importlib.metadata
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -56,6 +57,15 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._systems = (*all_systems(), OTHER)
         ProcessCollector(registry=self.registry)
+        self._job(settings, health)
+        self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
+        self._requests()
+        self._other_records(settings.topics.inputs)
+        self._batches()
+        self._policies(health)
+        self.lag = ConsumerLag(self.registry)
+
+    def _job(self, settings: Settings, health: Health) -> None:
         job = Info("lockkeeper_job", "The job that runs here.", registry=self.registry)
         job.info({"job_name": settings.job_name, "version": importlib.metadata.version(DISTRIBUTION)})
         ready = Gauge(
@@ -68,38 +78,19 @@ class Metrics:
             registry=self.registry,
         )
         waited.set_function(health.waited)
-        self._audit, self._answered_topics = frozenset(settings.topics.audit), frozenset(settings.topics.answered)
-        self._decisions_and_latency(settings.topics.inputs)
-        self._batches()
-        self._policies(health)
-        self.lag = ConsumerLag(self.registry)
 
-    def _decisions_and_latency(self, topics: Iterable[str]) -> None:
-        self._decisions = Counter(
+    def _requests(self) -> None:
+        outcomes: tuple[str, ...] = get_args(Outcome)
+        self._decisions = self._counter(
             "lockkeeper_decisions_total",
             "Decisions that were committed. system: of the request, or `other` for an unknown system.",
-            ("system", "outcome"),
-            registry=self.registry,
+            {"system": self._systems, "outcome": outcomes},
         )
-        self._verdicts = Counter(
-            "lockkeeper_verdicts_total",
-            "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
-            "not known any more; `lifecycle`: of no access.",
-            ("system", "outcome"),
-            registry=self.registry,
-        )
-        self._answered = Counter(
+        self._answered = self._counter(
             "lockkeeper_answered_total",
             "Decisions on requests that were answered elsewhere. result: `agrees`, `contradicts`, or `unverified`: the "
             "policies and facts that the answer names are not known.",
-            ("system", "result"),
-            registry=self.registry,
-        )
-        self._dead_letters = Counter(
-            "lockkeeper_dead_letters_total",
-            "Dead letters: records that are not requests or audit events. topic: their source.",
-            ("topic",),
-            registry=self.registry,
+            {"system": self._systems, "result": (AGREES, CONTRADICTS, UNVERIFIED)},
         )
         self._latency = CountedHistogram(
             "lockkeeper_decision_latency_seconds",
@@ -107,30 +98,38 @@ class Metrics:
             LATENCY,
             self.registry,
         )
-        self._candidate = Counter(
+        self._candidate = self._counter(
             "lockkeeper_candidate_decisions_total",
             "Decisions compared with the candidate policies. live, candidate: the outcome of each.",
-            ("system", "live", "candidate"),
-            registry=self.registry,
+            {"system": self._systems, "live": outcomes, "candidate": outcomes},
         )
-        self._alerts = Counter(
-            "lockkeeper_alerts_total", "Alerts that were committed.", ("kind",), registry=self.registry
+
+    def _other_records(self, inputs: Sequence[str]) -> None:
+        self._verdicts = self._counter(
+            "lockkeeper_verdicts_total",
+            "Audit events that were evaluated. outcome: under the policies of their time, or `unknown` where these are "
+            "not known any more; `lifecycle`: of no access.",
+            {"system": self._systems, "outcome": (*get_args(Outcome), UNKNOWN, LIFECYCLE)},
         )
-        self._dropped = Counter(
+        self._dead_letters = self._counter(
+            "lockkeeper_dead_letters_total",
+            "Dead letters: records that are not requests or audit events. topic: their source.",
+            {"topic": inputs},
+        )
+        self._alerts = self._counter(
+            "lockkeeper_alerts_total", "Alerts that were committed.", {"kind": (*ALERT_KINDS, OTHER)}
+        )
+        self._dropped = self._counter(
             "lockkeeper_dropped_records_total",
             "Records too large for Kafka that were dropped; each is logged. topic: their destination.",
-            ("topic",),
-            registry=self.registry,
+            {"topic": ()},
         )
-        outcomes: tuple[str, ...] = get_args(Outcome)
-        _begin(self._decisions, [(system, outcome) for system in self._systems for outcome in outcomes])
-        verdicts = (*outcomes, UNKNOWN, LIFECYCLE)
-        _begin(self._verdicts, [(system, outcome) for system in self._systems for outcome in verdicts])
-        _begin(self._answered, [(system, one) for system in self._systems for one in (AGREES, CONTRADICTS, UNVERIFIED)])
-        _begin(self._dead_letters, [(topic,) for topic in topics])
-        pairs = [(live, candidate) for live in outcomes for candidate in outcomes]
-        _begin(self._candidate, [(system, *pair) for system in self._systems for pair in pairs])
-        _begin(self._alerts, [(kind,) for kind in (*ALERT_KINDS, OTHER)])
+
+    def _counter(self, name: str, about: str, labels: Mapping[str, Sequence[str]]) -> Counter:
+        """A counter with its labels, each with the values that are known from the start."""
+        counter = Counter(name, about, tuple(labels), registry=self.registry)
+        _begin(counter, itertools.product(*labels.values()))
+        return counter
 
     def compared(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         """What a candidate would have answered: system, live and candidate outcome, how many."""

@@ -171,6 +171,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 PART = 500  # changes that travel with each task before they become a broadcast of their own
 REBASED = 10_000  # changes after which a layer is broadcast as a whole, unless it is larger itself
+RECENT = REBASED // 2  # changes from before a start of the job that are known one by one
 
 
 class FactBroadcasts:
@@ -187,12 +188,22 @@ class FactBroadcasts:
         self.broadcasts: list[Broadcast[Any]] = []
         self._replaced: list[Broadcast[Any]] = []
 
-    def current(self, overlay: FactOverlay, changes: list[FactChange], offset: int = -1) -> Facts:
+    def current(
+        self,
+        overlay: FactOverlay,
+        changes: list[FactChange],
+        offset: int = -1,
+        older: tuple[FactOverlay, int] | None = None,
+    ) -> Facts:
         """How things stand after `changes`, which `overlay` has taken in; `broadcasts` are what it refers to.
 
-        `offset`: the newest of the facts topic in it.
+        `offset`: the newest of the facts topic in it. `older`: the layer at an earlier offset, which is broadcast first
+        if there is none yet, so that what was known since then is known.
         """
         self._tail += changes
+        if self._base < 0 and older is not None:
+            self._rebase(*older)
+            self._tail = [change for change in changes if change.order > self._since]
         if self._base < 0 or self._tail_start + len(self._tail) > max(REBASED, self._size):
             self._rebase(overlay, offset)
         elif len(self._tail) > PART:

@@ -43,6 +43,8 @@ HISTORY_PAUSE_SECONDS = 0.5
 FORGET_SECONDS = 10.0
 WARNED_AT_ONCE = 10
 PAST_FORGOTTEN_SECONDS = 6 * 3600.0
+NOTHING = -1  # the newest offset where nothing was read
+FUTURE = 1 << 62
 DELETIONS_HELD_MS = DAY_MS - CLOCKS_DIFFER_MS  # by the facts topic, also one that was not created by us
 
 
@@ -59,6 +61,7 @@ class Policies:
     `unanalysed`: by policy topic, where changes begin whose alerts were not written before this run, see `changes`.
     `stop`: ends waiting for the history topic; raises Stopping then.
     `replaced`: committed offsets of deleted topics; see `OffsetTracker`.
+    `recent_facts`: so many of the newest changes of facts are kept apart at first; see `take_older_facts`.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Policies:
         unanalysed: Unanalysed | None = None,
         stop: threading.Event | None = None,
         replaced: Mapping[Partition, Committed] | None = None,
+        recent_facts: int = 0,
     ) -> None:
         topics, limit = settings.topics, settings.limits.document
         self._settings = settings
@@ -106,6 +110,11 @@ class Policies:
         held_after = opened_at - retention.get(topics.facts, Retention()).lag_ms + CLOCKS_DIFFER_MS
         self._deleted_before = min(held_after, opened_at - DELETIONS_HELD_MS)
         self.overlay, self._fact_changes = FactOverlay(all_held_after=held_after), list[FactChange]()
+        self._recent_facts = recent_facts
+        self._older_facts: tuple[FactOverlay, int] | None = None
+        first_held = retention.get(topics.facts, Retention()).start
+        # Compaction has removed nothing that a later record has superseded since then.
+        self._facts_all_after = FUTURE if first_held else max(held_after, opened_at - DELETIONS_HELD_MS)
 
     def _check_logs(self) -> None:
         """Raise CannotStart when a topic is not the one that a job before has read, unless that is accepted."""
@@ -205,12 +214,38 @@ class Policies:
             document_history = self._facts.histories.get(key)
             changes += changes_of(key, document_history, count) if document_history is not None else []
             self._facts.forget(key)
-        for change in sorted(changes, key=lambda change: change.order):
+        changes.sort(key=lambda change: change.order)
+        older = len(changes) if self._complete else self._older(changes)
+        for number, change in enumerate(changes):
+            if number == older:
+                self._keep_older_facts(changes[number - 1].order if number else NOTHING)
             self.overlay.apply(change)
             self._fact_changes.append(change)
         self._facts_read.clear()
         if not self._complete:
             self.overlay.sees_all_from_now(self._deleted_before)
+
+    def _older(self, changes: Sequence[FactChange]) -> int:
+        """How many changes of the first reading come before those that are kept apart."""
+        older = len(changes)
+        while (
+            older and len(changes) - older < self._recent_facts and changes[older - 1].recorded > self._facts_all_after
+        ):
+            older -= 1
+        return older
+
+    def _keep_older_facts(self, offset: int) -> None:
+        layer = self.overlay.copy()
+        layer.sees_all_from_now(self._deleted_before)
+        self._older_facts = layer, offset
+
+    def take_older_facts(self) -> tuple[FactOverlay, int] | None:
+        """The layer before the newest changes of the first reading, and its offset; once. None: all were older.
+
+        It is what was known at that offset: what these changes have superseded was still there to be read.
+        """
+        taken, self._older_facts = self._older_facts, None
+        return taken
 
     def take_fact_changes(self) -> list[FactChange]:
         """The changes of the layer since they were last taken, in order."""

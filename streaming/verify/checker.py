@@ -247,36 +247,42 @@ class Checker:
 
     def _compare(self, request: ConsumerRecord, answer: _Answer) -> None:
         record, decision = answer.record, answer.decision
-        trust = self._trust_of(request.topic)
         try:
-            value = self._json("request", request.value)
-            if len(request.value) + len(request.key) > self._limit:
-                raise MalformedRequest(f"more than {self._limit} bytes")
-            read_request(value, request.at, trust)
-            if request.topic in self._answered_topics:
-                offsets_in(read_answer(value).policy_offsets)
+            value = self._parsed(request)
         except (MalformedRequest, Undecodable) as error:
             if decision is not None:
                 self._violated("unlike_reference", record, f"a dead letter ({error})", decision.outcome)
             return
-        if decision is None:
-            if is_avro(request.value):
-                self._unknown("the schema registry may not have known the schema of a request in Avro")
-            else:
-                self._violated("unlike_reference", record, "a decision: the record is a request", "a dead letter")
-            return
+        if decision is not None:
+            self._compare_decision(request, value, record, decision)
+        elif is_avro(request.value):
+            self._unknown("the schema registry may not have known the schema of a request in Avro")
+        else:
+            self._violated("unlike_reference", record, "a decision: the record is a request", "a dead letter")
+
+    def _parsed(self, request: ConsumerRecord) -> bytes:
+        """A request record as JSON. Raises MalformedRequest or Undecodable for what must become a dead letter."""
+        value = self._json("request", request.value)
+        if len(request.value) + len(request.key) > self._limit:
+            raise MalformedRequest(f"more than {self._limit} bytes")
+        read_request(value, request.at, self._trust_of(request.topic))
+        if request.topic in self._answered_topics:
+            offsets_in(read_answer(value).policy_offsets)
+        return value
+
+    def _compare_decision(
+        self, request: ConsumerRecord, value: bytes, record: ConsumerRecord, decision: Decision
+    ) -> None:
         is_answered = request.topic in self._answered_topics
         if not is_answered:
             self._check_freshness(request, record, decision)
         if zlib.crc32(decision.id.encode()) >= self._sampled_below:
             return
+        if is_answered:
+            checked = self._answers.check_again(request, value, decision, self._skew)
+        else:
+            checked = self._answers.check(request, value, decision, record.at)
         sound = True
-        answers = self._answers
-        checked = (
-            answers.check_again(request, value, decision, self._skew)
-            if is_answered
-            else answers.check(request, value, decision, record.at)
-        )
         for found in checked:
             sound = False
             if isinstance(found, str):

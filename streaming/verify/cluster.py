@@ -72,17 +72,9 @@ def verify(
     ranges = _ranges(admin, requests, committed, _answers_from(settings, admin, outputs, ends), span)
     progress("reading policies and facts")
     log = read_document_log(settings)
-    brokers = admin.list_topics(timeout=SECONDS).brokers
-    checker = Checker(
-        settings,
-        log,
-        ranges,
-        topic_ids(admin, names.asking),
-        demanded,
-        BROKERS_CLOCKS_MS if len(brokers) > 1 else 0,
-        Deserializer(settings.schema_registry).json,
-        sample,
-    )
+    clocks_ms = BROKERS_CLOCKS_MS if len(admin.list_topics(timeout=SECONDS).brokers) > 1 else 0
+    decode, ids = Deserializer(settings.schema_registry).json, topic_ids(admin, names.asking)
+    checker = Checker(settings, log, ranges, ids, demanded, clocks_ms, decode, sample)
     first = first_offsets(admin, outputs)
     starts = first if span is None else offsets_since(admin, ends, span.start - TRANSACTION_MS)
     starts |= {partition: found.start for partition, found in ranges.items()}

@@ -5,9 +5,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
+from policy import to_text
 from streaming.client import AlertConsumer, Client, Connection, DecisionConsumer
+from streaming.kafka.clients import log_ends
+from streaming.kafka.topics import create_topics
+from streaming.monitor_settings import MonitorSettings, Rules
 from streaming.records.avro import Reader, Writer
 from streaming.records.formats import JSON_ALONE
 from streaming.records.schemas import Kind, read
@@ -26,9 +31,12 @@ DOOR = free_port()
 NOBODYS_ID = 999_999
 
 
+QUICK = MonitorSettings(trigger_seconds=0.2, partitions=2, rules=Rules(grace_seconds=1.0, episode_seconds=3.0))
+
+
 @pytest.fixture(scope="module")
 def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A world whose job writes Avro, and knows a registry behind a door that is shut."""
+    """A world whose job writes Avro, and knows a registry behind a door that is shut; it reads answered records too."""
     name = f"avro-{time.time_ns()}"
     made = World(
         broker,
@@ -36,7 +44,11 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> World
         str(tmp_path_factory.mktemp(name) / "checkpoint"),
         encoding="avro-single-object",
         schema_registry=SchemaRegistry(url=Apicurio(DOOR).url),
+        monitor=QUICK,
     )
+    made.names = msgspec.structs.replace(made.names, answered=(made.names.requests[0].replace("requests", "answered"),))
+    made.settings = msgspec.structs.replace(made.settings, topics=made.names)
+    create_topics(made.admin, made.names, partitions=2)
     made.publish(role("dana", "kafka:topic:prod/main/orders"))
     made.publish(group("dana", "user:dana"))
     return made
@@ -141,3 +153,51 @@ def test_an_unknown_fingerprint_is_a_dead_letter_that_names_the_fix(world: World
     world.send([b"\xc3\x01" + bytes(8) + b"x"], key="unknown")
     wait_until(lambda: b"unknown" in _dead_letters(world), "a dead letter", 60.0)
     assert "avro/request.avsc" in _dead_letters(world)[b"unknown"]
+
+
+def _answered(world: World, id_: str, **more: Any) -> bytes:
+    """dana's request in Avro, with an allow by the newest policies, from a server of the same name."""
+    ends = log_ends(world.admin, [(topic, 0) for topic in (world.policies, world.names.facts)])
+    answer = {
+        "by": id_,
+        "time": to_text(time.time_ns() // 1_000_000),
+        "decision": True,
+        "outcome": "allow",
+        "policy_version": "sha256:0",
+        "policy_offsets": {world.policies: {"0": ends[world.policies, 0] - 1}},
+        "facts_offset": -1,
+        "freshness": {"kind": "bounded", "age_ms": 3, "max_ms": 15000},
+        **more,
+    }
+    value = json.dumps({**request(id_, "dana", "orders"), "answered": answer}).encode()
+    return Writer("request", "avro-single-object").encode(value)
+
+
+@pytest.mark.usefixtures("job")
+def test_answered_records_in_avro_are_decided_and_what_is_wrong_with_an_answer_is_an_alert_in_avro(
+    world: World,
+) -> None:
+    """Through the job and the monitor, which reads its decisions. An answer that is right raises none."""
+    late = to_text(time.time_ns() // 1_000_000 - 60_000)
+    old = {"kind": "bounded", "age_ms": 16_000, "max_ms": 15_000}
+    records = [
+        _answered(world, "right"),
+        _answered(world, "wrong", decision=False, outcome="deny"),
+        _answered(world, "stale", freshness=old),
+        _answered(world, "misdated", time=late),
+    ]
+    for record, key in zip(records, ("right", "wrong", "stale", "misdated"), strict=True):
+        world.send([record], world.names.answered[0], key=key)
+    found = {key: _decision(world, key)[0] for key in ("right", "wrong", "stale", "misdated")}
+    assert {key: one["decision"] for key, one in found.items()} == dict.fromkeys(found, True)
+    assert {key: one["answered"]["verified"] for key, one in found.items()} == dict.fromkeys(found, True)
+    assert [found[key]["answered"]["agrees"] for key in found] == [True, False, True, True]
+    assert (found["stale"]["answered"]["stale"], found["misdated"]["answered"]["misdated"]) == (True, True)
+    expected = {("answer-contradicted", "wrong"), ("answer-stale", "stale"), ("answer-misdated", "misdated")}
+
+    def alerts() -> set[tuple[str, str]]:
+        values = [_json("alert", message.value()) for message in world.reader(world.names.alerts).to_the_end()]
+        return {(one["kind"], one["subject"]) for one in values if one["kind"].startswith("answer-")}
+
+    wait_until(lambda: alerts() >= expected, "the alerts of three answers", 60)
+    assert alerts() == expected

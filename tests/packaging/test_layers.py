@@ -97,3 +97,10 @@ def test_streaming_imports_policy_by_its_facade_and_four_subpackages() -> None:
     ]
     assert modules
     assert [(name, module) for name, module in modules if module not in FACADE] == []
+
+
+def test_the_picture_for_contributors_has_every_package() -> None:
+    picture = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```")[1]
+    names = set(re.findall(r"\w+(?:/\w+)?", picture))
+    packages = {package.partition(".")[2].replace(".", "/") for package in LAYERS}
+    assert sorted(packages - names - {""}) == []

@@ -6,7 +6,7 @@ import pytest
 
 from policy import compile_documents
 from policy.analysis import Nearest, nearest_grants
-from tests.policy.test_unknown_names import DOCUMENTS, ORDERS, PLACE
+from tests.policy.test_unknown_names import DOCUMENTS, ORDERS, PLACE, request_for
 
 
 def _nearest(documents: list[dict[str, Any]], request: dict[str, Any]) -> Nearest:
@@ -15,16 +15,6 @@ def _nearest(documents: list[dict[str, Any]], request: dict[str, Any]) -> Neares
     [found] = nearest_grants(snapshot, request)
     assert found is not None
     return found
-
-
-def _asked(system: str, subject: str, action: str, resource: str, type_: str, **properties: Any) -> dict[str, Any]:
-    return {
-        "id": "r",
-        "system": system,
-        "subject": {"type": "user", "id": subject},
-        "action": {"name": action},
-        "resource": {"type": type_, "id": resource, "properties": properties},
-    }
 
 
 LENSES5 = {
@@ -39,26 +29,26 @@ LENSES5 = {
     },
 }
 ANSWERS = [
-    (DOCUMENTS["lenses6"], _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"), "action"),
+    (DOCUMENTS["lenses6"], request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"), "action"),
     (
         DOCUMENTS["lenses6"],
-        _asked("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/salaries", "lrn"),
+        request_for("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/salaries", "lrn"),
         "resource",
     ),
-    (DOCUMENTS["cdap"], _asked("cdap", "dana", "dataset.write", "dataset:shop.orders", "dataset"), "action"),
+    (DOCUMENTS["cdap"], request_for("cdap", "dana", "dataset.write", "dataset:shop.orders", "dataset"), "action"),
     (
         DOCUMENTS["streamsets"],
-        _asked("streamsets", "erik", "pipeline.edit", "pipeline:orders", "pipeline"),
+        request_for("streamsets", "erik", "pipeline.edit", "pipeline:orders", "pipeline"),
         "action",
     ),
     (
         DOCUMENTS["ververica"],
-        _asked("ververica", "dana@example.com", "write", "d", "Deployment", **PLACE),
+        request_for("ververica", "dana@example.com", "write", "d", "Deployment", **PLACE),
         "action",
     ),
     (
         [LENSES5],
-        _asked(
+        request_for(
             "lenses5",
             "dana",
             "kafka.topic.insert-data",
@@ -69,8 +59,8 @@ ANSWERS = [
         ),
         "action",
     ),
-    (DOCUMENTS["kafka-acls"], _asked("kafka-acls", "User:dana", "Write", "orders", "Topic"), "action"),
-    (DOCUMENTS["kafka-acls"], _asked("kafka-acls", "User:dana", "Read", "payments", "Topic"), "resource"),
+    (DOCUMENTS["kafka-acls"], request_for("kafka-acls", "User:dana", "Write", "orders", "Topic"), "action"),
+    (DOCUMENTS["kafka-acls"], request_for("kafka-acls", "User:dana", "Read", "payments", "Topic"), "resource"),
 ]
 
 
@@ -106,7 +96,7 @@ def test_validity_that_has_ended_is_nearer_than_another_action() -> None:
         _role("readers", "kafka:Get*", ORDERS),
         _of("readers", "user:dana"),
     ]
-    asked = _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn") | {"time": "2026-03-01T00:00:00Z"}
+    asked = request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn") | {"time": "2026-03-01T00:00:00Z"}
     first, second = _nearest(documents, asked).near
     assert (first.lacks, first.document) == ("validity", "lenses6/Role/admins")
     assert first.route == "user:dana → group:group-admins → role:admins"
@@ -122,7 +112,7 @@ def test_a_deny_and_those_who_are_allowed_are_named() -> None:
         _role("no-orders", "*", ORDERS, "deny"),
         _of("no-orders", "user:dana", "user:erik"),
     ]
-    found = _nearest(documents, _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"))
+    found = _nearest(documents, request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"))
     [deny] = found.denies
     assert (deny.document, deny.statement) == ("lenses6/Role/no-orders", 0)
     assert deny.route == "user:dana → group:group-no-orders → role:no-orders"
@@ -136,7 +126,7 @@ def test_many_holders_are_not_all_listed() -> None:
     """The rest is `who-can`'s."""
     members = [f"user:u{number}" for number in range(30)]
     documents = [_role("admins", "*", "kafka:*"), _of("admins", *members)]
-    found = _nearest(documents, _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"))
+    found = _nearest(documents, request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"))
     assert (len(found.principals), found.more) == (10, True)
 
 
@@ -149,7 +139,7 @@ def test_cedar_says_scope_validity_and_that_a_condition_is_not_satisfied() -> No
     permit(principal == User::"erik", action == Action::"read", resource == Doc::"orders");
     """
     documents = [{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": {"policies": text}}]
-    asked = _asked("cedar", "dana", "read", "orders", "Doc") | {"context": {"mfa": False}}
+    asked = request_for("cedar", "dana", "read", "orders", "Doc") | {"context": {"mfa": False}}
     asked["subject"]["type"] = "User"
     found = _nearest(documents, asked)
     assert [(one.statement, one.lacks) for one in found.near] == [(1, "condition"), (0, "action"), (2, "resource")]
@@ -160,7 +150,7 @@ def test_cedar_says_scope_validity_and_that_a_condition_is_not_satisfied() -> No
 def test_only_denies_have_something_nearest() -> None:
     """An allow has not, nor has an error, nor an incomplete item of a batch."""
     snapshot = compile_documents(DOCUMENTS["lenses6"])
-    asked = _asked("lenses6", "user:dana", "kafka:GetTopicDetails", ORDERS, "lrn")
+    asked = request_for("lenses6", "user:dana", "kafka:GetTopicDetails", ORDERS, "lrn")
     items = [{}, {"subject": {"type": "user", "id": "dana"}}, {"action": 7}, {"action": {"name": "kafka:DeleteTopic"}}]
     found = nearest_grants(snapshot, asked | {"evaluations": items})
     assert [one is None for one in found] == [True, True, True, False]

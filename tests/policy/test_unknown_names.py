@@ -73,7 +73,8 @@ PERMIT = 'permit(principal == User::"dana", action == Action::"read", resource =
 CEDAR = [{"system": "cedar", "kind": "PolicySet", "name": "all", "spec": {"policies": PERMIT}}]
 
 
-def _asked(system: str, subject: str, action: str, resource: str, type_: str, **properties: Any) -> dict[str, Any]:
+def request_for(system: str, subject: str, action: str, resource: str, type_: str, **properties: Any) -> dict[str, Any]:
+    """A request of a user. ``type_``: of the resource, as ``properties`` are."""
     return {
         "id": "r",
         "system": system,
@@ -97,71 +98,71 @@ PLACE = {"workspaceId": "w", "namespaceId": "shop"}
     ("request_", "expected"),
     [
         (
-            _asked("lenses6", "user:dana", "kafka:DeleteTopci", ORDERS, "lrn"),
+            request_for("lenses6", "user:dana", "kafka:DeleteTopci", ORDERS, "lrn"),
             "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?",
         ),
         (
-            _asked("lenses6", "user:dana", "kafka:DeleteTopic", "kafka:topci:prod/main/orders", "lrn"),
+            request_for("lenses6", "user:dana", "kafka:DeleteTopic", "kafka:topci:prod/main/orders", "lrn"),
             "no resource type kafka:topci; did you mean kafka:topic?",
         ),
         (
-            _asked("lenses6", "user:dnaa", "kafka:GetTopicDetails", ORDERS, "lrn"),
+            request_for("lenses6", "user:dnaa", "kafka:GetTopicDetails", ORDERS, "lrn"),
             "no subject user:dnaa in the documents; did you mean user:dana?",
         ),
         (
-            _asked("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/ordres", "lrn"),
+            request_for("lenses6", "user:dana", "kafka:GetTopicDetails", "kafka:topic:prod/main/ordres", "lrn"),
             "no resource kafka:topic:prod/main/ordres in the documents; did you mean kafka:topic:prod/main/orders?",
         ),
         (
-            _asked("cdap", "dana", "dataset.raed", "dataset:shop.orders", "dataset"),
+            request_for("cdap", "dana", "dataset.raed", "dataset:shop.orders", "dataset"),
             "no action dataset.raed; did you mean dataset.read?",
         ),
         (
-            _asked("cdap", "dana", "dataset.read", "datasett:shop.orders", "dataset"),
+            request_for("cdap", "dana", "dataset.read", "datasett:shop.orders", "dataset"),
             "no resource type datasett; did you mean dataset?",
         ),
         (
-            _asked("cdap", "dnaa", "dataset.read", "dataset:shop.orders", "dataset"),
+            request_for("cdap", "dnaa", "dataset.read", "dataset:shop.orders", "dataset"),
             "no subject dnaa in the documents; did you mean dana?",
         ),
         (
-            _asked("cdap", "dana", "dataset.read", "dataset:shop.ordres", "dataset"),
+            request_for("cdap", "dana", "dataset.read", "dataset:shop.ordres", "dataset"),
             "no resource dataset:shop.ordres in the documents; did you mean dataset:shop.orders?",
         ),
         (
-            _asked("streamsets", "dana", "pipeline.veiw", "pipeline:orders", "pipeline"),
+            request_for("streamsets", "dana", "pipeline.veiw", "pipeline:orders", "pipeline"),
             "no action pipeline.veiw; did you mean pipeline.view?",
         ),
         (
-            _asked("streamsets", "eirk", "pipeline.view", "pipeline:orders", "pipeline"),
+            request_for("streamsets", "eirk", "pipeline.view", "pipeline:orders", "pipeline"),
             "no subject eirk in the documents; did you mean erik?",
         ),
         (
-            _asked("streamsets", "dana", "pipeline.view", "pipeline:ordres", "pipeline"),
+            request_for("streamsets", "dana", "pipeline.view", "pipeline:ordres", "pipeline"),
             "no resource pipeline:ordres in the documents; did you mean pipeline:orders?",
         ),
         (
-            _asked("ververica", "dana@example.com", "raed", "d", "Deployment", **PLACE),
+            request_for("ververica", "dana@example.com", "raed", "d", "Deployment", **PLACE),
             "no action raed; did you mean read?",
         ),
         (
-            _asked("ververica", "dnaa@example.com", "read", "d", "Deployment", **PLACE),
+            request_for("ververica", "dnaa@example.com", "read", "d", "Deployment", **PLACE),
             "no subject dnaa@example.com in the documents; did you mean dana@example.com?",
         ),
         (
-            _asked("kafka-acls", "User:dana", "Read", "orders", "Topci"),
+            request_for("kafka-acls", "User:dana", "Read", "orders", "Topci"),
             "no resource type Topci; did you mean Topic?",
         ),
         (
-            _asked("kafka-acls", "User:dana", "Raed", "orders", "Topic"),
+            request_for("kafka-acls", "User:dana", "Raed", "orders", "Topic"),
             "no action Raed; did you mean Read?",
         ),
         (
-            _asked("kafka-acls", "User:dnaa", "Read", "orders", "Topic"),
+            request_for("kafka-acls", "User:dnaa", "Read", "orders", "Topic"),
             "no subject User:dnaa in the documents; did you mean User:dana?",
         ),
         (
-            _asked("kafka-acls", "User:dana", "Read", "ordres", "Topic"),
+            request_for("kafka-acls", "User:dana", "Read", "ordres", "Topic"),
             "no resource ordres in the documents; did you mean orders?",
         ),
     ],
@@ -175,13 +176,13 @@ def test_a_typing_error_is_named_with_what_was_meant(request_: dict[str, Any], e
 @pytest.mark.parametrize(
     "request_",
     [
-        _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"),
-        _asked("lenses6", "user:dana", "k2k:CreateApp", "k2k:app:x", "lrn"),
-        _asked("cdap", "dana", "dataset.write", "dataset:shop.orders", "dataset"),
-        _asked("streamsets", "erik", "pipeline.edit", "pipeline:orders", "pipeline"),
-        _asked("ververica", "dana@example.com", "write", "d", "Deployment", **PLACE),
-        _asked("kafka-acls", "User:dana", "DESCRIBE_CONFIGS", "orders", "Topic"),
-        _asked("kafka-acls", "User:erik", "Read", "orders", "Topic"),
+        request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn"),
+        request_for("lenses6", "user:dana", "k2k:CreateApp", "k2k:app:x", "lrn"),
+        request_for("cdap", "dana", "dataset.write", "dataset:shop.orders", "dataset"),
+        request_for("streamsets", "erik", "pipeline.edit", "pipeline:orders", "pipeline"),
+        request_for("ververica", "dana@example.com", "write", "d", "Deployment", **PLACE),
+        request_for("kafka-acls", "User:dana", "DESCRIBE_CONFIGS", "orders", "Topic"),
+        request_for("kafka-acls", "User:erik", "Read", "orders", "Topic"),
     ],
     ids=lambda value: value["system"],
 )
@@ -192,23 +193,23 @@ def test_names_that_catalogue_and_documents_know_are_not_reported(request_: dict
 
 def test_a_subject_that_claims_a_known_group_is_known() -> None:
     """Documents need not name it."""
-    asked = _asked("lenses6", "user:new", "kafka:DeleteTopic", ORDERS, "lrn")
-    assert _found("lenses6", asked) == ["no subject user:new in the documents"]
-    asked["subject"]["properties"] = {"groups": ["staff"]}
-    assert _found("lenses6", asked) == []
+    request = request_for("lenses6", "user:new", "kafka:DeleteTopic", ORDERS, "lrn")
+    assert _found("lenses6", request) == ["no subject user:new in the documents"]
+    request["subject"]["properties"] = {"groups": ["staff"]}
+    assert _found("lenses6", request) == []
 
 
 def test_a_claimed_group_that_is_spelt_nearly_as_a_known_one_is_reported() -> None:
     """It would count as no group. Platforms have groups that no document names."""
-    asked = _asked("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn")
-    asked["subject"]["properties"] = {"groups": ["stfaf", "others"]}
-    assert _found("lenses6", asked) == ["no group stfaf in the documents; did you mean staff?"]
+    request = request_for("lenses6", "user:dana", "kafka:DeleteTopic", ORDERS, "lrn")
+    request["subject"]["properties"] = {"groups": ["stfaf", "others"]}
+    assert _found("lenses6", request) == ["no group stfaf in the documents; did you mean staff?"]
 
 
 def _unknown(system: str, subject: str, type_: str = "user", **properties: Any) -> list[str]:
     snapshot = compile_documents([*DOCUMENTS.get(system, []), *CEDAR])
-    asked = {"type": type_, "id": subject, "properties": properties}
-    return [str(name) for name in unknown_subject(snapshot, system, asked)]
+    entity = {"type": type_, "id": subject, "properties": properties}
+    return [str(name) for name in unknown_subject(snapshot, system, entity)]
 
 
 @pytest.mark.parametrize(
@@ -253,17 +254,17 @@ def test_a_refused_document_may_name_anything() -> None:
     """So nothing is said of subjects and resources."""
     broken = {"system": "lenses6", "kind": "Role", "name": "broken", "spec": {"statments": []}}
     snapshot = compile_documents([*DOCUMENTS["lenses6"], broken])
-    assert unknown_names(snapshot, _asked("lenses6", "user:dnaa", "kafka:DeleteTopic", ORDERS, "lrn")) == []
+    assert unknown_names(snapshot, request_for("lenses6", "user:dnaa", "kafka:DeleteTopic", ORDERS, "lrn")) == []
 
 
 def test_terms_need_no_documents() -> None:
     """Each item of a batch is looked at, and each name is reported once."""
-    asked = _asked("lenses6", "user:dnaa", "kafka:DeleteTopci", ORDERS, "lrn")
-    asked["evaluations"] = [{}, {}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": 7}]
-    assert [str(name) for name in unknown_terms(asked)] == [
+    request = request_for("lenses6", "user:dnaa", "kafka:DeleteTopci", ORDERS, "lrn")
+    request["evaluations"] = [{}, {}, {"action": {"name": "kafka:DeleteTopic"}}, {"action": 7}]
+    assert [str(name) for name in unknown_terms(request)] == [
         "no action kafka:DeleteTopci; did you mean kafka:DeleteTopic?"
     ]
-    assert [str(name) for name in unknown_terms({**asked, "system": "lense6"})] == [
+    assert [str(name) for name in unknown_terms({**request, "system": "lense6"})] == [
         "no system lense6; did you mean lenses6?"
     ]
 
@@ -274,9 +275,9 @@ def test_cedar_knows_what_its_documents_name() -> None:
     assert snapshot.rejected == ()
 
     def found(subject: str, type_: str, action: str, resource: str) -> list[str]:
-        asked = _asked("cedar", subject, action, resource, "Doc")
-        asked["subject"]["type"] = type_
-        return [str(name) for name in unknown_names(snapshot, asked)]
+        request = request_for("cedar", subject, action, resource, "Doc")
+        request["subject"]["type"] = type_
+        return [str(name) for name in unknown_names(snapshot, request)]
 
     assert found("dana", "User", "raed", "orders") == ["no action raed; did you mean read?"]
     assert found("dana", "user", "read", "orders") == ["no subject type user; did you mean User?"]

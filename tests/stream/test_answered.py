@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from policy import to_ms, to_text
+from streaming.kafka.clients import log_ends
 from streaming.kafka.topics import create_topics
 from tests.brokers import TestBroker
 from tests.stream.running import running
@@ -40,7 +41,7 @@ def world(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
         made.send([request("before", "dana", "orders")])
         assert made.reader(made.names.decisions).answer("before")["decision"] is False
     topic = _answering(made)
-    made.send([_answered(made, "waiting", outcome="deny")], topic)
+    made.send([_answered(made, "waiting", outcome="deny"), *_answered_at_logins(made, "down", _logins(made))], topic)
     with running(made.settings):
         yield made
 
@@ -185,15 +186,15 @@ def test_what_is_no_answered_request_is_a_dead_letter(world: World) -> None:
     assert _decided(world, good)[0]["answered"]["verified"] is True
 
 
-def test_facts_count_as_they_were_at_the_offset_that_is_named(world: World) -> None:
-    """A StreamSets user's groups at login: each login is another fact."""
+def _logins(world: World) -> list[int]:
+    """A StreamSets user logs in with the group of a pipeline, without it, with it, without: the facts' offsets."""
     topic = world.names.policies[LOOKS_BACK]
     organization = {"enforcement": True, "task_roles": {}}
     world.publish_to(topic, "Organization/acme", _document("Organization", "acme", organization))
     acl = {"group:team": ["READ"]}
     spec = {"type": "pipeline", "owner": "zoe", "organization": "acme", "acl": acl, "pipeline_kind": "standard"}
-    newest = world.publish_to(topic, "Object/pipeline:p", _document("Object", "pipeline:p", spec))
-    logins = [
+    world.publish_to(topic, "Object/pipeline:p", _document("Object", "pipeline:p", spec))
+    return [
         world.publish_to(
             world.names.facts,
             "streamsets/Session/sam",
@@ -201,19 +202,40 @@ def test_facts_count_as_they_were_at_the_offset_that_is_named(world: World) -> N
         )
         for number, groups in enumerate([["team"], [], ["team"], []])
     ]
-    policies = {world.policies: {"0": 0}, topic: {"0": newest}}
+
+
+def _answered_at_logins(world: World, id_: str, logins: list[int]) -> list[dict[str, Any]]:
+    """A denied request of that user at each of these offsets, under the newest policies."""
+    topic = world.names.policies[LOOKS_BACK]
+    policies = {world.policies: {"0": 0}, topic: {"0": log_ends(world.admin, [(topic, 0)])[topic, 0] - 1}}
     asked = {
         "system": LOOKS_BACK,
         "subject": {"type": "user", "id": "sam", "properties": {"organization": "acme"}},
         "action": {"name": "pipeline.view"},
         "resource": {"type": "pipeline", "id": "pipeline:p"},
     }
-    records = [
-        _answered(world, f"login-{offset}", policy_offsets=policies, facts=offset, request=asked) for offset in logins
+    return [
+        _answered(world, f"{id_}-{number}", "deny", policy_offsets=policies, facts=offset, request=asked)
+        for number, offset in enumerate(logins)
     ]
-    found = _decided(world, *records)
+
+
+def test_facts_count_as_they_were_at_the_offset_that_is_named(world: World) -> None:
+    """A StreamSets user's groups at login: each login is another fact."""
+    found = _decided(world, *_answered_at_logins(world, "login", _logins(world)))
     assert len({json.dumps(one["context"]["reasons"]) for one in found[:2]}) == 2, found[:2]
     assert [one["context"]["reasons"] for one in found[:2]] == [one["context"]["reasons"] for one in found[2:]]
+
+
+def test_facts_of_before_a_start_of_the_job_count_as_they_were_then(world: World) -> None:
+    """The four answers were recorded while no job ran, and by facts that newer ones had superseded by then."""
+    decisions = world.reader(world.names.decisions)
+    records = decisions.until(lambda found: sum(b'"down-' in one.value() for one in found) == 4, "the four decisions")
+    found = {one["request_id"]: one for one in (json.loads(message.value()) for message in records)}
+    down = [found[f"down-{number}"] for number in range(4)]
+    assert "no-longer-known" not in {late_code(one) for one in down}
+    assert len({json.dumps(one["context"]["reasons"]) for one in down[:2]}) == 2, down[:2]
+    assert [one["context"]["reasons"] for one in down[:2]] == [one["context"]["reasons"] for one in down[2:]]
 
 
 def _now() -> int:

@@ -4,12 +4,15 @@ import copy
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from policy.core.document import Key
 from policy.core.model import Fact
-from policy.store.overlay import FactChange, FactOverlay
+from policy.store.documents import DocumentStore
+from policy.store.overlay import FactChange, FactOverlay, changes_of
 from streaming.enforcer import worker as worker_module
+from streaming.enforcer.facts_at import FactsAt
 from streaming.enforcer.worker import HeldFacts
 from streaming.snapshots import broadcasts as broadcasts_module
 from streaming.snapshots.broadcasts import FactBroadcasts
@@ -69,3 +72,38 @@ def test_lookups_that_changed_too_long_ago_are_not_known(monkeypatch: pytest.Mon
 def _change(name: str, number: int) -> FactChange:
     facts = () if number % 7 == 0 else (Fact("Session", name, number),)
     return FactChange(Key("streamsets", "Session", name), facts)
+
+
+def test_what_was_known_before_the_newest_changes_of_a_start_is_known_by_their_offsets() -> None:
+    """The layer that is broadcast first is that of before; what a worker makes of it is the same as the driver's."""
+    overlay, feed = FactOverlay(), FactBroadcasts(Arrived)
+    changes = [msgspec.structs.replace(_change("sam", number), order=number) for number in range(1, 7)]
+    for change in changes[:3]:
+        overlay.apply(change)
+    older = overlay.copy(), 3
+    for change in changes[3:]:
+        overlay.apply(change)
+    facts = feed.current(overlay, changes, 6, older)
+    layer = feed.broadcasts[0].value
+    held = HeldFacts(facts.base, layer, FactsAt(layer.copy(), facts.since))
+    held.follow(facts, feed.broadcasts)
+    assert held.overlay.table("streamsets").get("Session", "sam") == overlay.table("streamsets").get("Session", "sam")
+    assert held.past is not None
+    assert held.past.newest_of("streamsets", 2) is None
+    for offset in range(3, 7):
+        assert held.past.newest_of("streamsets", offset) == offset
+        found = held.past.at(offset).table("streamsets").get("Session", "sam")
+        assert found == _change("sam", offset).facts[0]
+
+
+def test_a_refused_version_is_recorded_when_it_came_though_an_older_one_stays_in_force() -> None:
+    """Or else each answer by the older one would seem to have been late since that came."""
+    facts, key = DocumentStore(facts_only=True), Key("streamsets", "Session", "sam")
+    good = {"system": key.system, "kind": key.kind, "name": key.name, "spec": {"login_at": 1, "groups": ["team"]}}
+    facts.put(good, 1_000, 1)
+    facts.put({**good, "spec": {"wrong": 1}}, 9_000, 2)
+    first, second = changes_of(key, facts.histories[key], 2)
+    assert [(one.order, one.at, one.recorded) for one in (first, second)] == [(1, 1_000, 1_000), (2, 1_000, 9_000)]
+    known = FactsAt(FactOverlay(), 0)
+    known.follow(0, [first, second])
+    assert [known.superseded("streamsets", offset) for offset in (0, 1, 2)] == [1_000, 9_000, None]

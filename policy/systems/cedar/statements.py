@@ -59,18 +59,18 @@ class CedarEngine(Engine):
         condition that is not satisfied: Cedar does not say which part of it.
         """
         try:
-            asked = cedar_request(request, facts, trust, current_settings(facts))
+            cedar = cedar_request(request, facts, trust, current_settings(facts))
         except Unanswerable:
             return
-        within = {part: frozenset(asked.known.ancestors(uid)) for part, uid in asked.parts.items()}
+        within = {part: frozenset(cedar.known.ancestors(uid)) for part, uid in cedar.parts.items()}
         for fact in statement_facts(self, facts):
             policy: Policy = fact.body
-            off = [part for part, uid in asked.parts.items() if not getattr(policy, part).fits(uid, within[part])]
+            off = [part for part, uid in cedar.parts.items() if not getattr(policy, part).fits(uid, within[part])]
             if policy.effect != "permit" or "principal" in off or len(off) > 1:
                 continue
             statement_id = fact.statement_id or policy.statement_id
             if off:
-                detail = f"not for {text_of(asked.parts[off[0]])}"
+                detail = f"not for {text_of(cedar.parts[off[0]])}"
                 yield NearStatement(statement_id, policy.named, "action" if off == ["action"] else "resource", detail)
             elif facts.get(POLICY, fact.name) is not policy:
                 yield NearStatement(statement_id, policy.named, "validity", "not valid at this time")

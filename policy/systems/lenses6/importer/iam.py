@@ -14,7 +14,7 @@ from typing import Any
 from policy.core.model import ALLOW, DENY
 from policy.importers.frame import Document, Findings, ImportInput, Source, Spot, document, refusal
 from policy.systems.lenses6.importer.members import Memberships, memberships
-from policy.systems.lenses6.importer.records import Record, read_records
+from policy.systems.lenses6.importer.records import ExportedObject, read_records
 
 WITHHELD = "lockkeeper-import-withheld"  # the role that denies everything, and the group of those it is made for
 DENY_ALL: dict[str, Any] = {"statements": [{"effect": DENY, "action": ["*"], "resource": ["*"]}]}
@@ -49,7 +49,7 @@ def _deny_all(name: str) -> Document:
     return document("lenses6", "Role", name, DENY_ALL)
 
 
-def _take(into: dict[str, Document], record: Record, made: Document, instead: Document | None) -> None:
+def _take(into: dict[str, Document], record: ExportedObject, made: Document, instead: Document | None) -> None:
     """Add a document; of two different ones with a name none is safe, but what may stand instead."""
     before = into.setdefault(record.name, made)
     if before == made:
@@ -62,7 +62,7 @@ def _take(into: dict[str, Document], record: Record, made: Document, instead: Do
         into[record.name] = instead
 
 
-def _role(record: Record) -> Document:
+def _role(record: ExportedObject) -> Document:
     """The role; one that denies everything where a deny, or a mask, would be lost."""
     spot, policy = record.spot, record.value.get("policy")
     if record.value.get("data_policies"):
@@ -100,11 +100,11 @@ def _statement(value: Any, spot: Spot) -> dict[str, Any] | None:
     return None
 
 
-def _kept(record: Record) -> dict[str, Any]:
+def _kept(record: ExportedObject) -> dict[str, Any]:
     return {field: record.value[field] for field in KEPT if isinstance(record.value.get(field), str)}
 
 
-def _group(record: Record) -> Document:
+def _group(record: ExportedObject) -> Document:
     """The group, its members as they are written. What cannot be read of it may give them a role that denies."""
     spec: dict[str, Any] = _kept(record)
     roles = record.names("roles")
@@ -122,7 +122,7 @@ def _group(record: Record) -> Document:
     )
 
 
-def _find_roles(roles: dict[str, Document], groups: Iterable[Record]) -> None:
+def _find_roles(roles: dict[str, Document], groups: Iterable[ExportedObject]) -> None:
     """Roles that the run does not have may deny something: they become roles that deny everything."""
     missing = [(group, role) for group in groups for role in group.names("roles") if role not in roles]
     for group, role in missing:

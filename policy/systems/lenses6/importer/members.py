@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from policy.systems.lenses6.importer.records import Record
+from policy.systems.lenses6.importer.records import ExportedObject
 
 WITHHELD = "denied everything with --partial"
 GIVE_BOTH = "give groups, users and service accounts of Lenses as they are at one time, in one run"
@@ -20,7 +20,7 @@ class Memberships(msgspec.Struct):
     withheld: set[str] = set()
 
 
-def memberships(records: Sequence[Record]) -> Memberships:
+def memberships(records: Sequence[ExportedObject]) -> Memberships:
     """The memberships that all records give."""
     groups = [record for record in records if record.kind == "group"]
     people = [record for record in records if record.kind in ("user", "sa")]
@@ -35,7 +35,7 @@ def memberships(records: Sequence[Record]) -> Memberships:
     return result
 
 
-def _principals(people: Iterable[Record]) -> dict[str, set[str]]:
+def _principals(people: Iterable[ExportedObject]) -> dict[str, set[str]]:
     """What a bare name may be."""
     found: dict[str, set[str]] = {}
     for person in people:
@@ -43,7 +43,7 @@ def _principals(people: Iterable[Record]) -> dict[str, set[str]]:
     return found
 
 
-def _read_groups(result: Memberships, groups: Iterable[Record], principals: Mapping[str, set[str]]) -> None:
+def _read_groups(result: Memberships, groups: Iterable[ExportedObject], principals: Mapping[str, set[str]]) -> None:
     """A member by its prefix, else by what the run has under its name."""
     for group in groups:
         members = result.members.setdefault(group.name, set())
@@ -60,7 +60,7 @@ def _read_groups(result: Memberships, groups: Iterable[Record], principals: Mapp
             result.withheld |= {f"user:{name}", f"service-account:{name}"}
 
 
-def _tell_what_is_left_out(person: Record) -> None:
+def _tell_what_is_left_out(person: ExportedObject) -> None:
     if person.value.get("is_admin") is True:
         why = f"{person.principal} administers Lenses itself, which no role of the run gives"
         person.spot.inside("is_admin").warning(why, "give it such a role, if lockkeeper is to allow it the same")
@@ -70,7 +70,7 @@ def _tell_what_is_left_out(person: Record) -> None:
         person.spot.note(f"is left out, as it says nothing about groups: {', '.join(person.unknown)}", "nothing")
 
 
-def _join(result: Memberships, person: Record, known: set[str], listed: set[str]) -> None:
+def _join(result: Memberships, person: ExportedObject, known: set[str], listed: set[str]) -> None:
     """Put someone into the groups that he names, unless the group's own list says otherwise."""
     for group in person.names("groups"):
         members, spot = result.members.get(group, set()), person.spot.inside("groups")
@@ -85,7 +85,7 @@ def _join(result: Memberships, person: Record, known: set[str], listed: set[str]
         result.withheld.add(person.principal)
 
 
-def _compare(result: Memberships, people: Iterable[Record]) -> None:
+def _compare(result: Memberships, people: Iterable[ExportedObject]) -> None:
     """A principal that lists its groups is in no others, and lists them once."""
     before: dict[str, set[str]] = {}
     for person in people:

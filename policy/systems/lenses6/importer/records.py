@@ -34,8 +34,8 @@ KNOWN: dict[Kind, set[str]] = {
 PREFIX: dict[Kind, str] = {"user": "user", "sa": "service-account"}
 
 
-class Record(msgspec.Struct):
-    """One record. ``unknown``: fields that records of its kind do not have."""
+class ExportedObject(msgspec.Struct):
+    """A role, group, user or service account. ``unknown``: fields that others of its kind do not have."""
 
     kind: Kind
     name: str
@@ -67,13 +67,13 @@ class Record(msgspec.Struct):
         return list(dict.fromkeys(filter(None, found)))
 
 
-def read_records(given: ImportInput, findings: Findings) -> Iterator[Record]:
+def read_records(given: ImportInput, findings: Findings) -> Iterator[ExportedObject]:
     """Every record of a file; what is none may be a role that denies. Raises FilesRefused."""
     for place, value in read_values(given):
         yield from _records(value, findings.at(given.file, place), None)
 
 
-def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[Record]:
+def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObject]:
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from _record(item, spot.inside(number), kind)
@@ -87,7 +87,7 @@ def _records(value: Any, spot: Spot, kind: Kind | None) -> Iterator[Record]:
         yield from _record(value, spot, kind)
 
 
-def _record(value: Any, spot: Spot, kind: Kind | None) -> Iterator[Record]:
+def _record(value: Any, spot: Spot, kind: Kind | None) -> Iterator[ExportedObject]:
     if not isinstance(value, Mapping):
         spot.hopeless(f"is not a record but {type(value).__name__}", "give roles, groups, users and service accounts")
         return
@@ -98,7 +98,7 @@ def _record(value: Any, spot: Spot, kind: Kind | None) -> Iterator[Record]:
         lists = ", ".join(LISTS)
         spot.hopeless(f"{name!r} may be a role, a group, a user or a service account", f"put it under one of {lists}")
     else:
-        yield Record(kind, name, value, spot)
+        yield ExportedObject(kind, name, value, spot)
 
 
 def _kind(value: Mapping[str, Any]) -> Kind | None:
