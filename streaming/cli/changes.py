@@ -18,6 +18,7 @@ from streaming.cli.app import (
     reach,
     settings_of,
 )
+from streaming.cli.decisions import span_since
 
 if TYPE_CHECKING:
     from policy.analysis import Difference
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from streaming.snapshots.logged import ChangeHistory, LoggedChange
 
 SHORT_ID = 12
+NO_CHANGES = "no changes on {} yet: the job writes a change when it has read it. Is `lockkeeper run` running?"
 MARKS = {"added": "+", "changed": "~", "removed": "-", "refused": "x"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 SHOWN = 20
@@ -53,7 +55,7 @@ def find_change(history: "ChangeHistory", text: str) -> "LoggedChange":
     try:
         return history.find(text)
     except NoSuchChange as error:
-        raise Failure(str(error)) from None
+        raise Failure(str(error) if history.changes else NO_CHANGES.format("their topic")) from None
 
 
 @policy_app.command("log")
@@ -84,6 +86,8 @@ def log(
       lockkeeper policy log --system lenses6 --author dana --json
     """
     settings = settings_of(config, bootstrap)
+    if system is not None and system not in settings.topics.policy_topics():
+        raise Failure(_no_system(settings, system), MISUSED)
     moment = _moment(since)
     history = logged_changes(settings)
     found = [
@@ -98,24 +102,22 @@ def log(
         echo_json(plain(change)) if as_json else echo(_line(change))
     if len(found) > limit:
         echo_err(f"{len(found) - limit} older changes are not shown: see --limit")
+    if not found:
+        echo_err("no change fits" if history.changes else NO_CHANGES.format(settings.topics.changes))
     if history.is_cut:
         echo_err(f"retention has taken older changes from {settings.topics.changes}")
 
 
+def _no_system(settings: "Settings", system: str) -> str:
+    from policy import nearest
+
+    known = settings.topics.policy_topics()
+    return f"--system {system}: not one of {', '.join(known)}{nearest(system, known, most=1)}"
+
+
 def _moment(since: str | None) -> int:
     """When `--since` begins, ms."""
-    import time
-
-    from streaming.report import LENGTH, SpanError, span_of
-
-    if since is None:
-        return 0
-    is_length = LENGTH.fullmatch(since) is not None
-    try:
-        span = span_of(None if is_length else since, None, since if is_length else None, time.time_ns() // 1_000_000)
-    except SpanError as error:
-        raise Failure(f"--since {since}: {error}", MISUSED) from None
-    return span.start
+    return 0 if since is None else span_since(since, None).start
 
 
 def _has_document(change: "LoggedChange", document: str) -> bool:

@@ -63,7 +63,7 @@ class _Sides(NamedTuple):
 @policy_app.command("diff")
 def diff(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The old documents: a path, `live`, or a git reference.")],
-    new: Annotated[Path, typer.Argument(help="The new documents.", show_default=False)],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The new documents.", show_default=False)],
     requests: Annotated[
         Path | None, typer.Option("--requests", "-r", help="Requests as JSON lines, decided with both.")
     ] = None,

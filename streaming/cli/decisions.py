@@ -20,7 +20,7 @@ from streaming.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from streaming.decision_log.search import Answer, Found
+    from streaming.decision_log.search import Answer, Found, Query
     from streaming.report import Span
 
 OUTCOMES = ("allow", "deny", "error")
@@ -51,8 +51,8 @@ def decisions(
 ) -> None:
     """Search past decisions on Kafka; the newest are last. Times are Kafka's, of the decision records.
 
-    The last column is the decision's id, for `lockkeeper explain --decision`. Says what the topic's retention has
-    deleted of the range.
+    The last columns are the decision's id, for `lockkeeper explain --decision`, and its first reason. Says what the
+    topic's retention has deleted of the range.
 
     \b
     Examples:
@@ -68,7 +68,7 @@ def decisions(
     settings = settings_of(config, bootstrap)
     admin = reach(settings, settings.topics.decisions)
     answer = search(settings, admin, query)
-    _remarks(answer, query.span.start, settings.topics.decisions)
+    _remarks(answer, query, settings.topics.decisions)
     for found in answer.found:
         if as_json:
             echo_json(found.decision)
@@ -85,10 +85,12 @@ def span_since(since: str, until: str | None) -> "Span":
     try:
         return span_of(begin, until, last, now)
     except SpanError as error:
-        raise Failure(str(error).replace("--from", "--since").replace("--last", "--since"), MISUSED) from error
+        text = str(error).replace("--from", "--since").replace("--last", "--since")
+        lengths = ", nor a length such as 90m, 24h or 7d" if text.startswith("--since: ") else ""
+        raise Failure(text + lengths, MISUSED) from error
 
 
-def _remarks(answer: "Answer", since: int, topic: str) -> None:
+def _remarks(answer: "Answer", query: "Query", topic: str) -> None:
     from policy import to_text
 
     if answer.kept_from is not None:
@@ -100,7 +102,8 @@ def _remarks(answer: "Answer", since: int, topic: str) -> None:
     if answer.more:
         echo_err(f"older decisions that fit: {answer.more}; raise --limit to see them")
     if not answer.found:
-        echo_err(f"no decision from {to_text(since)} on")
+        fits = " fits" if query.subject or query.action or query.resource or query.outcome else ""
+        echo_err(f"no decision{fits} from {to_text(query.span.start)} until {to_text(query.span.end)}")
 
 
 def _line(found: "Found") -> str:

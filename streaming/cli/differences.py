@@ -42,8 +42,9 @@ class Comparison(NamedTuple):
     @property
     def summary(self) -> str:
         """How many of each there are."""
-        of = f" of {self.requests}" if self.requests else ""
-        return f"{len(self.differences)} differences, {len(self.changes)}{of} decisions would change"
+        if not self.requests:
+            return f"{len(self.differences)} differences; no requests were compared"
+        return f"{len(self.differences)} differences, {len(self.changes)} of {self.requests} decisions would change"
 
 
 def render(found: Comparison, form: str) -> Iterator[str]:

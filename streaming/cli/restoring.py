@@ -1,5 +1,7 @@
 """`lockkeeper policy rollback | status`, and the documents of a time, change or version for `policy get --at`."""
 
+import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 VERSION = "sha256:"
 SHOWN = 10
+LIKE_A_TIME = re.compile(r"^\d\d?:\d\d|^\d{4}-\d\d")
 
 
 def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "list[Stored]":
@@ -51,8 +54,12 @@ def documents_at(settings: "Settings", systems: Iterable[str], point: str) -> "l
 def _offsets_of(settings: "Settings", log: "DocumentLog", point: str) -> "tuple[Offsets, int | None]":
     """The policy offsets that a point names, and when they were the newest, where that is known."""
     moment = _moment(point)
+    if moment is not None and moment > time.time() * 1000:
+        raise Failure(f"--at {point}: it is in the future", MISUSED)
     if moment is not None:
         return log.policies_at(moment).offsets, moment
+    if LIKE_A_TIME.search(point):
+        raise Failure(f"--at {point}: a time is RFC 3339 with a zone, such as 2026-11-21T10:00:00Z", MISUSED)
     history = logged_changes(settings)
     if not point.startswith(VERSION):
         part = find_change(history, point).parts[-1]

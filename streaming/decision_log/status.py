@@ -19,6 +19,8 @@ from streaming.kafka.clients import (
 )
 from streaming.settings import Settings, monitor_settings
 
+NO_ANSWER = "no answer"
+
 SECONDS = 10.0
 
 
@@ -86,7 +88,7 @@ def status(settings: Settings, admin: AdminClient, endpoint: str = "", wait: flo
     monitored = (names.decisions, names.verdicts)
     monitor = _group(monitor_settings(settings), admin, monitored)
     problems = list(_problems(settings, job, monitor))
-    if _waiting(job, inputs) and job.batch is not None:
+    if _waiting(job, (*inputs, *names.policy_topics().values())) and job.batch is not None:
         time.sleep(wait)
         later = _group(settings, admin, (*inputs, *documents))
         if [topic.committed for topic in later.topics] == [topic.committed for topic in job.topics]:
@@ -95,6 +97,8 @@ def status(settings: Settings, admin: AdminClient, endpoint: str = "", wait: flo
     decided = _newest(admin, partitions_of(admin, [names.decisions]))
     policies = {topic.topic: topic.newest for topic in job.topics if topic.topic in documents}
     metrics = _ready(endpoint) if endpoint else ""
+    if metrics.startswith(NO_ANSWER):
+        problems.append("the metrics endpoint does not answer")
     return Status(time.time_ns() // 1_000_000, job, monitor, decided, policies, tuple(problems), metrics)
 
 
@@ -162,4 +166,4 @@ def _ready(endpoint: str) -> str:
     except urllib.error.HTTPError as error:
         return error.read().decode("utf-8", "replace").strip()
     except (OSError, ValueError) as error:
-        return f"no answer from {url}: {error}"
+        return f"{NO_ANSWER} from {url}: {error}"

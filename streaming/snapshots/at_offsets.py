@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Message
 
-from policy import DocumentHistory, DocumentStore, FactOverlay, Key, Snapshot, all_systems, layer_of
+from policy import DocumentHistory, DocumentStore, FactOverlay, Key, Snapshot, all_systems, layer_of, to_text
 from streaming.kafka.clients import admin_client, first_offsets, last_stable_offsets, partitions_of
 from streaming.kafka.committed import committed_records, records_between
 from streaming.kafka.reader import find_logs
@@ -160,7 +160,9 @@ class _Log:
         """The newest offset at a moment (ms), by the records' timestamps; raises NoLongerKnown."""
         offset = self.offset_at(moment)
         if moment <= self.cutoff and self.seen_from != 0 and (self.seen_from is None or offset < self.seen_from):
-            raise NoLongerKnown(f"{self.topic} at {moment} ms: compaction may have removed what was in force then")
+            raise NoLongerKnown(
+                f"{self.topic} at {to_text(moment)}: compaction may have removed what was in force then"
+            )
         self.check(offset, moment)
         return offset
 

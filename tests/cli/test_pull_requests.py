@@ -101,7 +101,7 @@ def test_a_pull_request_gets_a_summary_and_its_differences_beside_the_lines(chec
     done = _run("review", checkout, {}, GITHUB_BASE_REF="main")
     assert (done.returncode, done.stderr) == (0, "")
     summary = (checkout.parent / "summary.md").read_text()
-    assert summary.startswith("### Policies: 2 differences, 0 decisions would change\n")
+    assert summary.startswith("### Policies: 2 differences; no requests were compared\n")
     [run] = json.loads((checkout / "policies.sarif").read_text())["runs"]
     places = [result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]]
     assert sorted(places) == ["policies/group.yaml", "policies/wide.yaml"], "relative, else they are shown nowhere"

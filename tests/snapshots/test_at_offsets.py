@@ -232,7 +232,7 @@ def test_a_clock_that_runs_backwards_does_not_reorder_the_log() -> None:
 
 def test_the_offsets_of_a_moment_below_the_cutoff_are_not_known() -> None:
     log = log_of([put(0, DANA, OLD), put(1, role("readers"), OLD + 5)], end=2)
-    with pytest.raises(NoLongerKnown, match="at 1797"):
+    with pytest.raises(NoLongerKnown, match=r"at 20\d\d-\d\d-\d\dT.*Z: compaction may have removed"):
         log.policies_at(OLD + 6)
 
 
